@@ -1,0 +1,74 @@
+//! The bucket door: small values under keys, changed by compare-and-set.
+//!
+//! A read may be stale; decide only on a compare-and-set. Keys are subject-safe tokens between
+//! dots (`agent.default`, `cluster.meta`).
+
+use std::{pin::Pin, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::Position;
+use futures_util::Stream;
+
+use crate::StoreError;
+
+/// A value and where the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What to expect when changing it.
+    pub position: Position,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// A change that a watcher sees: the latest state of a key, not each step to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which key.
+    pub key: String,
+    /// Its value now, or `None` if it is gone.
+    pub entry: Option<Entry>,
+}
+
+/// Why a value was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BucketError {
+    /// The key was changed by somebody else in the meantime.
+    #[error("`{key}` was changed by another writer")]
+    Conflict {
+        /// Which key.
+        key: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Small values under keys.
+#[async_trait]
+pub trait Bucket: Send + Sync + std::fmt::Debug {
+    /// The value of `key`, as the store's leader has it.
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
+
+    /// Sets `key` if it is at `expected` (0: absent); gone after `ttl` if given.
+    async fn put(
+        &self,
+        key: &str,
+        expected: Position,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> Result<Position, BucketError>;
+
+    /// Removes `key` if it is at `expected`.
+    async fn delete(&self, key: &str, expected: Position) -> Result<(), BucketError>;
+
+    /// All keys that begin with `prefix`, with their values, in key order.
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError>;
+
+    /// First every present key that begins with `prefix`, then every change. Ends only when the
+    /// store is closed.
+    async fn watch(
+        &self,
+        prefix: &str,
+    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError>;
+}

@@ -1,0 +1,122 @@
+//! The bus door: publish, subscribe, request. Keeps nothing; delivers at most once.
+//!
+//! Subjects are tokens between dots; a subscription may use `*` for one token and a last `>` for
+//! all that follow, as in NATS.
+
+use std::{pin::Pin, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::Traceparent;
+use futures_util::Stream;
+
+use crate::StoreError;
+
+/// Messages that wait for one slow subscriber before it is told that it lagged.
+pub const SUBSCRIPTION_CAPACITY: usize = 1_024;
+
+/// A message as a subscriber gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusMessage {
+    /// Where it was sent.
+    pub subject: String,
+    /// Where an answer is expected.
+    pub reply: Option<String>,
+    /// The trace it belongs to.
+    pub traceparent: Option<Traceparent>,
+    /// What it says.
+    pub payload: Bytes,
+}
+
+/// What a subscription yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusEvent {
+    /// A message.
+    Message(BusMessage),
+    /// Messages were dropped, because this subscriber was too slow.
+    Lagged,
+}
+
+/// Yields events until it is dropped or the bus is closed.
+pub type Subscription = Pin<Box<dyn Stream<Item = BusEvent> + Send>>;
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Nobody listens on the subject.
+    #[error("nobody listens on `{subject}`")]
+    NoResponders {
+        /// Where it was sent.
+        subject: String,
+    },
+    /// Somebody may have it, but did not answer in time.
+    #[error("no answer on `{subject}` within {timeout:?}")]
+    Timeout {
+        /// Where it was sent.
+        subject: String,
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// The bus is out of reach.
+    #[error(transparent)]
+    Bus(#[from] StoreError),
+}
+
+/// Publish, subscribe, request.
+#[async_trait]
+pub trait Bus: Send + Sync + std::fmt::Debug {
+    /// Sends to whoever listens now.
+    async fn publish(
+        &self,
+        subject: String,
+        traceparent: Option<Traceparent>,
+        payload: Bytes,
+    ) -> Result<(), StoreError>;
+
+    /// Listens; registered when this returns.
+    async fn subscribe(&self, subject: String) -> Result<Subscription, StoreError>;
+
+    /// Asks and waits for one answer, at most `timeout`.
+    async fn request(
+        &self,
+        subject: String,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestError>;
+}
+
+/// Whether a subscription's `pattern` takes in `subject`.
+pub fn matches(pattern: &str, subject: &str) -> bool {
+    let mut subject = subject.split('.');
+    for wanted in pattern.split('.') {
+        match (wanted, subject.next()) {
+            (">", Some(_)) => return true,
+            ("*", Some(_)) => {}
+            (wanted, Some(token)) if wanted == token => {}
+            _ => return false,
+        }
+    }
+    subject.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn wildcards_match_as_in_nats() {
+        for (pattern, subject, expected) in [
+            ("a.b", "a.b", true),
+            ("a.b", "a.b.c", false),
+            ("a.b.c", "a.b", false),
+            ("a.*", "a.b", true),
+            ("a.*", "a", false),
+            ("a.*.c", "a.b.c", true),
+            ("a.>", "a.b.c", true),
+            ("a.>", "a", false),
+            (">", "a", true),
+        ] {
+            assert_eq!(matches(pattern, subject), expected, "{pattern} {subject}");
+        }
+    }
+}

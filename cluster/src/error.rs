@@ -1,0 +1,67 @@
+//! How a store fails.
+
+use clawnode_proto::{EntityId, ErrorCode, Position};
+
+/// A store's failure. What may be tried again is told apart from what may not.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Out of reach now; the same call may work later. The call may or may not have taken effect.
+    #[error("{store} is unavailable: {detail}")]
+    Unavailable {
+        /// Which store, for people: `journal of <url>`.
+        store: &'static str,
+        /// What was seen.
+        detail: String,
+    },
+    /// No room; nothing was written.
+    #[error("{store} is full: {detail}")]
+    Full {
+        /// Which store.
+        store: &'static str,
+        /// Which limit.
+        detail: String,
+    },
+    /// One entity's data is damaged; others are not.
+    #[error("stored data of `{entity}` is damaged at position {position}: {detail}")]
+    Corrupt {
+        /// Whose.
+        entity: EntityId,
+        /// Where.
+        position: Position,
+        /// What was found.
+        detail: String,
+    },
+    /// The request itself is not allowed or over a limit; trying again cannot help.
+    #[error("{store} refused: {detail}")]
+    Refused {
+        /// Which store.
+        store: &'static str,
+        /// Why.
+        detail: String,
+    },
+    /// The store was closed, because the process stops or its disk failed.
+    #[error("{store} is closed: {detail}")]
+    Closed {
+        /// Which store.
+        store: &'static str,
+        /// Why.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may work later.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// The stable code for clients.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unavailable { .. } | Self::Closed { .. } => ErrorCode::Unavailable,
+            Self::Full { .. } => ErrorCode::DiskFull,
+            Self::Corrupt { .. } => ErrorCode::Corrupt,
+            Self::Refused { .. } => ErrorCode::Internal,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The inbox door: what is not finished, per entity, delivered at least once per partition.
+//!
+//! Contract: `put` answers after the input is durably stored. A delivery that is neither
+//! acknowledged nor kept alive by `progress` for `limits::ACK_WAIT` is delivered again. An
+//! acknowledgement removes the input, also a late one by an earlier holder: acks are not fenced.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::{EntityId, Input, Partition, Position};
+
+use crate::StoreError;
+
+/// An input as it waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Where the store has it; orders the inputs of one entity.
+    pub position: Position,
+    /// The encoded [`Input`]; decoding is the receiver's affair, so that bad bytes lose nothing.
+    pub bytes: Bytes,
+}
+
+/// One delivery: a doorbell, with what rang it.
+#[derive(Clone)]
+pub struct Delivery {
+    /// For whom.
+    pub entity: EntityId,
+    /// Where the store has the input.
+    pub position: Position,
+    /// Whether it was delivered before, to anybody, as far as the store knows.
+    pub redelivered: bool,
+    /// The encoded input.
+    pub bytes: Bytes,
+    /// What to answer to.
+    pub handle: Arc<dyn AckHandle>,
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("entity", &self.entity)
+            .field("position", &self.position)
+            .field("redelivered", &self.redelivered)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer to one delivery. All are best effort; the next delivery repairs what is lost.
+#[async_trait]
+pub trait AckHandle: Send + Sync {
+    /// The input is done with: remove it.
+    async fn ack(&self) -> Result<(), StoreError>;
+    /// Still at it: do not deliver again for another `ACK_WAIT`.
+    async fn progress(&self) -> Result<(), StoreError>;
+    /// Not for me: deliver again after `delay`.
+    async fn nak(&self, delay: Duration) -> Result<(), StoreError>;
+}
+
+/// A stream of the deliveries of one partition. Dropping it stops pulling.
+#[async_trait]
+pub trait Consumer: Send {
+    /// The next delivery; waits for one. An error is transient unless it says otherwise.
+    async fn next(&mut self) -> Result<Delivery, StoreError>;
+}
+
+/// What waits for entities.
+#[async_trait]
+pub trait Inbox: Send + Sync + std::fmt::Debug {
+    /// Stores an input durably. Storing the same input again is harmless: the fold de-duplicates.
+    async fn put(&self, input: &Input) -> Result<Position, StoreError>;
+
+    /// All inputs of one entity that wait, after `after`, in stream order, delivered or not.
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError>;
+
+    /// How many inputs of one entity wait, delivered or not.
+    async fn pending(&self, entity: EntityId) -> Result<usize, StoreError>;
+
+    /// Entities of the partition that have inputs waiting.
+    async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError>;
+
+    /// Pulls the partition at this rank (0 is served first, at most 3).
+    async fn consume(
+        &self,
+        partition: Partition,
+        rank: u8,
+    ) -> Result<Box<dyn Consumer>, StoreError>;
+}

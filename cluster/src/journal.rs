@@ -1,0 +1,64 @@
+//! The journal door: per-entity append under compare-and-set of the last position.
+//!
+//! Contract: an append is stored only if the entity's last record is at `expected`
+//! ([`Position(0)`](Position) for none). The answer may be lost while the record is stored, and a
+//! record may be stored after its writer gave up: [`crate::outcome`] is the only place that says
+//! what an answer means. Positions of one entity strictly increase; nothing else is promised of
+//! them.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::{EntityId, Position};
+
+use crate::StoreError;
+
+/// One stored append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Where the store has it.
+    pub position: Position,
+    /// What was appended (see `clawnode_proto::event::decode_record`).
+    pub bytes: Bytes,
+}
+
+/// One append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// At most `limits::APPEND_BYTES`.
+    pub bytes: Bytes,
+    /// Whether it replaces all records before it (a snapshot), in the same atomic step.
+    pub rollup: bool,
+}
+
+/// What the store said to one try at an append; only [`crate::outcome`] interprets it.
+#[derive(Debug)]
+pub enum AppendAnswer {
+    /// Stored at this position, durably.
+    Stored(Position),
+    /// The last record is not at `expected`, or so the store believes.
+    Refused,
+    /// No answer, or one that proves nothing.
+    Unknown(StoreError),
+    /// Over a limit, or not allowed: trying again cannot help.
+    Defect(StoreError),
+}
+
+/// Per-entity append-only records.
+#[async_trait]
+pub trait Journal: Send + Sync + std::fmt::Debug {
+    /// One try at an append; never retries by itself.
+    async fn append(&self, entity: EntityId, expected: Position, write: Write) -> AppendAnswer;
+
+    /// All records after `after`, oldest first, as the store's leader has them.
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError>;
+
+    /// The last record.
+    async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError>;
+
+    /// At most `limit` entities that have a journal, in id order, after `after`.
+    async fn entities(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> Result<Vec<EntityId>, StoreError>;
+}

@@ -1,0 +1,33 @@
+//! The ground: six doors ([`Journal`], [`Inbox`], [`Bus`], [`Bucket`], [`Timers`], [`Blobs`]) and
+//! what stands behind them.
+//!
+//! `local` keeps everything in one directory of one process, `nats` on `JetStream`, `sim` in a
+//! seeded world for tests. All pass one conformance suite (`tests/tests/conformance.rs`). Above
+//! this crate nobody knows which one is there.
+#![forbid(unsafe_code)]
+
+pub mod blobs;
+pub mod bucket;
+pub mod bus;
+pub mod clock;
+pub mod error;
+pub mod inbox;
+pub mod journal;
+pub mod local;
+#[cfg(feature = "nats")]
+pub mod nats;
+pub mod outcome;
+#[cfg(feature = "test-util")]
+pub mod sim;
+pub mod substrate;
+pub mod timers;
+
+pub use blobs::Blobs;
+pub use bucket::{Bucket, BucketError, Change, Entry};
+pub use bus::{Bus, BusEvent, BusMessage, RequestError, Subscription};
+pub use clock::{Backoff, Clock, SystemClock};
+pub use error::StoreError;
+pub use inbox::{AckHandle, Consumer, Delivery, Inbox, Waiting};
+pub use journal::{AppendAnswer, Journal, Record, Write};
+pub use substrate::{Health, Substrate, Warning};
+pub use timers::{Timer, Timers};

@@ -1,0 +1,1 @@
+//! One process, one directory: a write-ahead log as truth, sled as a rebuildable index.

@@ -1,0 +1,1 @@
+//! Many processes over NATS: `JetStream` streams behind every door but the bus.

@@ -1,0 +1,55 @@
+//! What the answer to an append means: the one interpreter.
+//!
+//! Conclusive are only an acknowledgement, the own event read back, and a foreign event directly
+//! after the expected position (also one whose record replaced all before it). Everything else,
+//! *absent* above all, proves nothing, because the answer may be lost, the read stale and the
+//! record still under way: the same bytes are sent again with the same expectation.
+
+use clawnode_proto::{EventId, Position, event::decode_record};
+
+use crate::{AppendAnswer, Record};
+
+/// What to do after a try at an append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is in the journal, here. Fold it.
+    Stored(Position),
+    /// Somebody else owns the entity now.
+    Fenced,
+    /// Read the records after the expected position, and ask [`of_read_back`].
+    ReadBack,
+    /// Nothing is known: send the same bytes again.
+    Resend,
+    /// The append itself is wrong; sending it again cannot help.
+    Defect(String),
+}
+
+/// What one answer means by itself.
+pub fn of_answer(answer: &AppendAnswer) -> Verdict {
+    match answer {
+        AppendAnswer::Stored(position) => Verdict::Stored(*position),
+        AppendAnswer::Refused => Verdict::ReadBack,
+        AppendAnswer::Unknown(_) => Verdict::Resend,
+        AppendAnswer::Defect(error) => Verdict::Defect(error.to_string()),
+    }
+}
+
+/// What the records after the expected position say of an append that was refused; `own` is the
+/// id of its first event.
+pub fn of_read_back(own: EventId, after_expected: &[Record]) -> Verdict {
+    let Some(first) = after_expected.first() else {
+        // Refused, but nothing there: this read is older than the one that refused us.
+        return Verdict::Resend;
+    };
+    match decode_record(&first.bytes) {
+        Ok(events) if events.first().is_some_and(|event| event.head.eid == own) => {
+            match after_expected.get(1) {
+                // Ours, and somebody built upon it: the new owner acts on our event.
+                Some(_) => Verdict::Fenced,
+                None => Verdict::Stored(first.position),
+            }
+        }
+        Ok(_) => Verdict::Fenced,
+        Err(error) => Verdict::Defect(error.to_string()),
+    }
+}

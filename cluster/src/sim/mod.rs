@@ -1,0 +1,1 @@
+//! The world for tests: a synchronous seeded state machine, with thin doors.

@@ -1,0 +1,67 @@
+//! A substrate: the six doors together, and how it is doing.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use clawnode_proto::{Partition, subject::Prefix};
+
+use crate::{Blobs, Bucket, Bus, Inbox, Journal, Timers};
+
+/// Everything that an entity, a gateway or a worker stands on.
+#[derive(Clone, Debug)]
+pub struct Substrate {
+    /// What has happened.
+    pub journal: Arc<dyn Journal>,
+    /// What is not finished.
+    pub inbox: Arc<dyn Inbox>,
+    /// What is said in passing.
+    pub bus: Arc<dyn Bus>,
+    /// Small shared values.
+    pub bucket: Arc<dyn Bucket>,
+    /// What comes later.
+    pub timers: Arc<dyn Timers>,
+    /// What is large.
+    pub blobs: Arc<dyn Blobs>,
+    /// How it is doing.
+    pub health: Arc<dyn Health>,
+    /// What its subjects begin with.
+    pub prefix: Prefix,
+    /// How many partitions it was born with.
+    pub partitions: u16,
+    /// Whether other processes may share it.
+    pub shared: bool,
+}
+
+impl Substrate {
+    /// All its partitions.
+    pub fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.partitions).map(Partition)
+    }
+}
+
+/// Something a person should know, by a stable name.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Warning {
+    /// For scripts: `bus.sync_interval`.
+    pub name: String,
+    /// What is so, and what it means.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// How a substrate is doing.
+#[async_trait]
+pub trait Health: Send + Sync + std::fmt::Debug {
+    /// What it is, for people: `local /path`, `nats nats://host:4222`.
+    fn describe(&self) -> String;
+
+    /// Whether it can take new input now; the reason if not.
+    async fn ready(&self) -> Result<(), String>;
+
+    /// What a person should know, durability above all.
+    async fn warnings(&self) -> Vec<Warning>;
+
+    /// Stores what is under way and lets go; safe to call twice.
+    async fn close(&self);
+}

@@ -1,0 +1,167 @@
+//! The gateway's methods, declared once: the same table serves `/ws`, `POST /v1/rpc`, the CLI and
+//! the documents.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! methods {
+    ($( $(#[$doc:meta])* $variant:ident = $wire:literal; )*) => {
+        /// A JSON-RPC method.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Method {
+            $( $(#[$doc])* $variant, )*
+        }
+
+        impl Method {
+            /// All of them, for documents and tests.
+            pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
+
+            /// Its name.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $wire, )* }
+            }
+
+            /// The method of this name.
+            pub fn parse(name: &str) -> Option<Self> {
+                match name { $( $wire => Some(Self::$variant), )* _ => None }
+            }
+        }
+    };
+}
+
+methods! {
+    /// Answers `pong`.
+    Ping = "ping";
+    /// The node and the cluster, as far as this node sees them.
+    Status = "status";
+    /// Sends a message to a session and streams the turn.
+    ChatSend = "chat.send";
+    /// Cancels a turn.
+    ChatCancel = "chat.cancel";
+    /// The sessions there are.
+    SessionsList = "sessions.list";
+    /// What was said in a session.
+    SessionsHistory = "sessions.history";
+    /// Streams a session's frames from a cursor on.
+    SessionsResume = "sessions.resume";
+    /// Everything known of one session, for keeping.
+    SessionsExport = "sessions.export";
+    /// Deletes a session and what is personal in it.
+    SessionsDelete = "sessions.delete";
+    /// A session's journal, event by event.
+    JournalShow = "journal.show";
+    /// Verifies hash chains and invariants.
+    JournalVerify = "journal.verify";
+    /// The agents there are.
+    AgentsList = "agents.list";
+    /// One agent.
+    AgentsShow = "agents.show";
+    /// Stops an agent from starting turns, on every node.
+    AgentsPause = "agents.pause";
+    /// Lets it start turns again.
+    AgentsResume = "agents.resume";
+    /// A one-time ticket that opens one WebSocket from a browser.
+    TicketCreate = "ticket.create";
+}
+
+/// How a message joins a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SendMode {
+    /// A turn of its own, after those that wait.
+    #[default]
+    Turn,
+    /// Joins the running turn.
+    Steer,
+}
+
+/// Parameters of `chat.send`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatSend {
+    /// Where it comes from.
+    pub channel: String,
+    /// Our side of the channel.
+    pub account: String,
+    /// The other side.
+    pub peer: String,
+    /// What is said.
+    pub content: String,
+    /// The guild (server, workspace) it was said in, for bindings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guild: Option<String>,
+    /// The team it was said in, for bindings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Which agent, past the bindings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Sending again with the same key is harmless for seven days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// A turn of its own, or part of the running one.
+    #[serde(default)]
+    pub mode: SendMode,
+}
+
+/// Parameters that name a session, by key or id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionParams {
+    /// `agent:channel:account:peer`, or `ent_…`.
+    pub session: String,
+}
+
+/// Parameters of `chat.cancel`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatCancel {
+    /// The session.
+    pub session: String,
+    /// The turn, as `accepted` named it.
+    pub turn: String,
+}
+
+/// Parameters of `sessions.resume`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionsResume {
+    /// The session.
+    pub session: String,
+    /// The turn to follow; the running or last one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
+    /// The last cursor that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Parameters of a list: a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ListParams {
+    /// At most this many (100 if absent, 1,000 at most).
+    pub limit: Option<u32>,
+    /// Where the page before ended.
+    pub after: Option<String>,
+}
+
+/// Parameters that name an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentParams {
+    /// Its name.
+    pub agent: String,
+}
+
+/// A JSON-RPC request as a client sends it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct RpcRequest {
+    /// Chosen by the client; echoed.
+    #[serde(default)]
+    pub id: serde_json::Value,
+    /// Which method.
+    pub method: String,
+    /// Its parameters.
+    #[serde(default)]
+    pub params: serde_json::Value,
+}

@@ -1,0 +1,44 @@
+//! The one encoding of everything that is stored or sent: `MessagePack` with named fields.
+//!
+//! Named fields cost bytes and buy evolution: a reader skips fields it does not know and fills
+//! those that an older writer did not send from their defaults.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Why bytes could not be turned into a value, or a value into bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// The value cannot be written as `MessagePack`.
+    #[error("cannot encode `{what}`")]
+    Encode {
+        /// The Rust type.
+        what: &'static str,
+        /// What the encoder said.
+        source: rmp_serde::encode::Error,
+    },
+    /// The bytes are not this type.
+    #[error("cannot decode `{what}` from {len} bytes")]
+    Decode {
+        /// The Rust type.
+        what: &'static str,
+        /// How many bytes there were.
+        len: usize,
+        /// What the decoder said.
+        source: rmp_serde::decode::Error,
+    },
+}
+
+/// Encodes `value` as `MessagePack` with named fields.
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
+    rmp_serde::to_vec_named(value)
+        .map_err(|source| CodecError::Encode { what: std::any::type_name::<T>(), source })
+}
+
+/// Decodes a value that [`encode`] wrote, now or in an earlier version.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    rmp_serde::from_slice(bytes).map_err(|source| CodecError::Decode {
+        what: std::any::type_name::<T>(),
+        len: bytes.len(),
+        source,
+    })
+}

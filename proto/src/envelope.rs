@@ -1,0 +1,111 @@
+//! What travels to an entity: an input, with what a receiver must know to take it.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::{
+    codec::{CodecError, decode, encode},
+    event::Timestamp,
+    id::{EntityId, IdempotencyKey, InputId, Kind},
+};
+
+/// The oldest and newest version of the envelope that this build speaks.
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
+
+/// A W3C trace context's `traceparent`, carried as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Traceparent(pub String);
+
+/// Something for an entity: it waits in the entity's inbox until the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// The version of this layout that the sender wrote.
+    pub v: u16,
+    /// The oldest reader that may take it.
+    pub v_min: u16,
+    /// Derived from the entity and `idempotency_key`; sending again gives the same.
+    pub id: InputId,
+    /// For whom.
+    pub entity: EntityId,
+    /// What the receiver is, for its birth.
+    pub kind: Kind,
+    /// The receiver's readable key, for its birth; its hash is `entity`.
+    pub key: String,
+    /// The sender's name for this request.
+    pub idempotency_key: IdempotencyKey,
+    /// When it was sent, by the sender's clock; for people only.
+    pub sent: Timestamp,
+    /// The trace that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
+    /// The kind's own input, encoded.
+    pub body: ByteBuf,
+}
+
+/// Why an input was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// Not readable.
+    #[error("input is not readable")]
+    Codec(#[from] CodecError),
+    /// Written for newer readers only.
+    #[error("input needs a reader of version `{needs}`, this build reads up to `{}`", VERSIONS.end())]
+    TooNew {
+        /// The oldest reader that may take it.
+        needs: u16,
+    },
+    /// Its entity id is not the hash of its kind and key.
+    #[error("input names entity `{found}`, but its key `{key}` is entity `{expected}`")]
+    KeyMismatch {
+        /// The id it names.
+        found: EntityId,
+        /// The id of its key.
+        expected: EntityId,
+        /// Its key.
+        key: String,
+    },
+}
+
+impl Input {
+    /// An input of `kind` for the entity with `key`.
+    pub fn new<B: Serialize>(
+        kind: Kind,
+        key: &str,
+        idempotency_key: IdempotencyKey,
+        sent: Timestamp,
+        body: &B,
+    ) -> Result<Self, CodecError> {
+        let entity = EntityId::derive(kind, key);
+        Ok(Self {
+            v: *VERSIONS.end(),
+            v_min: 1,
+            id: InputId::derive(entity, &idempotency_key),
+            entity,
+            kind,
+            key: key.to_owned(),
+            idempotency_key,
+            sent,
+            traceparent: None,
+            body: ByteBuf::from(encode(body)?),
+        })
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CodecError> {
+        encode(self)
+    }
+
+    /// Reads an input and refuses one that is not meant for this build or contradicts itself.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, InputError> {
+        let input: Self = decode(bytes)?;
+        if input.v_min > *VERSIONS.end() {
+            return Err(InputError::TooNew { needs: input.v_min });
+        }
+        let expected = EntityId::derive(input.kind, &input.key);
+        if expected != input.entity {
+            return Err(InputError::KeyMismatch { found: input.entity, expected, key: input.key });
+        }
+        Ok(input)
+    }
+}

@@ -1,0 +1,34 @@
+//! The words: every type that crosses a process or a restart.
+//!
+//! Synchronous, without I/O, clock or runtime. Four kinds of thing live here: ids
+//! ([`id`]), what is written down ([`event`], [`kernel`], [`session`]), what travels
+//! ([`envelope`], [`frame`], [`node`], [`subject`]) and what is promised ([`limits`],
+//! [`error`], [`api`]).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod api;
+pub mod codec;
+pub mod envelope;
+pub mod error;
+pub mod event;
+pub mod frame;
+pub mod id;
+pub mod kernel;
+pub mod limits;
+pub mod llm;
+pub mod node;
+pub mod session;
+pub mod subject;
+pub mod view;
+
+pub use codec::CodecError;
+pub use envelope::{Input, Traceparent};
+pub use error::{ErrorBody, ErrorChain, ErrorCode};
+pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
+pub use frame::{Frame, FrameBody, FrameKey};
+pub use id::{
+    AgentName, Attempt, CallId, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
+    InputId, Kind, NodeName, Partition, Position, ProcessId, Seq, SessionKey, TimerId, TurnId,
+};

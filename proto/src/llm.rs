@@ -1,0 +1,240 @@
+//! What is said to and by a model, whatever its provider.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::ErrorCode,
+    id::{Digest, ParseIdError},
+};
+
+/// Text, in place or in the blob store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Text {
+    /// In place; at most [`crate::limits::INLINE_BYTES`].
+    Inline {
+        /// The text.
+        text: String,
+    },
+    /// In the blob store.
+    Blob {
+        /// Its digest.
+        digest: Digest,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self::Inline { text }
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self::Inline { text: text.to_owned() }
+    }
+}
+
+impl Text {
+    /// Its size in bytes, wherever it is.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline { text } => text.len() as u64,
+            Self::Blob { bytes, .. } => *bytes,
+        }
+    }
+
+    /// The text, if it is in place.
+    pub fn inline(&self) -> Option<&str> {
+        match self {
+            Self::Inline { text } => Some(text),
+            Self::Blob { .. } => None,
+        }
+    }
+}
+
+/// Who says a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The person, or the program that speaks for one.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who says it.
+    pub role: Role,
+    /// What is said.
+    pub content: Text,
+}
+
+/// Tokens of one call, as the provider reports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens read, cached ones included.
+    pub input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+    /// Of the tokens read, those from the provider's cache.
+    #[serde(default)]
+    pub cache_read_tokens: u64,
+    /// Of the tokens read, those written to the provider's cache.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
+}
+
+impl Usage {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+        }
+    }
+}
+
+/// Why a model stopped of its own accord.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum StopReason {
+    /// It had said what it had to say.
+    EndTurn,
+    /// It reached the limit of tokens for one reply.
+    MaxTokens,
+    /// It reached one of the stop sequences.
+    StopSequence,
+    /// The provider withheld the rest.
+    Refusal,
+    /// Something newer than this build.
+    Other {
+        /// The provider's word.
+        reason: String,
+    },
+}
+
+/// A model and the provider that serves it, `PROVIDER/MODEL`.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ModelRef {
+    /// The provider's name in the configuration.
+    pub provider: String,
+    /// The model's name at the provider; may hold further slashes.
+    pub model: String,
+}
+
+impl fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}
+
+impl fmt::Debug for ModelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl FromStr for ModelRef {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        match text.split_once('/') {
+            Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+                Ok(Self { provider: provider.to_owned(), model: model.to_owned() })
+            }
+            _ => Err(ParseIdError::new(text, "a model `PROVIDER/MODEL`")),
+        }
+    }
+}
+
+impl TryFrom<String> for ModelRef {
+    type Error = ParseIdError;
+
+    fn try_from(text: String) -> Result<Self, ParseIdError> {
+        text.parse()
+    }
+}
+
+impl From<ModelRef> for String {
+    fn from(model: ModelRef) -> Self {
+        model.to_string()
+    }
+}
+
+/// Sampling settings; what is absent is the provider's own default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sampling {
+    /// How freely to choose, 0 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Most tokens to write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// Texts at which to stop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+}
+
+/// How a model call failed, so that callers can act on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// No connection could be made.
+    Unreachable,
+    /// Connected, but too slow.
+    Timeout,
+    /// 429: too many requests or tokens.
+    RateLimited,
+    /// 5xx or 529: the provider cannot now.
+    Overloaded,
+    /// 401 or 403: the key is missing or wrong.
+    Unauthorized,
+    /// Another 4xx: the request itself is wrong.
+    Rejected,
+    /// The stream broke off or made no sense; never a short success.
+    BrokenStream,
+    /// Given up on purpose.
+    Cancelled,
+    /// The process that made it is gone, and nobody knows.
+    Lost,
+}
+
+/// A failed model call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFailure {
+    /// What kind.
+    pub class: FailureClass,
+    /// "provider unreachable", "provider timeout", or the provider's own message.
+    pub message: String,
+    /// The HTTP status, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+impl ModelFailure {
+    /// The stable code for it.
+    pub const fn code(&self) -> ErrorCode {
+        match self.class {
+            FailureClass::Unreachable | FailureClass::Lost => ErrorCode::ProviderUnreachable,
+            FailureClass::Timeout => ErrorCode::ProviderTimeout,
+            FailureClass::RateLimited => ErrorCode::ProviderRateLimited,
+            FailureClass::Overloaded => ErrorCode::ProviderOverloaded,
+            FailureClass::Unauthorized => ErrorCode::ProviderUnauthorized,
+            FailureClass::Rejected => ErrorCode::ProviderRejected,
+            FailureClass::BrokenStream => ErrorCode::ProviderBrokenStream,
+            FailureClass::Cancelled => ErrorCode::Cancelled,
+        }
+    }
+}

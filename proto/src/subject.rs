@@ -1,0 +1,131 @@
+//! Every subject, spelled once.
+//!
+//! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.tok.{entity}`
+//! frames · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage`
+//! usage records.
+
+use std::{fmt, str::FromStr};
+
+use crate::id::{EntityId, ParseIdError, Partition, ProcessId, TimerId};
+
+/// What all subjects and stream names of one cluster begin with (`cn` unless configured).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Prefix(String);
+
+impl Prefix {
+    /// The longest it may be, in bytes.
+    pub const MAX: usize = 32;
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Where one entity's inputs wait.
+    pub fn input(&self, partition: Partition, entity: EntityId) -> String {
+        format!("{}.in.{partition}.{entity}", self.0)
+    }
+
+    /// The inputs of all entities of one partition.
+    pub fn inputs_of(&self, partition: Partition) -> String {
+        format!("{}.in.{partition}.*", self.0)
+    }
+
+    /// All inputs.
+    pub fn inputs(&self) -> String {
+        format!("{}.in.>", self.0)
+    }
+
+    /// One entity's journal: one literal subject, because only that fences.
+    pub fn journal(&self, partition: Partition, entity: EntityId) -> String {
+        format!("{}.j.{partition}.{entity}", self.0)
+    }
+
+    /// The journals of one partition.
+    pub fn journals_of(&self, partition: Partition) -> String {
+        format!("{}.j.{partition}.*", self.0)
+    }
+
+    /// All journals.
+    pub fn journals(&self) -> String {
+        format!("{}.j.>", self.0)
+    }
+
+    /// One timer of one entity.
+    pub fn timer(&self, partition: Partition, entity: EntityId, timer: TimerId) -> String {
+        format!("{}.tmr.{partition}.{entity}.{timer}", self.0)
+    }
+
+    /// All timers.
+    pub fn timers(&self) -> String {
+        format!("{}.tmr.>", self.0)
+    }
+
+    /// One entity's provisional frames.
+    pub fn frames(&self, entity: EntityId) -> String {
+        format!("{}.tok.{entity}", self.0)
+    }
+
+    /// One process's heartbeat.
+    pub fn heartbeat(&self, process: ProcessId) -> String {
+        format!("{}.hb.{process}", self.0)
+    }
+
+    /// All heartbeats.
+    pub fn heartbeats(&self) -> String {
+        format!("{}.hb.*", self.0)
+    }
+
+    /// Requests to one process.
+    pub fn rpc(&self, process: ProcessId) -> String {
+        format!("{}.rpc.{process}", self.0)
+    }
+
+    /// Usage records, at least once, keyed by call and attempt.
+    pub fn usage(&self) -> String {
+        format!("{}.usage", self.0)
+    }
+
+    /// The name of a stream or bucket: upper case, because NATS names share one space.
+    pub fn store(&self, name: &str) -> String {
+        format!("{}_{name}", self.0).to_uppercase()
+    }
+}
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self("cn".to_owned())
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let fits = !text.is_empty()
+            && text.len() <= Self::MAX
+            && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+        if fits {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(ParseIdError::new(text, "a prefix: 1 to 32 of a-z, 0-9, `_`"))
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The entity that an input or journal subject names, whatever its prefix.
+pub fn entity_of(subject: &str) -> Option<EntityId> {
+    subject.split('.').nth(3)?.parse().ok()
+}

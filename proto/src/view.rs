@@ -1,0 +1,224 @@
+//! What the API shows: the documents behind `status`, `sessions`, `journal` and `agents`.
+//!
+//! CLI, REST and JSON-RPC answer with the same documents. Fields are only ever added.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::Timestamp,
+    frame::FrameKey,
+    id::{
+        AgentName, Digest, EntityId, Epoch, EventId, Incarnation, NodeName, ProcessId, Seq, TurnId,
+    },
+    llm::{Message, ModelRef, Usage},
+    node::NodeRole,
+    session::TurnOutcome,
+};
+
+/// Something a person should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarningView {
+    /// A stable name: `bus.sync_interval`.
+    pub name: String,
+    /// What is so, and what it means.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// One process of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// What people call it.
+    pub node: NodeName,
+    /// Its process id.
+    pub process: ProcessId,
+    /// The program's version.
+    pub version: String,
+    /// What it does.
+    pub roles: Vec<NodeRole>,
+    /// When it started, by its own clock.
+    pub started: Timestamp,
+    /// Whether it takes no more work.
+    pub draining: bool,
+    /// Entities in its memory.
+    pub entities: u64,
+    /// The digest of its agents' configuration.
+    pub config: Digest,
+}
+
+/// Answer of `status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// The version of the node that answers.
+    pub version: String,
+    /// The process that answers.
+    pub process: ProcessId,
+    /// What it stands on: `local PATH`, `nats URL`.
+    pub substrate: String,
+    /// Partitions of the cluster.
+    pub partitions: u16,
+    /// Which model answers by default, and why that one.
+    pub model: String,
+    /// Loaded plugins (none until tools exist).
+    #[serde(default)]
+    pub plugins: Vec<String>,
+    /// Sessions there are.
+    pub sessions: u64,
+    /// The processes that this one hears of, itself included.
+    pub nodes: Vec<NodeView>,
+    /// Sessions out of service.
+    pub quarantined: Vec<EntityId>,
+    /// What a person should know.
+    pub warnings: Vec<WarningView>,
+}
+
+/// One row of `sessions.list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// Its id.
+    pub id: EntityId,
+    /// Its readable key; absent if the journal cannot be read.
+    pub key: Option<String>,
+    /// `idle`, `running`, `quarantined`, `deleted` or `corrupt`.
+    pub state: String,
+    /// Turns so far.
+    pub turns: u64,
+    /// Events in the journal.
+    pub events: u64,
+    /// When the last event was written.
+    pub updated: Timestamp,
+    /// What all its turns used.
+    pub usage: Usage,
+    /// Why it is not in service, where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// Answer of `sessions.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionList {
+    /// In id order.
+    pub sessions: Vec<SessionRow>,
+    /// Pass as `after` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// One turn of `sessions.history`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnView {
+    /// Its id.
+    pub turn: TurnId,
+    /// What was said, by whom, in order (a steer is a further user message).
+    pub messages: Vec<Message>,
+    /// How it ended; absent while it runs or waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<TurnOutcome>,
+    /// What it used.
+    pub usage: Usage,
+    /// Calls made again, because a process died in the middle of one.
+    #[serde(default)]
+    pub lost_attempts: u32,
+}
+
+/// Answer of `sessions.history`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryView {
+    /// The session.
+    pub id: EntityId,
+    /// Its readable key.
+    pub key: String,
+    /// `idle`, `running`, `quarantined` or `deleted`.
+    pub state: String,
+    /// In order.
+    pub turns: Vec<TurnView>,
+}
+
+/// One event of `journal.show`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventView {
+    /// Its number.
+    pub n: Seq,
+    /// Its kind.
+    pub kind: String,
+    /// Its id.
+    pub eid: EventId,
+    /// Its writer's epoch.
+    pub epoch: Epoch,
+    /// Its writer.
+    pub incarnation: Incarnation,
+    /// When.
+    pub ts: Timestamp,
+    /// Its link in the chain.
+    pub hash: Digest,
+    /// What it says, as far as this build knows the kind.
+    pub body: serde_json::Value,
+}
+
+/// Verdict on one journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyRow {
+    /// Whose.
+    pub id: EntityId,
+    /// Its readable key, if it could be read.
+    pub key: Option<String>,
+    /// Events checked.
+    pub events: u64,
+    /// The first thing that is wrong, naming the event; absent if nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Answer of `journal.verify`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyView {
+    /// One row a journal.
+    pub journals: Vec<VerifyRow>,
+}
+
+impl VerifyView {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.journals.iter().all(|row| row.problem.is_none())
+    }
+}
+
+/// One agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentView {
+    /// Its name.
+    pub agent: AgentName,
+    /// Its model.
+    pub model: ModelRef,
+    /// The first line of its system prompt.
+    pub system: String,
+    /// Model calls of one turn.
+    pub step_limit: u32,
+    /// Turns at once on one node.
+    pub max_turns: u32,
+    /// Turns that run on the answering node now.
+    pub running: u32,
+    /// Turns that wait on the answering node.
+    pub waiting: u32,
+    /// Whether it is paused, in the whole cluster.
+    pub paused: bool,
+}
+
+/// Answer of `agents.list`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentList {
+    /// In name order.
+    pub agents: Vec<AgentView>,
+}
+
+/// First frame of a `chat.send` or `sessions.resume`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedView {
+    /// The session's readable key.
+    pub session: String,
+    /// The turn that was begun, or joined.
+    pub turn: TurnId,
+    /// Where to resume from, should the connection break.
+    pub cursor: FrameKey,
+}
