@@ -1,7 +1,11 @@
 //! The living: the durable kernel, and the domain on top of it.
 //!
 //! [`durable`] is the kernel: what an entity is, and the sans-I/O machines that own, fold, decide
-//! and recover it. [`session`] is the first entity kind; [`agent`] admits its turns; [`llm`] is
-//! the door to models.
+//! and recover it. [`llm`] is the door to models.
+#![forbid(unsafe_code)]
 
+pub mod agent;
+pub mod durable;
 pub mod llm;
+pub mod session;
+pub mod supervise;

@@ -28,6 +28,14 @@ pub struct FrameKey {
     pub index: u32,
 }
 
+impl FrameKey {
+    /// The index of a turn's error frame: after all that was streamed, and the same whoever
+    /// emits it.
+    pub const ERROR: u32 = u32::MAX - 1;
+    /// The index of a turn's last frame.
+    pub const DONE: u32 = u32::MAX;
+}
+
 impl fmt::Display for FrameKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}.{}", self.turn, self.call, self.attempt, self.index)

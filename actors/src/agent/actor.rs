@@ -1,0 +1,231 @@
+//! One agent's actor: thin around a pure gate.
+
+use std::{collections::VecDeque, fmt, sync::Arc};
+
+use clawnode_proto::{AgentName, view::AgentView};
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use super::AgentOptions;
+use crate::session::kind::Grant;
+
+/// Turns that wait for one agent on one node; beyond it, a session asks again by itself.
+const WAITING_MAX: usize = 65_536;
+
+/// Where the answer to an admission goes.
+pub trait AdmitPort: Send + 'static {
+    /// The call may start.
+    fn granted(self: Box<Self>, grant: Grant);
+    /// The call must wait; `granted` follows.
+    fn deferred(&self);
+    /// Whether anybody still waits.
+    fn is_closed(&self) -> bool;
+}
+
+/// The right to run one call. Dropping it frees the place, also when its holder panics.
+#[derive(Debug)]
+pub struct Permit(Option<ActorRef<Message>>);
+
+/// The only door to an agent.
+#[derive(Clone, Debug)]
+pub struct AgentHandle(ActorRef<Message>);
+
+/// What an agent is told.
+pub(super) enum Message {
+    /// A call wants to start.
+    Admit(Box<dyn AdmitPort>),
+    /// A call has ended.
+    Release,
+    /// The configuration has changed.
+    Reload(Box<AgentOptions>),
+    /// The pause has changed, in the whole cluster.
+    Pause(bool),
+    /// Somebody looks.
+    View(oneshot::Sender<AgentView>),
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Admit(_) => "Admit",
+            Self::Release => "Release",
+            Self::Reload(_) => "Reload",
+            Self::Pause(_) => "Pause",
+            Self::View(_) => "View",
+        })
+    }
+}
+
+struct AgentActor;
+
+struct State {
+    options: AgentOptions,
+    paused: bool,
+    running: u32,
+    waiting: VecDeque<Box<dyn AdmitPort>>,
+}
+
+// === impl AgentHandle ===
+
+impl AgentHandle {
+    /// Starts an agent's actor.
+    pub async fn spawn(
+        options: AgentOptions,
+        paused: bool,
+        parent: ActorCell,
+    ) -> Result<Self, SpawnErr> {
+        let arguments = (options, paused);
+        Ok(Self(AgentActor::spawn_linked(None, AgentActor, arguments, parent).await?.0))
+    }
+
+    /// Asks for a place; the port hears of it. An agent that is just being restarted answers
+    /// nothing: the session is told to wait and asks again when it is next delivered to.
+    pub fn admit(&self, port: Box<dyn AdmitPort>) {
+        if self.0.cast(Message::Admit(port)).is_err() {
+            debug!("an agent stopped before it could admit a call");
+        }
+    }
+
+    /// Takes a new configuration; turns from now on see it.
+    pub fn reload(&self, options: AgentOptions) {
+        if self.0.cast(Message::Reload(Box::new(options))).is_err() {
+            debug!("an agent stopped before it could be reloaded");
+        }
+    }
+
+    /// Takes the cluster's word on its pause.
+    pub fn pause(&self, paused: bool) {
+        if self.0.cast(Message::Pause(paused)).is_err() {
+            debug!("an agent stopped before it could be paused");
+        }
+    }
+
+    /// What it looks like now; nothing if it is being restarted.
+    pub async fn view(&self) -> Option<AgentView> {
+        let (reply, answer) = oneshot::channel();
+        self.0.cast(Message::View(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    /// Its actor, for the supervisor.
+    pub fn cell(&self) -> ActorCell {
+        self.0.get_cell()
+    }
+}
+
+impl Permit {
+    /// A right that nobody counts: for replays and the simulator.
+    pub fn free() -> Arc<Self> {
+        Arc::new(Self(None))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(agent) = self.0.take()
+            && agent.cast(Message::Release).is_err()
+        {
+            debug!("an agent stopped before a permit was given back");
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn has_room(&self) -> bool {
+        !self.paused && self.running < self.options.max_turns
+    }
+
+    fn grant(&mut self, myself: &ActorRef<Message>, port: Box<dyn AdmitPort>) {
+        self.running += 1;
+        debug_assert!(self.running <= self.options.max_turns, "AGT-1");
+        debug_assert!(!self.paused, "AGT-2");
+        let permit = Arc::new(Permit(Some(myself.clone())));
+        port.granted(Grant { profile: self.options.profile(), permit });
+    }
+
+    fn admit(&mut self, myself: &ActorRef<Message>, port: Box<dyn AdmitPort>) {
+        if self.has_room() && self.waiting.is_empty() {
+            self.grant(myself, port);
+        } else if self.waiting.len() < WAITING_MAX {
+            port.deferred();
+            self.waiting.push_back(port);
+        } else {
+            port.deferred();
+        }
+    }
+
+    fn next(&mut self, myself: &ActorRef<Message>) {
+        while self.has_room() {
+            match self.waiting.pop_front() {
+                Some(port) if port.is_closed() => {}
+                Some(port) => self.grant(myself, port),
+                None => return,
+            }
+        }
+    }
+
+    fn view(&self) -> AgentView {
+        AgentView {
+            agent: self.name(),
+            model: self.options.model.clone(),
+            system: self.options.system.lines().next().unwrap_or_default().to_owned(),
+            step_limit: self.options.step_limit,
+            max_turns: self.options.max_turns,
+            running: self.running,
+            waiting: u32::try_from(self.waiting.len()).unwrap_or(u32::MAX),
+            paused: self.paused,
+        }
+    }
+
+    fn name(&self) -> AgentName {
+        self.options.name.clone()
+    }
+}
+
+// === impl AgentActor ===
+
+impl Actor for AgentActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = (AgentOptions, bool);
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Message>,
+        (options, paused): (AgentOptions, bool),
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State { options, paused, running: 0, waiting: VecDeque::new() })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Admit(port) => state.admit(&myself, port),
+            Message::Release => {
+                state.running = state.running.saturating_sub(1);
+                state.next(&myself);
+            }
+            Message::Reload(options) => {
+                state.options = *options;
+                state.next(&myself);
+            }
+            Message::Pause(paused) => {
+                state.paused = paused;
+                state.next(&myself);
+            }
+            Message::View(reply) => {
+                if reply.send(state.view()).is_err() {
+                    debug!("whoever looked at an agent did not wait");
+                }
+            }
+        }
+        Ok(())
+    }
+}

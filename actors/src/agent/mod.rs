@@ -1,0 +1,18 @@
+//! Agents: each owns its configuration, admits its sessions' turns up to a bound, and can be
+//! paused.
+//!
+//! Supervised by: the node's supervisor. Messages come from: sessions (admission), the
+//! configuration (reload), the bucket (pause). Phases: running, paused. The pause is cluster-wide
+//! (a value in the bucket), the bound is per node. On crash: permits in use are forgotten by the
+//! new actor, so for the length of the running calls the bound may be exceeded; nothing durable is
+//! lost. Not here: what the agent says to a model (see [`crate::session::context`]).
+//!
+//! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none.
+
+mod actor;
+mod options;
+mod registry;
+
+pub use actor::{AdmitPort, AgentHandle, Permit};
+pub use options::AgentOptions;
+pub use registry::{Agents, UnknownAgent};

@@ -1,0 +1,55 @@
+//! An agent's configuration.
+
+use clawnode_proto::{
+    AgentName,
+    llm::{ModelRef, Sampling},
+    session::Profile,
+};
+
+/// How an agent answers; resolved from the configuration, soul file included.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentOptions {
+    /// Its name.
+    pub name: AgentName,
+    /// Which model answers.
+    pub model: ModelRef,
+    /// The system prompt (the soul's text).
+    pub system: String,
+    /// Settings of its calls.
+    pub sampling: Sampling,
+    /// Tokens that the model reads at most (default 128,000): more keeps older turns longer, and
+    /// costs more per call.
+    pub window_tokens: u32,
+    /// Model calls of one turn (default 25): more lets long turns run, and a runaway cost more.
+    pub step_limit: u32,
+    /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
+    /// sessions wait.
+    pub max_turns: u32,
+}
+
+impl AgentOptions {
+    /// An agent of this name and model, with the defaults.
+    pub fn new(name: AgentName, model: ModelRef) -> Self {
+        Self {
+            name,
+            model,
+            system: String::new(),
+            sampling: Sampling::default(),
+            window_tokens: 128_000,
+            step_limit: 25,
+            max_turns: 256,
+        }
+    }
+
+    /// What the model's view depends on.
+    pub fn profile(&self) -> Profile {
+        Profile {
+            agent: self.name.clone(),
+            model: self.model.clone(),
+            system: self.system.clone(),
+            sampling: self.sampling.clone(),
+            window_tokens: self.window_tokens,
+            step_limit: self.step_limit,
+        }
+    }
+}

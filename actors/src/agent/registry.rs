@@ -1,0 +1,209 @@
+//! All agents of a node: by name, restarted under the same name, paused as the bucket says.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, RwLock},
+};
+
+use bytes::Bytes;
+use clawnode_cluster::{Bucket, BucketError, StoreError};
+use clawnode_proto::{AgentName, Digest, Position, codec, view::AgentView};
+use futures_util::StreamExt;
+use ractor::SpawnErr;
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::{AgentHandle, AgentOptions};
+use crate::supervise::{ChildKind, Factory, Supervisor};
+
+/// What agents' keys in the bucket begin with.
+const KEYS: &str = "agent.";
+/// Tries at a pause that other nodes change at the same time.
+const TRIES_MAX: u32 = 16;
+
+/// No agent of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no agent is named `{0}`")]
+pub struct UnknownAgent(pub String);
+
+/// What the cluster knows of an agent.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Shared {
+    paused: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    options: AgentOptions,
+    handle: Option<AgentHandle>,
+    paused: bool,
+}
+
+type Entries = Arc<RwLock<BTreeMap<AgentName, Entry>>>;
+
+/// All agents of a node.
+#[derive(Clone, Debug)]
+pub struct Agents {
+    entries: Entries,
+    bucket: Arc<dyn Bucket>,
+    supervisor: Supervisor,
+}
+
+impl Agents {
+    /// Starts the agents and follows their pauses.
+    pub async fn spawn(
+        options: Vec<AgentOptions>,
+        bucket: Arc<dyn Bucket>,
+        supervisor: Supervisor,
+    ) -> Result<Self, SpawnErr> {
+        let agents = Self { entries: Entries::default(), bucket, supervisor };
+        agents.reload(options).await?;
+        let (entries, bucket) = (Arc::clone(&agents.entries), Arc::clone(&agents.bucket));
+        let follow = move || follow(Arc::clone(&entries), Arc::clone(&bucket));
+        agents.supervisor.adopt_task("agents.follow", follow).await?;
+        Ok(agents)
+    }
+
+    /// Takes a new configuration: known agents are told, new ones started, missing ones stopped.
+    pub async fn reload(&self, options: Vec<AgentOptions>) -> Result<(), SpawnErr> {
+        let names: Vec<AgentName> = options.iter().map(|one| one.name.clone()).collect();
+        let mut new = Vec::new();
+        {
+            let mut entries = write(&self.entries);
+            entries.retain(|name, _| names.contains(name));
+            for one in options {
+                if let Some(entry) = entries.get_mut(&one.name) {
+                    if entry.options != one {
+                        info!(agent = %one.name, "agent reloaded");
+                        if let Some(handle) = &entry.handle {
+                            handle.reload(one.clone());
+                        }
+                        entry.options = one;
+                    }
+                } else {
+                    new.push(one.name.clone());
+                    let entry = Entry { options: one.clone(), handle: None, paused: false };
+                    entries.insert(one.name, entry);
+                }
+            }
+        }
+        for name in new {
+            self.start(name).await?;
+        }
+        Ok(())
+    }
+
+    async fn start(&self, name: AgentName) -> Result<(), SpawnErr> {
+        let entries = Arc::clone(&self.entries);
+        let child = format!("agent.{name}");
+        let factory: Factory = Box::new(move |parent| {
+            let (entries, name) = (Arc::clone(&entries), name.clone());
+            Box::pin(async move {
+                let known =
+                    read(&entries).get(&name).map(|entry| (entry.options.clone(), entry.paused));
+                let Some((options, paused)) = known else {
+                    return Err(SpawnErr::StartupFailed(Box::new(UnknownAgent(name.to_string()))));
+                };
+                let handle = AgentHandle::spawn(options, paused, parent).await?;
+                if let Some(entry) = write(&entries).get_mut(&name) {
+                    entry.handle = Some(handle.clone());
+                }
+                Ok(handle.cell())
+            })
+        });
+        self.supervisor.adopt(child, ChildKind::Agent, factory).await
+    }
+
+    /// The agent of this name.
+    pub fn get(&self, name: &AgentName) -> Result<AgentHandle, UnknownAgent> {
+        read(&self.entries)
+            .get(name)
+            .and_then(|entry| entry.handle.clone())
+            .ok_or_else(|| UnknownAgent(name.to_string()))
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<AgentName> {
+        read(&self.entries).keys().cloned().collect()
+    }
+
+    /// What they look like now, in name order.
+    pub async fn views(&self) -> Vec<AgentView> {
+        let handles: Vec<AgentHandle> =
+            read(&self.entries).values().filter_map(|entry| entry.handle.clone()).collect();
+        let mut views = Vec::new();
+        for handle in handles {
+            views.extend(handle.view().await);
+        }
+        views
+    }
+
+    /// The digest of what the agents' configuration means; nodes of a cluster should agree.
+    pub fn digest(&self) -> Digest {
+        let profiles: Vec<_> =
+            read(&self.entries).values().map(|entry| entry.options.profile()).collect();
+        codec::encode(&profiles).map_or(Digest::ZERO, |bytes| Digest::of(&bytes))
+    }
+
+    /// Pauses an agent, or lets it go on, in the whole cluster. Answers once that is stored.
+    pub async fn pause(&self, name: &AgentName, paused: bool) -> Result<(), BucketError> {
+        let key = format!("{KEYS}{name}");
+        let value = codec::encode(&Shared { paused }).map(Bytes::from).map_err(|error| {
+            StoreError::Refused { store: "bucket", detail: error.to_string() }
+        })?;
+        for _ in 0..TRIES_MAX {
+            let expected =
+                self.bucket.get(&key).await?.map_or(Position(0), |entry| entry.position);
+            match self.bucket.put(&key, expected, value.clone(), None).await {
+                Ok(_) => {
+                    apply(&self.entries, name, paused);
+                    return Ok(());
+                }
+                Err(BucketError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(BucketError::Conflict { key })
+    }
+}
+
+/// Follows the pauses that any node of the cluster sets.
+async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
+    let mut changes = match bucket.watch(KEYS).await {
+        Ok(changes) => changes,
+        Err(error) => {
+            warn!(%error, "cannot follow the agents' pauses; trying again");
+            return;
+        }
+    };
+    while let Some(change) = changes.next().await {
+        let Some(name) = change.key.strip_prefix(KEYS).and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let shared = change.entry.map(|entry| codec::decode::<Shared>(&entry.value));
+        match shared.transpose() {
+            Ok(shared) => apply(&entries, &name, shared.is_some_and(|shared| shared.paused)),
+            Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
+        }
+    }
+}
+
+fn apply(entries: &Entries, name: &AgentName, paused: bool) {
+    if let Some(entry) = write(entries).get_mut(name)
+        && entry.paused != paused
+    {
+        entry.paused = paused;
+        info!(agent = %name, paused, "pause changed");
+        if let Some(handle) = &entry.handle {
+            handle.pause(paused);
+        }
+    }
+}
+
+fn read(entries: &Entries) -> std::sync::RwLockReadGuard<'_, BTreeMap<AgentName, Entry>> {
+    entries.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn write(entries: &Entries) -> std::sync::RwLockWriteGuard<'_, BTreeMap<AgentName, Entry>> {
+    entries.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,398 @@
+//! The kernel's part of an entity's state, and the fold of a whole journal.
+//!
+//! [`Core`] folds what every entity has in common and needs nothing of its kind, so admission,
+//! quarantine and deletion work on journals whose kind cannot be folded. [`Entity`] folds both.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use clawnode_cluster::Record;
+use clawnode_proto::{
+    CodecError, Digest, EntityId, Grammar, Incarnation, InputId, Kind, Position, Sealed, Tail,
+    codec,
+    event::{RecordError, decode_record},
+    kernel::{KernelEvent, Remembered, SNAPSHOT, Snapshot, SnapshotState},
+    limits::{DEDUP_AGE, DEDUP_MIN},
+};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::kind::{EntityKind, Violation};
+
+/// Whether an entity is in service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Service {
+    /// It is.
+    #[default]
+    Active,
+    /// It is not, until a person decides.
+    Quarantined {
+        /// Why.
+        reason: String,
+    },
+    /// It was deleted; a further input gives birth to it again, empty.
+    Deleted,
+}
+
+/// What the kernel knows of an entity; part of every snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Core {
+    /// The entity's readable key, once it is born.
+    pub key: Option<String>,
+    /// The entity's kind, once it is born.
+    pub kind: Option<Kind>,
+    /// The last event.
+    pub tail: Tail,
+    /// Who wrote the last event.
+    pub incarnation: Option<Incarnation>,
+    /// Whether the last owner gave the entity up of its own will.
+    pub released: bool,
+    /// Whether it is in service.
+    pub service: Service,
+    /// Claims since the last progress (C16).
+    pub claims_without_progress: u32,
+    /// Events since the last snapshot.
+    pub events_since_snapshot: u64,
+    /// Accepted inputs, oldest first: at least `DEDUP_MIN`, and those of the last `DEDUP_AGE`.
+    accepted: VecDeque<Remembered>,
+    #[serde(skip)]
+    known: BTreeSet<InputId>,
+}
+
+/// Why a journal cannot be folded.
+#[derive(Debug, thiserror::Error)]
+pub enum FoldError {
+    /// Not a valid continuation (I1, I2).
+    #[error("journal of `{entity}` is damaged at event `{at}`")]
+    Record {
+        /// Whose.
+        entity: EntityId,
+        /// The number of the last sound event.
+        at: clawnode_proto::Seq,
+        /// What is wrong.
+        source: RecordError,
+    },
+    /// An event's body is not what its kind says.
+    #[error("event `{n}` (`{kind}`) of `{entity}` is not readable")]
+    Body {
+        /// Whose.
+        entity: EntityId,
+        /// Which.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        source: CodecError,
+    },
+    /// A required kind that this build does not know.
+    #[error("event `{n}` of `{entity}` has the kind `{kind}`, which this build does not know")]
+    Unknown {
+        /// Whose.
+        entity: EntityId,
+        /// Which.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+    },
+    /// An event that contradicts what came before it.
+    #[error("event `{n}` (`{kind}`) of `{entity}` contradicts the events before it")]
+    Violation {
+        /// Whose.
+        entity: EntityId,
+        /// Which.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        source: Violation,
+    },
+}
+
+/// The encoded state in a snapshot.
+#[derive(Debug, Serialize, Deserialize)]
+struct SnapshotBody {
+    core: Core,
+    kind: ByteBuf,
+}
+
+/// A journal as it was read, before anything is made of it.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// All records, oldest first.
+    pub records: Vec<Record>,
+    /// The state of the snapshot that they begin with, if it is in a blob.
+    pub snapshot: Option<Bytes>,
+}
+
+/// An entity of kind `K`, folded.
+#[derive(Clone, Debug)]
+pub struct Entity<K: EntityKind> {
+    /// Its id.
+    pub id: EntityId,
+    /// The kernel's part.
+    pub core: Core,
+    /// The kind's part.
+    pub state: K::State,
+}
+
+// === impl Core ===
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            key: None,
+            kind: None,
+            tail: Tail::START,
+            incarnation: None,
+            released: false,
+            service: Service::Active,
+            claims_without_progress: 0,
+            events_since_snapshot: 0,
+            accepted: VecDeque::new(),
+            known: BTreeSet::new(),
+        }
+    }
+}
+
+impl Core {
+    /// Whether this input is in the journal.
+    pub fn has(&self, input: InputId) -> bool {
+        self.known.contains(&input)
+    }
+
+    /// The input that was journaled last: the anchor (I4).
+    pub fn newest_input(&self) -> Option<InputId> {
+        self.accepted.back().map(|last| last.input)
+    }
+
+    /// Takes one event of a journal whose kind is not folded.
+    pub fn apply(&mut self, id: EntityId, sealed: &Sealed) -> Result<(), FoldError> {
+        let kernel = kernel_event(id, sealed)?;
+        self.fold(id, sealed, kernel.as_ref())
+    }
+
+    /// Takes one event; `kernel` is the event if it is one of the kernel's.
+    fn fold(
+        &mut self,
+        id: EntityId,
+        sealed: &Sealed,
+        kernel: Option<&KernelEvent>,
+    ) -> Result<(), FoldError> {
+        let head = &sealed.head;
+        let at = self.tail.n;
+        let damaged = |source| FoldError::Record { entity: id, at, source };
+        if head.entity != id {
+            return Err(damaged(RecordError::Foreign { n: head.n, found: head.entity }));
+        }
+        self.tail = self.tail.follow(sealed).map_err(damaged)?;
+        let claims = matches!(kernel, Some(KernelEvent::Claim(_)));
+        if !claims && self.incarnation != Some(head.incarnation) {
+            let text = format!("written by `{}` without a claim (I2)", head.incarnation);
+            return Err(FoldError::violation(id, sealed, Violation(text)));
+        }
+        self.incarnation = Some(head.incarnation);
+        self.released = matches!(kernel, Some(KernelEvent::Released(_)));
+        self.events_since_snapshot += 1;
+        if head.progress {
+            self.claims_without_progress = 0;
+        }
+        match kernel {
+            Some(KernelEvent::Claim(_)) => self.claims_without_progress += 1,
+            Some(KernelEvent::Born(born)) => {
+                if EntityId::derive(born.kind, &born.key) != id {
+                    let text = format!("key `{}` is not this entity's", born.key);
+                    return Err(FoldError::violation(id, sealed, Violation(text)));
+                }
+                self.key = Some(born.key.clone());
+                self.kind = Some(born.kind);
+                self.service = Service::Active;
+            }
+            Some(KernelEvent::Accepted(accepted)) => self.remember(sealed, accepted.input.id),
+            Some(KernelEvent::Parked(parked)) => self.remember(sealed, parked.input.id),
+            Some(KernelEvent::Quarantined(quarantined)) => {
+                self.service = Service::Quarantined { reason: quarantined.reason.clone() };
+            }
+            Some(KernelEvent::Deleted(_)) => {
+                self.key = None;
+                self.service = Service::Deleted;
+            }
+            Some(KernelEvent::Snapshot(_)) => self.events_since_snapshot = 0,
+            Some(KernelEvent::Emitted(_) | KernelEvent::Released(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, sealed: &Sealed, input: InputId) {
+        let head = &sealed.head;
+        self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
+        self.known.insert(input);
+        while self.accepted.len() > DEDUP_MIN
+            && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > DEDUP_AGE)
+        {
+            if let Some(oldest) = self.accepted.pop_front() {
+                self.known.remove(&oldest.input);
+            }
+        }
+    }
+
+    /// What the journal says without its kind: for admission, quarantine and deletion.
+    pub fn of(id: EntityId, loaded: &Loaded) -> Result<Self, FoldError> {
+        let mut core = Self::default();
+        for_each(id, loaded, |sealed, snapshot| {
+            if let Some(body) = snapshot {
+                core = body.core;
+                core.known = core.accepted.iter().map(|one| one.input).collect();
+            }
+            core.apply(id, sealed)
+        })?;
+        Ok(core)
+    }
+}
+
+// === impl FoldError ===
+
+impl FoldError {
+    fn violation(entity: EntityId, sealed: &Sealed, source: Violation) -> Self {
+        Self::Violation { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
+    }
+
+    fn body(entity: EntityId, sealed: &Sealed, source: CodecError) -> Self {
+        Self::Body { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
+    }
+}
+
+fn kernel_event(id: EntityId, sealed: &Sealed) -> Result<Option<KernelEvent>, FoldError> {
+    sealed.event().map_err(|source| FoldError::body(id, sealed, source))
+}
+
+/// Visits every event; the first one brings the decoded state if it is a snapshot.
+fn for_each(
+    id: EntityId,
+    loaded: &Loaded,
+    mut visit: impl FnMut(&Sealed, Option<SnapshotBody>) -> Result<(), FoldError>,
+) -> Result<(), FoldError> {
+    let mut last = clawnode_proto::Seq(0);
+    for record in &loaded.records {
+        let damaged = |source| FoldError::Record { entity: id, at: last, source };
+        let events = decode_record(&record.bytes).map_err(damaged)?;
+        for sealed in &events {
+            let snapshot = if last.0 == 0 && sealed.head.kind == SNAPSHOT {
+                Some(snapshot_body(id, sealed, loaded.snapshot.as_ref())?)
+            } else {
+                None
+            };
+            visit(sealed, snapshot)?;
+            last = sealed.head.n;
+        }
+    }
+    Ok(())
+}
+
+fn snapshot_body(
+    id: EntityId,
+    sealed: &Sealed,
+    blob: Option<&Bytes>,
+) -> Result<SnapshotBody, FoldError> {
+    let missing = |text: &str| FoldError::violation(id, sealed, Violation(text.to_owned()));
+    let Some(KernelEvent::Snapshot(snapshot)) = kernel_event(id, sealed)? else {
+        return Err(missing("a snapshot that is none"));
+    };
+    let decoded = match (&snapshot.state, blob) {
+        (SnapshotState::Inline { bytes }, _) => codec::decode(bytes),
+        (SnapshotState::Blob { digest }, Some(bytes)) if Digest::of(bytes) == *digest => {
+            codec::decode(bytes)
+        }
+        (SnapshotState::Blob { .. }, _) => {
+            return Err(missing("the snapshot's blob is missing or damaged"));
+        }
+    };
+    let body: SnapshotBody = decoded.map_err(|source| FoldError::body(id, sealed, source))?;
+    if body.core.tail != snapshot.tail {
+        return Err(missing("a snapshot that does not stand for what it says"));
+    }
+    Ok(body)
+}
+
+// === impl Entity ===
+
+impl<K: EntityKind> Entity<K> {
+    /// An entity that nothing has happened to yet.
+    pub fn unborn(id: EntityId) -> Self {
+        Self { id, core: Core::default(), state: K::State::default() }
+    }
+
+    /// Folds a journal.
+    pub fn of(id: EntityId, loaded: &Loaded) -> Result<Self, FoldError> {
+        let mut entity = Self::unborn(id);
+        for_each(id, loaded, |sealed, snapshot| {
+            if let Some(body) = snapshot {
+                entity.core = body.core;
+                entity.core.known = entity.core.accepted.iter().map(|one| one.input).collect();
+                entity.state = codec::decode(&body.kind)
+                    .map_err(|source| FoldError::body(id, sealed, source))?;
+            }
+            entity.apply(sealed)
+        })?;
+        Ok(entity)
+    }
+
+    /// Takes one event.
+    pub fn apply(&mut self, sealed: &Sealed) -> Result<(), FoldError> {
+        let kernel = kernel_event(self.id, sealed)?;
+        self.core.fold(self.id, sealed, kernel.as_ref())?;
+        let folded = match &kernel {
+            Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
+            Some(KernelEvent::Accepted(accepted)) => {
+                K::accept(&mut self.state, &sealed.head, &accepted.input)
+            }
+            Some(KernelEvent::Emitted(emitted)) => {
+                K::emitted(&mut self.state, emitted.turn);
+                Ok(())
+            }
+            Some(KernelEvent::Deleted(_)) => {
+                K::deleted(&mut self.state);
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            None => self.apply_own(sealed)?,
+        };
+        folded.map_err(|source| FoldError::violation(self.id, sealed, source))
+    }
+
+    fn apply_own(&mut self, sealed: &Sealed) -> Result<Result<(), Violation>, FoldError> {
+        let decoded = K::Event::decode_body(&sealed.head.kind, &sealed.body)
+            .map_err(|source| FoldError::body(self.id, sealed, source))?;
+        match decoded {
+            Some(event) => Ok(K::fold(&mut self.state, &sealed.head, &event)),
+            None if sealed.head.required => Err(FoldError::Unknown {
+                entity: self.id,
+                n: sealed.head.n,
+                kind: sealed.head.kind.clone(),
+            }),
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// The encoded state, as a snapshot keeps it.
+    pub fn snapshot(&self) -> Result<Vec<u8>, CodecError> {
+        let kind = ByteBuf::from(codec::encode(&self.state)?);
+        codec::encode(&SnapshotBody { core: self.core.clone(), kind })
+    }
+}
+
+/// The blob that a journal's first record needs, if its snapshot is in one.
+pub fn snapshot_blob(records: &[Record]) -> Option<Digest> {
+    let first = decode_record(&records.first()?.bytes).ok()?;
+    match first.first()?.event::<KernelEvent>().ok()?? {
+        KernelEvent::Snapshot(Snapshot { state: SnapshotState::Blob { digest }, .. }) => {
+            Some(digest)
+        }
+        _ => None,
+    }
+}
+
+/// The position of the last record.
+pub fn position_of(records: &[Record]) -> Position {
+    records.last().map_or(Position(0), |last| last.position)
+}

@@ -1,0 +1,402 @@
+//! The actor of one resident entity.
+
+use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use bytes::Bytes;
+use clawnode_cluster::{Record, StoreError, Write};
+use clawnode_proto::{
+    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, codec,
+    kernel::SnapshotState,
+    limits::INLINE_BYTES,
+    node::NodeReply,
+};
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
+use serde_bytes::ByteBuf;
+use tokio::{sync::oneshot, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::{Context, DispatcherHandle};
+use crate::durable::{
+    Activation, EntityKind, In, Loaded, Machine, Out, Stop, core::snapshot_blob, partition::Gone,
+};
+
+/// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
+const READ_FIRST: Duration = Duration::from_millis(50);
+/// The longest wait before a read that failed is tried again.
+const READ_MOST: Duration = Duration::from_secs(5);
+
+/// The only door to an entity's actor.
+#[derive(Debug)]
+pub(super) struct EntityHandle<K: EntityKind>(ActorRef<Message<K>>);
+
+/// Where an effect's runner tells how it went.
+#[derive(Debug)]
+pub struct Port<K: EntityKind>(ActorRef<Message<K>>);
+
+#[derive(Debug)]
+pub(super) enum Message<K: EntityKind> {
+    Feed(In<K>),
+    Ask(InputId, oneshot::Sender<NodeReply>),
+}
+
+struct EntityActor<K>(std::marker::PhantomData<fn(K)>);
+
+pub(super) struct Arguments<K: EntityKind> {
+    pub(super) id: EntityId,
+    pub(super) activation: Activation,
+    pub(super) context: Arc<Context<K>>,
+    pub(super) dispatcher: DispatcherHandle,
+}
+
+struct State<K: EntityKind> {
+    id: EntityId,
+    machine: Machine<K>,
+    context: Arc<Context<K>>,
+    dispatcher: DispatcherHandle,
+    /// Dropping it aborts whatever still runs for this activation.
+    tasks: JoinSet<()>,
+    calls: BTreeMap<K::Key, CancellationToken>,
+    handed: Vec<InputId>,
+    resident: Resident<K>,
+}
+
+/// Counts the entity as resident while it lives, also when it panics.
+struct Resident<K: EntityKind>(Arc<Context<K>>);
+
+impl<K: EntityKind> Drop for Resident<K> {
+    fn drop(&mut self) {
+        self.0.resident.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl EntityHandle ===
+
+impl<K: EntityKind> Clone for EntityHandle<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: EntityKind> EntityHandle<K> {
+    pub(super) async fn spawn(
+        arguments: Arguments<K>,
+        parent: ActorCell,
+    ) -> Result<Self, SpawnErr> {
+        let actor = EntityActor(std::marker::PhantomData);
+        Ok(Self(EntityActor::spawn_linked(None, actor, arguments, parent).await?.0))
+    }
+
+    pub(super) fn feed(&self, input: In<K>) {
+        if self.0.cast(Message::Feed(input)).is_err() {
+            debug!("an entity's actor stopped before it was told something");
+        }
+    }
+
+    pub(super) fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>) {
+        if self.0.cast(Message::Ask(input, reply)).is_err() {
+            debug!("an entity's actor stopped before it was asked something");
+        }
+    }
+
+    pub(super) fn cell(&self) -> ActorCell {
+        self.0.get_cell()
+    }
+}
+
+// === impl Port ===
+
+impl<K: EntityKind> Clone for Port<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: EntityKind> Port<K> {
+    fn tell(&self, input: In<K>) {
+        if self.0.cast(Message::Feed(input)).is_err() {
+            debug!("an effect outlived its entity's actor");
+        }
+    }
+
+    /// The call may start.
+    pub fn granted(&self, key: K::Key, grant: K::Grant) {
+        self.tell(In::Granted(key, grant));
+    }
+
+    /// The call must wait.
+    pub fn deferred(&self, key: K::Key) {
+        self.tell(In::Deferred(key));
+    }
+
+    /// The call has ended.
+    pub fn ended(&self, key: K::Key, outcome: K::Outcome) {
+        self.tell(In::Ended(key, outcome));
+    }
+
+    /// The emission is confirmed.
+    pub fn confirmed(&self, key: K::Key) {
+        self.tell(In::Confirmed(key));
+    }
+
+    /// Whether the entity's actor is gone.
+    pub fn is_closed(&self) -> bool {
+        matches!(
+            self.0.get_status(),
+            ractor::ActorStatus::Stopping | ractor::ActorStatus::Stopped
+        )
+    }
+}
+
+// === impl EntityActor ===
+
+impl<K: EntityKind> Actor for EntityActor<K> {
+    type Msg = Message<K>;
+    type State = State<K>;
+    type Arguments = Arguments<K>;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message<K>>,
+        arguments: Arguments<K>,
+    ) -> Result<State<K>, ActorProcessingErr> {
+        let Arguments { id, activation, context, dispatcher } = arguments;
+        let counter = context.activations.fetch_add(1, Ordering::Relaxed);
+        context.resident.fetch_add(1, Ordering::Relaxed);
+        let resident = Resident(Arc::clone(&context));
+        let incarnation = Incarnation { process: context.process, counter };
+        let (machine, out) =
+            Machine::new(id, incarnation, activation, context.machine, context.clock.now());
+        let mut state = State {
+            id,
+            machine,
+            context,
+            dispatcher,
+            tasks: JoinSet::new(),
+            calls: BTreeMap::new(),
+            handed: Vec::new(),
+            resident,
+        };
+        state.perform(&myself, out);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message<K>>,
+        message: Message<K>,
+        state: &mut State<K>,
+    ) -> Result<(), ActorProcessingErr> {
+        while state.tasks.try_join_next().is_some() {}
+        match message {
+            Message::Feed(input) => {
+                state.note(&input);
+                let now = state.context.clock.now();
+                let out = state.machine.handle(now, input);
+                state.perform(&myself, out);
+            }
+            Message::Ask(input, reply) => {
+                let answer = if state.machine.holds(input) {
+                    NodeReply::Held
+                } else if state.machine.has(input) {
+                    NodeReply::Completed
+                } else {
+                    NodeReply::NotMine
+                };
+                if reply.send(answer).is_err() {
+                    debug!("whoever asked for an input did not wait");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl State ===
+
+impl<K: EntityKind> State<K> {
+    fn note(&mut self, input: &In<K>) {
+        match input {
+            In::Deliver(inputs) => self.handed.extend(inputs.iter().map(|one: &Input| one.id)),
+            In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) => {
+                self.calls.remove(key);
+            }
+            _ => {}
+        }
+    }
+
+    fn perform(&mut self, myself: &ActorRef<Message<K>>, out: Vec<Out<K>>) {
+        for one in out {
+            self.perform_one(myself, one);
+        }
+    }
+
+    fn perform_one(&mut self, myself: &ActorRef<Message<K>>, out: Out<K>) {
+        let port = Port(myself.clone());
+        let (context, id) = (Arc::clone(&self.context), self.id);
+        match out {
+            Out::Load => {
+                self.tasks.spawn(async move { port.tell(load(&context, id).await) });
+            }
+            Out::Append { wait, expected, write } => {
+                self.tasks.spawn(append(context, id, port, wait, expected, write));
+            }
+            Out::ReadBack { after } => {
+                self.tasks.spawn(async move { port.tell(read_back(&context, id, after).await) });
+            }
+            Out::Acquire(key, effect) => self.context.runner.acquire(&effect, key, port),
+            // A grant that is not used gives its place back when it is dropped.
+            Out::Release(_) => {}
+            Out::Start(key, job) => {
+                let cancelled = CancellationToken::new();
+                self.calls.insert(key.clone(), cancelled.clone());
+                let run = context.runner.run(id, key, job, port, cancelled);
+                self.tasks.spawn(run);
+            }
+            Out::Abort(key) => match self.calls.get(&key) {
+                Some(cancelled) => cancelled.cancel(),
+                None => port.tell(In::Gone(key)),
+            },
+            Out::Complete(input) => {
+                self.handed.retain(|one| *one != input);
+                self.dispatcher.completed(id, input);
+            }
+            Out::Archive { state } => {
+                self.tasks.spawn(async move { port.tell(archive(&context, id, state).await) });
+            }
+            Out::Stop(stop) => self.stop(myself, &stop),
+        }
+    }
+
+    fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {
+        let id = self.id;
+        let why = match stop {
+            Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
+            Stop::Released => Gone::Released,
+            Stop::Fenced | Stop::Defect(_) => Gone::Lost,
+            Stop::Corrupt(_) | Stop::Diverged(_) => Gone::Unservable,
+        };
+        match stop {
+            Stop::Passivated | Stop::Released => debug!(entity = %id, ?stop, "entity left memory"),
+            Stop::Fenced => info!(entity = %id, "entity is owned elsewhere now"),
+            Stop::Quarantined(reason) => {
+                warn!(entity = %id, reason, "entity is out of service; its inputs are parked");
+            }
+            Stop::Corrupt(detail) => error!(entity = %id, detail, "journal cannot be used"),
+            Stop::Diverged(detail) => error!(entity = %id, detail, "the store lost records"),
+            Stop::Defect(detail) => error!(entity = %id, detail, "a defect ended an activation"),
+        }
+        self.context.runner.left(id, &self.handed, stop);
+        self.dispatcher.gone(id, why);
+        debug_assert!(Arc::strong_count(&self.resident.0) > 0, "counted until dropped");
+        myself.stop(None);
+    }
+}
+
+async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> In<K> {
+    let mut tries = 0;
+    loop {
+        match read(context, id).await {
+            Ok(loaded) => return In::Loaded(loaded),
+            Err(failure @ StoreError::Corrupt { .. }) => {
+                return In::Unreadable(ErrorChain(&failure).to_string());
+            }
+            Err(failure) => {
+                warn!(entity = %id, %failure, "journal cannot be read now; trying again");
+                pause(READ_FIRST, READ_MOST, tries).await;
+                tries += 1;
+            }
+        }
+    }
+}
+
+async fn read<K: EntityKind>(context: &Context<K>, id: EntityId) -> Result<Loaded, StoreError> {
+    let records = context.substrate.journal.read(id, Position(0)).await?;
+    let snapshot = match snapshot_blob(&records) {
+        Some(digest) => context.substrate.blobs.get(digest).await?,
+        None => None,
+    };
+    Ok(Loaded { records, snapshot })
+}
+
+async fn append<K: EntityKind>(
+    context: Arc<Context<K>>,
+    id: EntityId,
+    port: Port<K>,
+    wait: Duration,
+    expected: Position,
+    write: Write,
+) {
+    if !wait.is_zero() {
+        jittered(wait).await;
+    }
+    let answer = context.substrate.journal.append(id, expected, write).await;
+    port.tell(In::Answered(answer));
+}
+
+async fn read_back<K: EntityKind>(context: &Context<K>, id: EntityId, after: Position) -> In<K> {
+    let mut tries = 0;
+    loop {
+        let read = async {
+            let after_expected = context.substrate.journal.read(id, after).await?;
+            let tail = context.substrate.journal.tail(id).await?;
+            Ok::<_, StoreError>((after_expected, tail))
+        };
+        match read.await {
+            Ok((after_expected, tail)) => {
+                let tail = tail.map_or(Position(0), |record: Record| record.position);
+                return In::ReadBack { after_expected, tail };
+            }
+            Err(failure @ StoreError::Corrupt { .. }) => {
+                return In::Unreadable(ErrorChain(&failure).to_string());
+            }
+            Err(failure) => {
+                debug!(entity = %id, %failure, "journal cannot be read back now; trying again");
+                pause(READ_FIRST, READ_MOST, tries).await;
+                tries += 1;
+            }
+        }
+    }
+}
+
+/// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
+async fn archive<K: EntityKind>(context: &Context<K>, id: EntityId, state: Bytes) -> In<K> {
+    let store = async {
+        let records = context.substrate.journal.read(id, Position(0)).await?;
+        let list: Vec<ByteBuf> =
+            records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
+        let encoded = codec::encode(&list).map_err(|failure| StoreError::Refused {
+            store: "blobs",
+            detail: failure.to_string(),
+        })?;
+        let archive = context.substrate.blobs.put(Bytes::from(encoded)).await?;
+        let state = if state.len() > INLINE_BYTES {
+            SnapshotState::Blob { digest: context.substrate.blobs.put(state).await? }
+        } else {
+            SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
+        };
+        Ok::<(Digest, SnapshotState), StoreError>((archive, state))
+    };
+    match store.await {
+        Ok((archive, state)) => In::Archived { archive, state },
+        Err(failure) => {
+            warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
+            In::ArchiveFailed
+        }
+    }
+}
+
+async fn pause(first: Duration, most: Duration, tries: u32) {
+    jittered(first.saturating_mul(1 << tries.min(10)).min(most)).await;
+}
+
+/// Waits between half of `wait` and all of it, so that many waiters do not come back together.
+async fn jittered(wait: Duration) {
+    let share = rand::random_range(0.5..=1.0);
+    tokio::time::sleep(wait.mul_f64(share)).await;
+}
+
+/// A foreign claim was announced.
+pub(super) fn fenced<K: EntityKind>(epoch: Epoch) -> In<K> {
+    In::FencedHint(epoch)
+}

@@ -1,0 +1,62 @@
+//! The ractor driver: one actor per partition and one per resident entity, each a thin shell
+//! around its machine. All I/O is done by tasks that send their results back as messages.
+
+mod dispatcher;
+mod entity;
+mod worker;
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use clawnode_cluster::{Clock, Substrate};
+use clawnode_proto::{EntityId, InputId, ProcessId};
+use tokio_util::sync::CancellationToken;
+
+pub use dispatcher::{DispatcherHandle, DispatcherView};
+pub use entity::Port;
+pub use worker::{AnswerFrames, Worker, WorkerOptions};
+
+use super::{EntityKind, MachineOptions, Stop};
+
+/// How a kind's effects are run. Implementations hold the doors that effects need.
+pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
+    /// Asks for a grant; answers through the port, `granted` or `deferred`, soon.
+    fn acquire(&self, effect: &K::Effect, key: K::Key, port: Port<K>);
+
+    /// Runs an effect to its end, told through the port. When `cancelled` fires, it ends soon,
+    /// with what there is.
+    fn run(
+        &self,
+        entity: EntityId,
+        key: K::Key,
+        job: K::Job,
+        port: Port<K>,
+        cancelled: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
+    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop);
+}
+
+/// What every actor of a worker shares.
+pub struct Context<K: EntityKind> {
+    /// This process.
+    pub process: ProcessId,
+    /// What it stands on.
+    pub substrate: Substrate,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+    /// How effects are run.
+    pub runner: Arc<dyn Runner<K>>,
+    /// How activations treat their entities.
+    pub machine: MachineOptions,
+    /// Makes incarnations unique within the process.
+    pub activations: std::sync::atomic::AtomicU64,
+    /// Resident entities.
+    pub resident: std::sync::atomic::AtomicU64,
+}
+
+impl<K: EntityKind> fmt::Debug for Context<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("process", &self.process).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! What an entity kind is: pure functions over its state.
+
+use std::fmt::Debug;
+
+use clawnode_proto::{Grammar, Head, Input, Kind, TurnId};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// An event that contradicts the state it meets; the journal is refused, the event named.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(pub String);
+
+/// What an effect needs before it starts, and how its end is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EffectClass {
+    /// Needs a grant, is announced in the journal before it starts, and its outcome is journaled.
+    Call,
+    /// Idempotent by key; once confirmed, `Emitted` for this turn rides in the next append.
+    Emit(TurnId),
+}
+
+/// A kind of entity: what happened ([`fold`](Self::fold)) and what follows from it
+/// ([`advance`](Self::advance), [`decide`](Self::decide)).
+///
+/// All functions are pure: no I/O, no clock, no randomness, no panic. Time enters as an event's
+/// `ts` alone. `decide` answers from state alone, so it gives the same answer after a crash.
+pub trait EntityKind: Debug + Send + Sync + 'static {
+    /// Its name in ids and births.
+    const KIND: Kind;
+    /// What its events add up to.
+    type State: Clone + Debug + Default + Send + Serialize + DeserializeOwned;
+    /// What happens to it, beside the kernel's own events.
+    type Event: Grammar + Clone + Debug + Send;
+    /// What must be under way.
+    type Effect: Clone + Debug + Send;
+    /// What makes an effect idempotent.
+    type Key: Clone + Debug + Ord + Send + Sync;
+    /// What a grant brings along, for example the agent's configuration.
+    type Grant: Clone + Debug + Send;
+    /// All that running an effect takes.
+    type Job: Debug + Send;
+    /// How a call ended.
+    type Outcome: Debug + Send;
+
+    /// Takes the readable key at birth.
+    fn born(state: &mut Self::State, key: &str) -> Result<(), Violation>;
+    /// Takes one of its own events.
+    fn fold(state: &mut Self::State, head: &Head, event: &Self::Event) -> Result<(), Violation>;
+    /// Takes an input that was journaled.
+    fn accept(state: &mut Self::State, head: &Head, input: &Input) -> Result<(), Violation>;
+    /// Takes note that a turn's post-turn effects are confirmed.
+    fn emitted(state: &mut Self::State, turn: TurnId);
+    /// Forgets all that is personal.
+    fn deleted(state: &mut Self::State);
+
+    /// Whether it is to be deleted once it is at rest.
+    fn doomed(state: &Self::State) -> bool;
+    /// Whether this input may be journaled now, or must wait in the inbox.
+    fn admits(state: &Self::State, input: &Input) -> bool;
+    /// Events that follow from the state without anything being done in the world. Called again
+    /// until it returns none.
+    fn advance(state: &Self::State) -> Vec<Self::Event>;
+    /// What must be under way now.
+    fn decide(state: &Self::State) -> Vec<Self::Effect>;
+
+    /// The effect's key.
+    fn key(effect: &Self::Effect) -> Self::Key;
+    /// The effect's class.
+    fn class(effect: &Self::Effect) -> EffectClass;
+    /// What announces a call, and what running it takes.
+    fn begin(
+        state: &Self::State,
+        effect: &Self::Effect,
+        grant: &Self::Grant,
+    ) -> (Vec<Self::Event>, Self::Job);
+    /// What running an emission takes.
+    fn emit(state: &Self::State, effect: &Self::Effect) -> Self::Job;
+    /// What a call's outcome is to the journal.
+    fn conclude(
+        state: &Self::State,
+        key: &Self::Key,
+        outcome: Self::Outcome,
+    ) -> Vec<Self::Event>;
+}

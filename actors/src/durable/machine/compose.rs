@@ -1,0 +1,283 @@
+//! Composing: from what is queued, ended and decided to one append and what follows from it.
+
+use clawnode_proto::{
+    Timestamp,
+    kernel::{Accepted, KernelEvent},
+    limits::{APPEND_BYTES, APPEND_EVENTS},
+};
+
+use super::{
+    Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop,
+};
+
+/// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
+const ADVANCES_MAX: usize = 64;
+
+impl<K: EntityKind> Machine<K> {
+    /// Does all that can be done now.
+    pub(super) fn pump(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !matches!(self.busy, Busy::No) {
+            return Ok(());
+        }
+        match &self.body {
+            Body::Unread | Body::Stopped => Ok(()),
+            Body::Headers(..) => self.park(now),
+            Body::Whole(_) => self.compose(now),
+        }
+    }
+
+    fn compose(&mut self, now: Timestamp) -> Result<(), Stop> {
+        self.draft_inputs(now)?;
+        self.draft_outcomes(now)?;
+        self.draft_advances(now)?;
+        let waiting_for_grant = self.draft_decisions(now)?;
+        if waiting_for_grant {
+            // A grant is usually at hand; what it allows rides in the same append.
+            return Ok(());
+        }
+        if self.draft.is_empty() {
+            self.out.append(&mut self.staged);
+            self.settle(now)
+        } else {
+            self.quiescent = false;
+            self.flush(false)
+        }
+    }
+
+    fn entity(&self) -> Option<&Entity<K>> {
+        match &self.body {
+            Body::Whole(entity) => Some(entity),
+            Body::Unread | Body::Headers(..) | Body::Stopped => None,
+        }
+    }
+
+    fn draft_inputs(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.draining {
+            return Ok(());
+        }
+        let mut waiting = std::collections::VecDeque::new();
+        while let Some(input) = self.queue.pop_front() {
+            let Some(entity) = self.entity() else { break };
+            if entity.core.has(input.id) {
+                continue;
+            }
+            let full = self.draft.len() >= APPEND_EVENTS
+                || self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
+            if (full && !self.draft.is_empty()) || !K::admits(&entity.state, &input) {
+                waiting.push_back(input);
+                continue;
+            }
+            self.ride(now)?;
+            self.birth(now, &input)?;
+            self.seal(now, &KernelEvent::from(Accepted { input }))?;
+        }
+        self.queue = waiting;
+        Ok(())
+    }
+
+    /// What is confirmed rides in front of what is new.
+    fn ride(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.draft.is_empty() {
+            for rider in std::mem::take(&mut self.riders) {
+                self.seal(now, &KernelEvent::from(rider))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draft_all(&mut self, now: Timestamp, events: Vec<K::Event>) -> Result<(), Stop> {
+        if !events.is_empty() {
+            self.ride(now)?;
+        }
+        for event in events {
+            self.seal(now, &event)?;
+        }
+        Ok(())
+    }
+
+    fn draft_outcomes(&mut self, now: Timestamp) -> Result<(), Stop> {
+        for (key, outcome) in std::mem::take(&mut self.ended) {
+            let Some(entity) = self.entity() else { break };
+            let events = K::conclude(&entity.state, &key, outcome);
+            self.draft_all(now, events)?;
+        }
+        Ok(())
+    }
+
+    fn draft_advances(&mut self, now: Timestamp) -> Result<(), Stop> {
+        // What an aborted call still says comes before what follows from its end.
+        if !self.aborting.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..ADVANCES_MAX {
+            let Some(entity) = self.entity() else { return Ok(()) };
+            let events = K::advance(&entity.state);
+            if events.is_empty() {
+                return Ok(());
+            }
+            // A running call whose end `advance` is about to write must first be heard.
+            if self.abort_unwanted() {
+                return Ok(());
+            }
+            self.draft_all(now, events)?;
+        }
+        Err(Stop::Defect(format!("`advance` did not come to rest in {ADVANCES_MAX} rounds")))
+    }
+
+    /// Aborts what is running and no longer wanted; says whether anything is.
+    fn abort_unwanted(&mut self) -> bool {
+        let Some(entity) = self.entity() else { return false };
+        let wanted: Vec<K::Key> = K::decide(&entity.state).iter().map(K::key).collect();
+        let unwanted: Vec<K::Key> = self
+            .running
+            .iter()
+            .filter(|(key, class)| {
+                **class == EffectClass::Call
+                    && !wanted.contains(key)
+                    && !self.aborting.contains(key)
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in &unwanted {
+            self.aborting.insert(key.clone());
+            self.out.push(Out::Abort(key.clone()));
+        }
+        !unwanted.is_empty()
+    }
+
+    /// Starts what is decided and not under way; says whether a grant must be waited for.
+    fn draft_decisions(&mut self, now: Timestamp) -> Result<bool, Stop> {
+        self.abort_unwanted();
+        let Some(entity) = self.entity() else { return Ok(false) };
+        let wanted = K::decide(&entity.state);
+        let keys: Vec<K::Key> = wanted.iter().map(K::key).collect();
+        self.confirmed.retain(|key| keys.contains(key));
+        for key in self.admissions.keys().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>()
+        {
+            self.admissions.remove(&key);
+            self.out.push(Out::Release(key));
+        }
+        let mut waiting = false;
+        for (effect, key) in wanted.into_iter().zip(keys) {
+            if self.running.contains_key(&key) || self.confirmed.contains(&key) {
+                continue;
+            }
+            match K::class(&effect) {
+                EffectClass::Emit(turn) => self.start_emit(&effect, key, turn),
+                EffectClass::Call if self.draining => {}
+                EffectClass::Call => waiting |= self.start_call(now, &effect, key)?,
+            }
+        }
+        Ok(waiting)
+    }
+
+    fn start_emit(&mut self, effect: &K::Effect, key: K::Key, turn: clawnode_proto::TurnId) {
+        let Some(entity) = self.entity() else { return };
+        let job = K::emit(&entity.state, effect);
+        self.running.insert(key.clone(), EffectClass::Emit(turn));
+        self.staged.push(Out::Start(key, job));
+    }
+
+    fn start_call(
+        &mut self,
+        now: Timestamp,
+        effect: &K::Effect,
+        key: K::Key,
+    ) -> Result<bool, Stop> {
+        match self.admissions.remove(&key) {
+            None => {
+                self.admissions.insert(key.clone(), Admission::Asked);
+                self.out.push(Out::Acquire(key, effect.clone()));
+                Ok(true)
+            }
+            Some(Admission::Asked) => {
+                self.admissions.insert(key, Admission::Asked);
+                Ok(true)
+            }
+            Some(Admission::Deferred) => {
+                self.admissions.insert(key, Admission::Deferred);
+                Ok(false)
+            }
+            Some(Admission::Granted(grant)) => {
+                let Some(entity) = self.entity() else { return Ok(false) };
+                let (events, job) = K::begin(&entity.state, effect, &grant);
+                self.draft_all(now, events)?;
+                self.running.insert(key.clone(), EffectClass::Call);
+                self.staged.push(Out::Start(key, job));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Nothing is left to append: complete, hand over, shrink or leave.
+    fn settle(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let Some(entity) = self.entity() else { return Ok(()) };
+        let at_rest = self.running.is_empty()
+            && self.aborting.is_empty()
+            && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
+        let doomed = K::doomed(&entity.state);
+        let snapshot_due = entity.core.events_since_snapshot >= self.next_snapshot;
+        self.quiescent = at_rest;
+        self.complete();
+        if self.draining {
+            return self.hand_over(now);
+        }
+        if at_rest && doomed {
+            return self.bury(now);
+        }
+        if at_rest && snapshot_due && self.claimed {
+            return self.archive();
+        }
+        let released = !self.claimed || self.core().is_some_and(|core| core.released);
+        let idle = now.since(self.idle_since) >= self.options.passivate_after;
+        let empty = self.held.is_empty() && self.queue.is_empty();
+        match (at_rest && empty, released, idle) {
+            (true, true, _) if self.claimed => Err(Stop::Passivated),
+            (true, true, true) => Err(Stop::Passivated),
+            (true, false, true) => self.release(now),
+            _ => Ok(()),
+        }
+    }
+
+    /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
+    /// wake-up: the entity is at rest, or a later-journaled input of it is still in hand.
+    fn complete(&mut self) {
+        let Some(core) = self.core() else { return };
+        if !self.claimed && !self.quiescent {
+            return;
+        }
+        let anchored = core.newest_input().is_some_and(|newest| self.held.contains(&newest));
+        let done: Vec<_> = self
+            .held
+            .iter()
+            .copied()
+            .filter(|input| core.has(*input))
+            .filter(|input| {
+                self.quiescent || (anchored && core.newest_input() != Some(*input))
+            })
+            .collect();
+        for input in done {
+            self.held.remove(&input);
+            self.out.push(Out::Complete(input));
+        }
+    }
+
+    fn hand_over(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !self.running.is_empty() || !self.aborting.is_empty() {
+            return Ok(());
+        }
+        if self.claimed && !self.core().is_some_and(|core| core.released) {
+            return self.release(now);
+        }
+        Err(Stop::Released)
+    }
+
+    fn archive(&mut self) -> Result<(), Stop> {
+        let Some(entity) = self.entity() else { return Ok(()) };
+        let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        self.next_snapshot = self.options.snapshot_every.max(1);
+        self.busy = Busy::Archiving;
+        self.out.push(Out::Archive { state: state.into() });
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Drafting: how events become one append, and how the journal's beginning decides what goes first.
+
+use bytes::Bytes;
+use clawnode_cluster::Write;
+use clawnode_proto::{
+    Digest, EventId, Grammar, Head, Input, Sealed, Timestamp,
+    event::{self, encode_record},
+    kernel::{
+        Born, CLAIM, Claim, Deleted, KernelEvent, Parked, Quarantined, Released, Snapshot,
+        SnapshotState,
+    },
+    limits::{APPEND_BYTES, CLAIMS_WITHOUT_PROGRESS},
+};
+
+use super::{
+    Activation, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out, Service, Stop,
+    corrupt,
+};
+use crate::durable::core::position_of;
+
+impl<K: EntityKind> Machine<K> {
+    /// The journal is here: claim first, fold first, or put the entity out of service.
+    pub(super) fn loaded(&mut self, now: Timestamp, loaded: Loaded) -> Result<(), Stop> {
+        if !matches!(self.body, Body::Unread) {
+            return Ok(());
+        }
+        self.position = position_of(&loaded.records);
+        let core = Core::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
+        let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
+        let quarantined = matches!(core.service, Service::Quarantined { .. });
+        let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;
+        if fold_at_once {
+            let entity = Entity::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
+            self.body = Body::Whole(entity);
+            return Ok(());
+        }
+        let claims = core.claims_without_progress;
+        self.body = Body::Headers(core, loaded);
+        if poisoned && !quarantined {
+            let reason = format!("claimed {claims} times without progress");
+            self.claim_first(now)?;
+            self.seal(now, &KernelEvent::from(Quarantined { reason }))?;
+            self.flush(false)?;
+        } else if !quarantined {
+            self.claim_first(now)?;
+            self.flush(false)?;
+        }
+        Ok(())
+    }
+
+    /// Parks whole what came in for an entity that is out of service.
+    pub(super) fn park(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
+        else {
+            return Ok(());
+        };
+        while let Some(input) = self.queue.pop_front() {
+            let size = input.body.len();
+            if !self.core().is_some_and(|core| core.has(input.id)) {
+                self.seal(now, &KernelEvent::from(Parked { input }))?;
+            }
+            if self.draft_bytes + size > APPEND_BYTES / 2 {
+                break;
+            }
+        }
+        if self.draft.is_empty() {
+            for input in std::mem::take(&mut self.held) {
+                self.out.push(Out::Complete(input));
+            }
+            return Err(Stop::Quarantined(reason));
+        }
+        self.flush(false)
+    }
+
+    /// Adds one event to the draft and folds it.
+    pub(super) fn seal<G: Grammar>(&mut self, now: Timestamp, event: &G) -> Result<(), Stop> {
+        let defect = |error: &dyn std::fmt::Display| Stop::Defect(error.to_string());
+        if !self.claimed && self.draft.is_empty() && event.kind() != CLAIM {
+            self.claim_first(now)?;
+        }
+        let tail = match self.core() {
+            Some(core) => core.tail,
+            None => return Err(Stop::Defect("drafted before the journal was read".to_owned())),
+        };
+        let n = tail.n.next();
+        let claims = event.kind() == CLAIM;
+        let head = Head {
+            entity: self.id,
+            n,
+            v: event::VERSION,
+            eid: EventId::derive(self.id, self.incarnation, n),
+            epoch: if claims { tail.epoch.next() } else { tail.epoch },
+            incarnation: self.incarnation,
+            ts: now.max(tail.ts),
+            kind: event.kind().to_owned(),
+            required: event.required(),
+            progress: event.progress(),
+        };
+        let sealed = Sealed::seal(head, event, tail.hash).map_err(|error| defect(&error))?;
+        self.draft_bytes += sealed.len();
+        match &mut self.body {
+            Body::Whole(entity) => entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?,
+            Body::Headers(core, _) => {
+                core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;
+            }
+            Body::Unread | Body::Stopped => {}
+        }
+        self.draft.push(sealed);
+        Ok(())
+    }
+
+    /// Every writer claims first; what waited for an append rides along.
+    fn claim_first(&mut self, now: Timestamp) -> Result<(), Stop> {
+        self.seal(now, &KernelEvent::from(Claim {}))
+    }
+
+    /// The birth of an entity that has none, from the first input it gets.
+    pub(super) fn birth(&mut self, now: Timestamp, input: &Input) -> Result<(), Stop> {
+        if self.core().is_some_and(|core| core.key.is_none()) {
+            let born = Born { kind: input.kind, key: input.key.clone() };
+            self.seal(now, &KernelEvent::from(born))?;
+        }
+        Ok(())
+    }
+
+    /// Sends the draft off as one append.
+    pub(super) fn flush(&mut self, rollup: bool) -> Result<(), Stop> {
+        let Some(first) = self.draft.first() else { return Ok(()) };
+        let first = first.head.eid;
+        let bytes =
+            encode_record(&self.draft).map_err(|error| Stop::Defect(error.to_string()))?;
+        if bytes.len() > APPEND_BYTES {
+            return Err(Stop::Defect(format!(
+                "an append of {} bytes is over the limit of {APPEND_BYTES}",
+                bytes.len()
+            )));
+        }
+        let write = Write { bytes: Bytes::from(bytes), rollup };
+        self.out.push(Out::Append {
+            wait: std::time::Duration::ZERO,
+            expected: self.position,
+            write: write.clone(),
+        });
+        self.busy = Busy::Appending(InFlight {
+            expected: self.position,
+            write,
+            first,
+            tries: 0,
+            refused_since: None,
+        });
+        Ok(())
+    }
+
+    /// Gives the entity up of its own will.
+    pub(super) fn release(&mut self, now: Timestamp) -> Result<(), Stop> {
+        for rider in std::mem::take(&mut self.riders) {
+            self.seal(now, &KernelEvent::from(rider))?;
+        }
+        self.seal(now, &KernelEvent::from(Released {}))?;
+        self.flush(false)
+    }
+
+    /// The archive is stored: the snapshot replaces all records.
+    pub(super) fn archived(
+        &mut self,
+        now: Timestamp,
+        archive: Digest,
+        state: SnapshotState,
+    ) -> Result<(), Stop> {
+        if !matches!(self.busy, Busy::Archiving) {
+            return Ok(());
+        }
+        self.busy = Busy::No;
+        let Some(core) = self.core() else { return Ok(()) };
+        let snapshot = Snapshot { tail: core.tail, archive: Some(archive), state };
+        self.seal(now, &KernelEvent::from(snapshot))?;
+        self.flush(true)
+    }
+
+    /// Nothing personal is left: a tombstone replaces all records.
+    pub(super) fn bury(&mut self, now: Timestamp) -> Result<(), Stop> {
+        self.seal(now, &KernelEvent::from(Deleted { at: now }))?;
+        let Body::Whole(entity) = &self.body else { return Ok(()) };
+        let tail = entity.core.tail;
+        let bytes = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        // The tombstone stands for the deletion as well, so the deletion itself is not kept.
+        self.draft.clear();
+        self.draft_bytes = 0;
+        let state = SnapshotState::Inline { bytes: bytes.into() };
+        self.seal(now, &KernelEvent::from(Snapshot { tail, archive: None, state }))?;
+        self.flush(true)
+    }
+}
+
+/// An own event that the own fold refuses is a defect of this program, not damage.
+fn corrupt_draft(error: &crate::durable::core::FoldError) -> Stop {
+    Stop::Defect(clawnode_proto::ErrorChain(error).to_string())
+}

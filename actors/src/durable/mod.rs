@@ -1,0 +1,34 @@
+//! The kernel: what an entity is, and the machines that own, fold, decide and recover it.
+//!
+//! An **entity** is a durable virtual actor: an id, an inbox, a journal, and at most one useful
+//! owner. Its journal is the only truth, and the append is the lock: ownership is a `Claim` event
+//! in the journal itself. Safety needs no lease, no clock and no leader.
+//!
+//! Supervised by: the partition dispatcher that activated it. Messages come from: its dispatcher,
+//! and its own effects. Phases: unread, headers (claimed before folding), whole, stopped.
+//! On crash: what was appended stays; what was staged or provisional is lost and decided anew.
+//! Not here: what a session is (see [`crate::session`]), what a store is (`clawnode_cluster`).
+//!
+//! Invariants
+//! - I1 `n` is dense and the hash chain holds.
+//! - I2 epochs strictly increase; all events between two claims carry the first one's incarnation.
+//! - I3 at most one outcome per call id, no begin after the outcome.
+//! - I4 an input is acknowledged only when the fold has it and the entity is at rest, or a
+//!   later-journaled input of it is unacknowledged, or it is parked whole.
+//! - I5 nothing visible precedes the append that decided it.
+//! - I7 frames are never folded.
+//! - I8 no append, no new paid work.
+
+pub mod core;
+pub mod driver;
+pub mod kind;
+pub mod machine;
+pub mod partition;
+#[cfg(feature = "test-util")]
+mod planted;
+
+pub use core::{Core, Entity, FoldError, Loaded, Service};
+pub use kind::{EffectClass, EntityKind, Violation};
+pub use machine::{Activation, In, Machine, MachineOptions, Out, Stop};
+#[cfg(feature = "test-util")]
+pub use planted::Planted;

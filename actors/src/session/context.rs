@@ -1,0 +1,104 @@
+//! What the model sees: a pure function of folded state, so that any call can be compared with
+//! its replay byte for byte.
+
+use clawnode_proto::{
+    Digest, TurnId, codec,
+    llm::{Message, ModelRef, Role, Sampling},
+    session::Profile,
+};
+use serde::Serialize;
+
+use super::state::{SessionState, Turn};
+
+/// Bytes of text that make about one token. English prose has about four; erring low drops a turn
+/// too early, erring high makes the provider refuse.
+const BYTES_PER_TOKEN: u64 = 3;
+/// Tokens that a message costs beside its text.
+const MESSAGE_TOKENS: u64 = 8;
+/// Tokens kept free for the reply when nobody says how many.
+const REPLY_TOKENS: u64 = 1_024;
+
+/// A model request before its blobs are resolved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Assembled {
+    /// Which model.
+    pub model: ModelRef,
+    /// The system prompt.
+    pub system: String,
+    /// The conversation: begins with the user, and roles take turns once neighbours of one role
+    /// are joined.
+    pub messages: Vec<Message>,
+    /// Settings of this call.
+    pub sampling: Sampling,
+    /// Whole turns left out because the window is full.
+    #[serde(skip)]
+    pub dropped_turns: u32,
+}
+
+impl Assembled {
+    /// What `ModelBegun` records of it.
+    pub fn digest(&self) -> Digest {
+        // Encoding plain data cannot fail; if it ever did, the digest would only fail to compare.
+        codec::encode(self).map_or(Digest::ZERO, |bytes| Digest::of(&bytes))
+    }
+}
+
+/// The request of the running turn's next call under `profile`.
+pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembled {
+    let sampling = Sampling {
+        temperature: turn.sampling.temperature.or(profile.sampling.temperature),
+        max_tokens: turn.sampling.max_tokens.or(profile.sampling.max_tokens),
+        stop: if turn.sampling.stop.is_empty() {
+            profile.sampling.stop.clone()
+        } else {
+            turn.sampling.stop.clone()
+        },
+    };
+    let system = match &turn.system {
+        Some(more) if profile.system.is_empty() => more.clone(),
+        Some(more) => format!("{}\n\n{more}", profile.system),
+        None => profile.system.clone(),
+    };
+    let mut current = turn.messages();
+    // A call that is made again shows what it showed the first time; what waits joins the next.
+    let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
+    let joining = if begins { &turn.steers[..] } else { &[] };
+    current.extend(joining.iter().map(|(_, steer)| Message {
+        role: Role::User,
+        content: steer.content.clone(),
+    }));
+    let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from);
+    let system_tokens = system.len() as u64 / BYTES_PER_TOKEN;
+    let window = u64::from(profile.window_tokens)
+        .saturating_sub(reply + system_tokens + tokens(&current));
+    let (mut messages, dropped_turns) = fitting(state, turn.id, window);
+    messages.extend(current);
+    let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
+    messages.drain(..from);
+    Assembled { model: profile.model.clone(), system, messages, sampling, dropped_turns }
+}
+
+/// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
+fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
+    let mut earlier: Vec<Vec<Message>> = Vec::new();
+    if !state.seed.is_empty() {
+        earlier.push(state.seed.clone());
+    }
+    earlier.extend(state.closed.iter().filter(|one| one.id != current).map(Turn::messages));
+    let mut room = window;
+    let mut kept = earlier.len();
+    while kept > 0 {
+        let size = tokens(&earlier[kept - 1]);
+        if size > room {
+            break;
+        }
+        room -= size;
+        kept -= 1;
+    }
+    let dropped = u32::try_from(kept).unwrap_or(u32::MAX);
+    (earlier.split_off(kept).concat(), dropped)
+}
+
+fn tokens(messages: &[Message]) -> u64 {
+    messages.iter().map(|one| one.content.bytes() / BYTES_PER_TOKEN + MESSAGE_TOKENS).sum()
+}

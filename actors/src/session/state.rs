@@ -1,0 +1,319 @@
+//! What has happened in a session: the fold.
+
+use std::collections::VecDeque;
+
+use clawnode_proto::{
+    Attempt, CallId, Head, Input, SessionKey, TurnId,
+    codec,
+    llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
+    session::{Profile, SessionEvent, SessionInput, TurnOutcome, UserMessage},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::durable::Violation;
+
+/// A session's state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionState {
+    /// Its key, once it is born.
+    pub key: Option<SessionKey>,
+    /// The agent's configuration as the last turn saw it.
+    pub profile: Option<Profile>,
+    /// An earlier conversation that it began with.
+    pub seed: Vec<Message>,
+    /// Turns that have ended, oldest first.
+    pub closed: Vec<Turn>,
+    /// Turns that have not, in order; the first one runs.
+    pub open: VecDeque<Turn>,
+    /// Turns whose post-turn effects are not confirmed.
+    pub unemitted: Vec<TurnId>,
+    /// What all turns used.
+    pub usage: Usage,
+    /// Somebody asked for its deletion.
+    pub doomed: bool,
+}
+
+/// One turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its id: that of the input that began it.
+    pub id: TurnId,
+    /// What began it, and what joined it, as the model was told, by the step that told it first.
+    pub said: Vec<(u32, Text)>,
+    /// What waits to join the next model request, and the input it came with.
+    pub steers: Vec<(TurnId, UserMessage)>,
+    /// Inputs that joined this turn, under the ids that their own turns would have had.
+    pub joined: Vec<TurnId>,
+    /// Follows the agent's system prompt.
+    pub system: Option<String>,
+    /// Settings that go before the agent's.
+    pub sampling: Sampling,
+    /// Its model calls.
+    pub steps: Vec<Step>,
+    /// Somebody cancelled it.
+    pub cancelled: bool,
+    /// How it ended.
+    pub outcome: Option<TurnOutcome>,
+    /// What it used, once it is settled.
+    pub usage: Usage,
+    /// Calls begun whose outcome nobody knows.
+    pub lost_attempts: u32,
+}
+
+/// One model call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its id.
+    pub call: CallId,
+    /// The last try at it.
+    pub attempt: Attempt,
+    /// How it ended; absent while it is under way.
+    pub end: Option<StepEnd>,
+}
+
+/// How a model call ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum StepEnd {
+    /// Well.
+    Done {
+        /// What the model said.
+        content: Text,
+        /// Why it stopped.
+        stop: StopReason,
+        /// What it used.
+        usage: Usage,
+    },
+    /// Badly.
+    Failed {
+        /// How.
+        failure: ModelFailure,
+        /// What was said so far.
+        partial: Text,
+        /// What it used, as far as the provider said.
+        usage: Usage,
+    },
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// The turn that runs.
+    pub fn running(&self) -> Option<&Turn> {
+        self.open.front()
+    }
+
+    /// The turn with this id, or that the input with this turn id joined.
+    pub fn turn(&self, id: TurnId) -> Option<&Turn> {
+        let is = |turn: &&Turn| turn.id == id || turn.joined.contains(&id);
+        self.open.iter().find(is).or_else(|| self.closed.iter().rev().find(is))
+    }
+
+    /// Takes an input that was journaled.
+    pub(super) fn accept(&mut self, input: &Input) -> Result<(), Violation> {
+        let body: SessionInput = codec::decode(&input.body)
+            .map_err(|error| Violation(format!("the input's body is not readable: {error}")))?;
+        let id = TurnId::from(input.id);
+        match body {
+            SessionInput::UserMessage(message) => self.begin_turn(id, message),
+            SessionInput::Steer(message) => match self.open.front_mut() {
+                Some(turn) if !turn.steps.is_empty() && !turn.cancelled => {
+                    turn.joined.push(id);
+                    turn.steers.push((id, message));
+                }
+                _ => self.begin_turn(id, message),
+            },
+            SessionInput::Cancel { turn } => {
+                for open in &mut self.open {
+                    if open.id == turn || open.joined.contains(&turn) {
+                        open.cancelled = true;
+                    }
+                }
+            }
+            SessionInput::Delete => {
+                self.doomed = true;
+                for open in &mut self.open {
+                    open.cancelled = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_turn(&mut self, id: TurnId, message: UserMessage) {
+        if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
+            self.seed = message.history;
+        }
+        self.open.push_back(Turn {
+            id,
+            said: vec![(0, message.content)],
+            steers: Vec::new(),
+            joined: Vec::new(),
+            system: message.system,
+            sampling: message.sampling,
+            steps: Vec::new(),
+            cancelled: self.doomed,
+            outcome: None,
+            usage: Usage::default(),
+            lost_attempts: 0,
+        });
+    }
+
+    /// Takes one of the session's own events.
+    pub(super) fn fold(&mut self, _head: &Head, event: &SessionEvent) -> Result<(), Violation> {
+        match event {
+            SessionEvent::Configured(profile) => {
+                self.profile = Some(profile.clone());
+                Ok(())
+            }
+            SessionEvent::ModelBegun(begun) => {
+                self.begun(begun.turn, begun.call, begun.attempt)
+            }
+            SessionEvent::ModelDone(done) => {
+                let end = StepEnd::Done {
+                    content: done.content.clone(),
+                    stop: done.stop.clone(),
+                    usage: done.usage,
+                };
+                self.ended(done.call, done.attempt, end)
+            }
+            SessionEvent::ModelFailed(failed) => {
+                let end = StepEnd::Failed {
+                    failure: failed.failure.clone(),
+                    partial: failed.partial.clone(),
+                    usage: failed.usage,
+                };
+                self.ended(failed.call, failed.attempt, end)
+            }
+            // A pointer for readers; the content is the call's.
+            SessionEvent::Reply(_) => Ok(()),
+            SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
+            SessionEvent::Settled(settled) => {
+                self.usage = self.usage.plus(settled.usage);
+                let turn = self
+                    .closed
+                    .iter_mut()
+                    .rev()
+                    .find(|turn| turn.id == settled.turn)
+                    .ok_or_else(|| Violation(format!("`{}` has not ended", settled.turn)))?;
+                turn.usage = settled.usage;
+                turn.lost_attempts = settled.lost_attempts;
+                Ok(())
+            }
+        }
+    }
+
+    fn begun(&mut self, turn: TurnId, call: CallId, attempt: Attempt) -> Result<(), Violation> {
+        let running = match self.open.front_mut() {
+            Some(running) if running.id == turn => running,
+            _ => return Err(Violation(format!("`{turn}` is not the running turn (SES-2)"))),
+        };
+        match running.steps.iter_mut().find(|step| step.call == call) {
+            Some(step) if step.end.is_some() => {
+                Err(Violation(format!("`{call}` has ended and was begun again (I3, SES-1)")))
+            }
+            Some(step) if attempt != step.attempt.next() => Err(Violation(format!(
+                "attempt {attempt} at `{call}` follows attempt {} (SES-1)",
+                step.attempt
+            ))),
+            Some(step) => {
+                step.attempt = attempt;
+                Ok(())
+            }
+            None if attempt != Attempt(1) => {
+                Err(Violation(format!("`{call}` begins with attempt {attempt} (SES-1)")))
+            }
+            None => {
+                let index = u32::try_from(running.steps.len()).unwrap_or(u32::MAX);
+                let steers = std::mem::take(&mut running.steers);
+                running.said.extend(steers.into_iter().map(|(_, steer)| (index, steer.content)));
+                running.steps.push(Step { call, attempt, end: None });
+                Ok(())
+            }
+        }
+    }
+
+    fn ended(&mut self, call: CallId, attempt: Attempt, end: StepEnd) -> Result<(), Violation> {
+        let step = self
+            .open
+            .front_mut()
+            .and_then(|turn| turn.steps.iter_mut().find(|step| step.call == call))
+            .ok_or_else(|| Violation(format!("`{call}` was not begun (I3, SES-1)")))?;
+        if step.end.is_some() {
+            return Err(Violation(format!("`{call}` has two outcomes (I3, SES-1)")));
+        }
+        if step.attempt != attempt {
+            return Err(Violation(format!(
+                "outcome of attempt {attempt} at `{call}`, but attempt {} is under way (SES-1)",
+                step.attempt
+            )));
+        }
+        step.end = Some(end);
+        Ok(())
+    }
+
+    fn close(&mut self, id: TurnId, outcome: &TurnOutcome) -> Result<(), Violation> {
+        let at = self.open.iter().position(|turn| turn.id == id);
+        let Some(mut turn) = at.and_then(|at| self.open.remove(at)) else {
+            return Err(Violation(format!("`{id}` is not open (SES-2)")));
+        };
+        if at != Some(0) && !turn.cancelled {
+            return Err(Violation(format!("`{id}` ends before the turns before it (SES-2)")));
+        }
+        turn.outcome = Some(outcome.clone());
+        // What wanted to join and came too late is a turn of its own.
+        for (late, message) in std::mem::take(&mut turn.steers).into_iter().rev() {
+            turn.joined.retain(|joined| *joined != late);
+            self.begin_turn(late, message);
+            if let Some(last) = self.open.pop_back() {
+                self.open.push_front(last);
+            }
+        }
+        self.unemitted.push(turn.id);
+        self.closed.push(turn);
+        Ok(())
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// What was said, by whom, in order.
+    pub fn messages(&self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        let user = |text: &Text| Message { role: Role::User, content: text.clone() };
+        for index in 0..self.steps.len().max(1) {
+            let told = self.said.iter().filter(|(step, _)| *step as usize == index);
+            messages.extend(told.map(|(_, text)| user(text)));
+            let said = self.steps.get(index).and_then(Step::text);
+            if let Some(content) = said.filter(|text| text.bytes() > 0) {
+                messages.push(Message { role: Role::Assistant, content: content.clone() });
+            }
+        }
+        messages
+    }
+
+    /// Reported usage of all calls that have an outcome.
+    pub fn reported(&self) -> Usage {
+        self.steps.iter().fold(Usage::default(), |sum, step| match &step.end {
+            Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => sum.plus(*usage),
+            None => sum,
+        })
+    }
+
+    /// Tries that were begun and have no outcome.
+    pub fn lost(&self) -> u32 {
+        self.steps.iter().map(|step| step.attempt.0 - u32::from(step.end.is_some())).sum()
+    }
+}
+
+impl Step {
+    /// What the model said, whole or as far as it came.
+    pub fn text(&self) -> Option<&Text> {
+        match &self.end {
+            Some(StepEnd::Done { content, .. }) => Some(content),
+            Some(StepEnd::Failed { partial, .. }) => Some(partial),
+            None => None,
+        }
+    }
+}
