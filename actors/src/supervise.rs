@@ -6,9 +6,7 @@
 
 use std::{collections::HashMap, fmt, future::Future, pin::Pin, time::Duration};
 
-use ractor::{
-    Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent,
-};
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
 use tracing::{error, warn};
 
 /// The first wait before a child is started again; doubles up to [`RESTART_MOST`].
@@ -60,8 +58,15 @@ pub type Factory = Box<dyn Fn(ActorCell) -> Starting + Send + Sync>;
 pub struct Supervisor(ActorRef<Message>);
 
 enum Message {
-    Adopt { name: String, kind: ChildKind, factory: Factory, started: tokio::sync::oneshot::Sender<Result<(), SpawnErr>> },
-    Restart { name: String },
+    Adopt {
+        name: String,
+        kind: ChildKind,
+        factory: Factory,
+        started: tokio::sync::oneshot::Sender<Result<(), SpawnErr>>,
+    },
+    Restart {
+        name: String,
+    },
     Count(tokio::sync::oneshot::Sender<Vec<(String, ChildKind)>>),
 }
 

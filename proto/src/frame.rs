@@ -98,6 +98,9 @@ pub enum FrameBody {
     Done {
         /// How.
         outcome: TurnOutcome,
+        /// Bytes of text that the turn's calls said in all, so that a reader knows whether it
+        /// has missed any.
+        text_bytes: u64,
     },
 }
 

@@ -148,12 +148,11 @@ impl Agents {
     /// Pauses an agent, or lets it go on, in the whole cluster. Answers once that is stored.
     pub async fn pause(&self, name: &AgentName, paused: bool) -> Result<(), BucketError> {
         let key = format!("{KEYS}{name}");
-        let value = codec::encode(&Shared { paused }).map(Bytes::from).map_err(|error| {
-            StoreError::Refused { store: "bucket", detail: error.to_string() }
-        })?;
+        let value = codec::encode(&Shared { paused })
+            .map(Bytes::from)
+            .map_err(|error| StoreError::Refused { store: "bucket", detail: error.to_string() })?;
         for _ in 0..TRIES_MAX {
-            let expected =
-                self.bucket.get(&key).await?.map_or(Position(0), |entry| entry.position);
+            let expected = self.bucket.get(&key).await?.map_or(Position(0), |entry| entry.position);
             match self.bucket.put(&key, expected, value.clone(), None).await {
                 Ok(_) => {
                     apply(&self.entries, name, paused);

@@ -76,9 +76,5 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// What running an emission takes.
     fn emit(state: &Self::State, effect: &Self::Effect) -> Self::Job;
     /// What a call's outcome is to the journal.
-    fn conclude(
-        state: &Self::State,
-        key: &Self::Key,
-        outcome: Self::Outcome,
-    ) -> Vec<Self::Event>;
+    fn conclude(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
 }

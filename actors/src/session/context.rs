@@ -63,14 +63,15 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     // A call that is made again shows what it showed the first time; what waits joins the next.
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };
-    current.extend(joining.iter().map(|(_, steer)| Message {
-        role: Role::User,
-        content: steer.content.clone(),
-    }));
+    current.extend(
+        joining
+            .iter()
+            .map(|(_, steer)| Message { role: Role::User, content: steer.content.clone() }),
+    );
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from);
     let system_tokens = system.len() as u64 / BYTES_PER_TOKEN;
-    let window = u64::from(profile.window_tokens)
-        .saturating_sub(reply + system_tokens + tokens(&current));
+    let window =
+        u64::from(profile.window_tokens).saturating_sub(reply + system_tokens + tokens(&current));
     let (mut messages, dropped_turns) = fitting(state, turn.id, window);
     messages.extend(current);
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);

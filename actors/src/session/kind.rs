@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clawnode_proto::{
-    AgentName, Attempt, CallId, FrameKey, Head, Input, Kind, TurnId, codec,
+    AgentName, Attempt, CallId, FrameKey, Head, Input, Kind, Traceparent, TurnId, codec,
     limits::PENDING_INPUTS,
     llm::{ModelFailure, StopReason, Text, Usage},
     session::{
@@ -82,6 +82,8 @@ pub struct CallJob {
     pub attempt: Attempt,
     /// What to ask.
     pub request: Assembled,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
     /// Held while the call runs.
     pub permit: Arc<Permit>,
 }
@@ -95,6 +97,8 @@ pub struct EmitJob {
     pub outcome: TurnOutcome,
     /// What it used.
     pub usage: Usage,
+    /// Bytes of text that its calls said in all.
+    pub text_bytes: u64,
     /// Its calls and their attempts, for usage records.
     pub calls: Vec<(CallId, Attempt, Usage)>,
     /// The agent and model, for usage records.
@@ -259,7 +263,9 @@ impl EntityKind for Session {
             dropped_turns: request.dropped_turns,
         }));
         let permit = Arc::clone(&grant.permit);
-        (events, SessionJob::Call(CallJob { turn: turn.id, call, attempt, request, permit }))
+        let trace = turn.trace.clone();
+        let job = CallJob { turn: turn.id, call, attempt, request, trace, permit };
+        (events, SessionJob::Call(job))
     }
 
     fn emit(state: &SessionState, effect: &Effect) -> SessionJob {
@@ -274,10 +280,9 @@ impl EntityKind for Session {
                 attempt: last.map_or(Attempt(0), |step| step.attempt),
                 index: FrameKey::DONE,
             },
-            outcome: turn
-                .and_then(|turn| turn.outcome.clone())
-                .unwrap_or(TurnOutcome::Cancelled),
+            outcome: turn.and_then(|turn| turn.outcome.clone()).unwrap_or(TurnOutcome::Cancelled),
             usage: turn.map_or_else(Usage::default, |turn| turn.usage),
+            text_bytes: turn.map_or(0, Turn::text_bytes),
             calls: steps
                 .iter()
                 .filter_map(|step| match &step.end {
@@ -322,8 +327,7 @@ fn end(turn: &Turn, outcome: TurnOutcome) -> Vec<SessionEvent> {
         events.push(Reply { turn: turn.id, call: step.call }.into());
     }
     events.push(TurnDone { turn: turn.id, outcome }.into());
-    events.push(
-        Settled { turn: turn.id, usage: turn.reported(), lost_attempts: turn.lost() }.into(),
-    );
+    events
+        .push(Settled { turn: turn.id, usage: turn.reported(), lost_attempts: turn.lost() }.into());
     events
 }

@@ -10,10 +10,18 @@
 //! Invariants: SES-1 (I3) a call has at most one outcome, and attempts at it count up by one.
 //! SES-2 turns end in the order in which they were accepted.
 
+pub mod client;
 pub mod context;
+mod follow;
+mod frames;
 pub mod kind;
+pub mod run;
 pub mod state;
 
+pub use client::{SendError, Sent, Sessions};
 pub use context::Assembled;
+pub use follow::{TurnBody, TurnEvent};
+pub use frames::FrameHub;
 pub use kind::{CallKey, Outcome, Session, SessionJob};
+pub use run::{ResolveModel, SessionRunner, TraceLink};
 pub use state::{SessionState, Step, StepEnd, Turn};

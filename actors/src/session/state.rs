@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use clawnode_proto::{
-    Attempt, CallId, Head, Input, SessionKey, TurnId,
-    codec,
+    Attempt, CallId, Head, Input, SessionKey, Traceparent, TurnId, codec,
     llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
     session::{Profile, SessionEvent, SessionInput, TurnOutcome, UserMessage},
 };
@@ -48,6 +47,8 @@ pub struct Turn {
     pub system: Option<String>,
     /// Settings that go before the agent's.
     pub sampling: Sampling,
+    /// The trace that it belongs to.
+    pub trace: Option<Traceparent>,
     /// Its model calls.
     pub steps: Vec<Step>,
     /// Somebody cancelled it.
@@ -114,14 +115,15 @@ impl SessionState {
         let body: SessionInput = codec::decode(&input.body)
             .map_err(|error| Violation(format!("the input's body is not readable: {error}")))?;
         let id = TurnId::from(input.id);
+        let trace = input.traceparent.clone();
         match body {
-            SessionInput::UserMessage(message) => self.begin_turn(id, message),
+            SessionInput::UserMessage(message) => self.begin_turn(id, message, trace),
             SessionInput::Steer(message) => match self.open.front_mut() {
                 Some(turn) if !turn.steps.is_empty() && !turn.cancelled => {
                     turn.joined.push(id);
                     turn.steers.push((id, message));
                 }
-                _ => self.begin_turn(id, message),
+                _ => self.begin_turn(id, message, trace),
             },
             SessionInput::Cancel { turn } => {
                 for open in &mut self.open {
@@ -140,7 +142,7 @@ impl SessionState {
         Ok(())
     }
 
-    fn begin_turn(&mut self, id: TurnId, message: UserMessage) {
+    fn begin_turn(&mut self, id: TurnId, message: UserMessage, trace: Option<Traceparent>) {
         if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
             self.seed = message.history;
         }
@@ -151,6 +153,7 @@ impl SessionState {
             joined: Vec::new(),
             system: message.system,
             sampling: message.sampling,
+            trace,
             steps: Vec::new(),
             cancelled: self.doomed,
             outcome: None,
@@ -166,9 +169,7 @@ impl SessionState {
                 self.profile = Some(profile.clone());
                 Ok(())
             }
-            SessionEvent::ModelBegun(begun) => {
-                self.begun(begun.turn, begun.call, begun.attempt)
-            }
+            SessionEvent::ModelBegun(begun) => self.begun(begun.turn, begun.call, begun.attempt),
             SessionEvent::ModelDone(done) => {
                 let end = StepEnd::Done {
                     content: done.content.clone(),
@@ -264,7 +265,7 @@ impl SessionState {
         // What wanted to join and came too late is a turn of its own.
         for (late, message) in std::mem::take(&mut turn.steers).into_iter().rev() {
             turn.joined.retain(|joined| *joined != late);
-            self.begin_turn(late, message);
+            self.begin_turn(late, message, turn.trace.clone());
             if let Some(last) = self.open.pop_back() {
                 self.open.push_front(last);
             }
@@ -291,6 +292,11 @@ impl Turn {
             }
         }
         messages
+    }
+
+    /// Bytes of text that its calls said in all.
+    pub fn text_bytes(&self) -> u64 {
+        self.steps.iter().filter_map(Step::text).map(Text::bytes).sum()
     }
 
     /// Reported usage of all calls that have an outcome.

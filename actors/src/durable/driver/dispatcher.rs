@@ -1,6 +1,11 @@
 //! The actor of one partition: pulls its inbox, and activates and feeds its entities.
 
-use std::{collections::{BTreeSet, HashMap}, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clawnode_cluster::{AckHandle, Delivery, StoreError};
@@ -348,18 +353,8 @@ impl<K: EntityKind> State<K> {
                     handle.feed(EntityIn::Deliver(inputs));
                 }
             }
-            Out::AskActor(ask, entity, input) => match self.asks.remove(&ask) {
-                Some(reply) => match self.entities.get(&entity) {
-                    Some(handle) => handle.ask(input, reply),
-                    None => answer(reply, NodeReply::NotMine),
-                },
-                None => debug!("a question was answered before"),
-            },
-            Out::AnswerNotMine(ask) => {
-                if let Some(reply) = self.asks.remove(&ask) {
-                    answer(reply, NodeReply::NotMine);
-                }
-            }
+            Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
+            Out::AnswerNotMine(ask) => self.ask_actor(ask, None),
             Out::Ack(handle) => {
                 if let Some(handle) = self.handles.remove(&handle) {
                     self.tasks.spawn(async move { said(handle.ack().await, "acknowledge") });
@@ -382,6 +377,17 @@ impl<K: EntityKind> State<K> {
                     }
                 }
             }
+        }
+    }
+}
+
+impl<K: EntityKind> State<K> {
+    /// Answers another process: the entity's actor does, if there is one.
+    fn ask_actor(&mut self, ask: AskId, of: Option<(EntityId, InputId)>) {
+        let Some(reply) = self.asks.remove(&ask) else { return };
+        match of.and_then(|(entity, input)| Some((self.entities.get(&entity)?, input))) {
+            Some((handle, input)) => handle.ask(input, reply),
+            None => answer(reply, NodeReply::NotMine),
         }
     }
 }
@@ -441,11 +447,7 @@ async fn pump<K: EntityKind>(
     }
 }
 
-async fn read_inbox<K: EntityKind>(
-    context: &Context<K>,
-    entity: EntityId,
-    after: Position,
-) -> In {
+async fn read_inbox<K: EntityKind>(context: &Context<K>, entity: EntityId, after: Position) -> In {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
             let inputs = waiting

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Write};
 use clawnode_proto::{
     Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, codec,
-    kernel::SnapshotState,
-    limits::INLINE_BYTES,
-    node::NodeReply,
+    kernel::SnapshotState, limits::INLINE_BYTES, node::NodeReply,
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use serde_bytes::ByteBuf;
@@ -141,10 +139,7 @@ impl<K: EntityKind> Port<K> {
 
     /// Whether the entity's actor is gone.
     pub fn is_closed(&self) -> bool {
-        matches!(
-            self.0.get_status(),
-            ractor::ActorStatus::Stopping | ractor::ActorStatus::Stopped
-        )
+        matches!(self.0.get_status(), ractor::ActorStatus::Stopping | ractor::ActorStatus::Stopped)
     }
 }
 

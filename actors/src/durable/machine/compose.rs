@@ -6,9 +6,7 @@ use clawnode_proto::{
     limits::{APPEND_BYTES, APPEND_EVENTS},
 };
 
-use super::{
-    Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop,
-};
+use super::{Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
 
 /// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
 const ADVANCES_MAX: usize = 64;
@@ -152,7 +150,8 @@ impl<K: EntityKind> Machine<K> {
         let wanted = K::decide(&entity.state);
         let keys: Vec<K::Key> = wanted.iter().map(K::key).collect();
         self.confirmed.retain(|key| keys.contains(key));
-        for key in self.admissions.keys().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>()
+        for key in
+            self.admissions.keys().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>()
         {
             self.admissions.remove(&key);
             self.out.push(Out::Release(key));
@@ -252,9 +251,7 @@ impl<K: EntityKind> Machine<K> {
             .iter()
             .copied()
             .filter(|input| core.has(*input))
-            .filter(|input| {
-                self.quiescent || (anchored && core.newest_input() != Some(*input))
-            })
+            .filter(|input| self.quiescent || (anchored && core.newest_input() != Some(*input)))
             .collect();
         for input in done {
             self.held.remove(&input);

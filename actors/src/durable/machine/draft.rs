@@ -13,8 +13,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    Activation, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out, Service, Stop,
-    corrupt,
+    Activation, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out, Service,
+    Stop, corrupt,
 };
 use crate::durable::core::position_of;
 
@@ -127,8 +127,7 @@ impl<K: EntityKind> Machine<K> {
     pub(super) fn flush(&mut self, rollup: bool) -> Result<(), Stop> {
         let Some(first) = self.draft.first() else { return Ok(()) };
         let first = first.head.eid;
-        let bytes =
-            encode_record(&self.draft).map_err(|error| Stop::Defect(error.to_string()))?;
+        let bytes = encode_record(&self.draft).map_err(|error| Stop::Defect(error.to_string()))?;
         if bytes.len() > APPEND_BYTES {
             return Err(Stop::Defect(format!(
                 "an append of {} bytes is over the limit of {APPEND_BYTES}",

@@ -450,9 +450,7 @@ impl<K: EntityKind> Machine<K> {
                 Ok(())
             }
             Verdict::Resend => {
-                let wait = RESEND_FIRST
-                    .saturating_mul(1 << flight.tries.min(10))
-                    .min(RESEND_MOST);
+                let wait = RESEND_FIRST.saturating_mul(1 << flight.tries.min(10)).min(RESEND_MOST);
                 flight.tries = flight.tries.saturating_add(1);
                 self.out.push(Out::Append {
                     wait,

@@ -1,0 +1,307 @@
+//! The door that gateways use: send to a session, follow its turns, read what it was.
+//!
+//! Owns nothing. Sending stores an input; following listens to frames and falls back on the
+//! journal; reading folds the journal.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use clawnode_cluster::{Clock, StoreError, Substrate};
+use clawnode_proto::{
+    Attempt, CallId, CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
+    IdempotencyKey, Input, Kind, Position, SessionKey, Traceparent, TurnId,
+    limits::{APPEND_BYTES, INLINE_BYTES, PENDING_INPUTS},
+    llm::Text,
+    session::{SessionInput, UserMessage},
+};
+use futures_util::stream::BoxStream;
+
+use super::{
+    follow::{Follow, TurnEvent, follow},
+    kind::Session,
+};
+use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
+
+/// Bytes of one input beside its long texts; longer texts are stored as blobs until it fits.
+const INPUT_BYTES: usize = APPEND_BYTES / 2;
+
+/// Why a session was not reached.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Too many messages wait in it.
+    #[error("session `{session}` has {PENDING_INPUTS} messages waiting")]
+    Overloaded {
+        /// Which.
+        session: String,
+    },
+    /// There is none.
+    #[error("no session `{session}`")]
+    NotFound {
+        /// Which.
+        session: String,
+    },
+    /// Its journal cannot be folded.
+    #[error(transparent)]
+    Corrupt(#[from] FoldError),
+    /// The message is larger than one message may be.
+    #[error("the message takes {found} bytes, at most {limit} are allowed")]
+    TooLarge {
+        /// Its size.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The message cannot be written down.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+/// A stored message, and its turn as it goes.
+pub struct Sent {
+    /// The session.
+    pub session: EntityId,
+    /// The turn that was begun, or joined.
+    pub turn: TurnId,
+    /// Where to resume from before anything was seen.
+    pub cursor: FrameKey,
+    /// What happens; ends after `Done`.
+    pub events: BoxStream<'static, TurnEvent>,
+}
+
+/// The door to all sessions.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    pub(super) substrate: Substrate,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sent").field("turn", &self.turn).finish_non_exhaustive()
+    }
+}
+
+// === impl SendError ===
+
+impl From<SendError> for ErrorBody {
+    fn from(error: SendError) -> Self {
+        let message = ErrorChain(&error).to_string();
+        match error {
+            SendError::Overloaded { .. } => Self::new(ErrorCode::Overloaded, message)
+                .hint("wait until the session has answered some of them"),
+            SendError::NotFound { .. } => Self::new(ErrorCode::NotFound, message)
+                .hint("`clawnode sessions list` shows the sessions there are"),
+            SendError::Corrupt(_) => Self::new(ErrorCode::Corrupt, message).hint(
+                "`clawnode journal verify` names the damage; restore a backup, or go on in a new \
+                 session",
+            ),
+            SendError::TooLarge { .. } => {
+                Self::new(ErrorCode::TooLarge, message).hint("send less at once")
+            }
+            SendError::Store(failure) => {
+                let hint = match &failure {
+                    StoreError::Full { .. } => "free some space; nothing accepted is lost",
+                    StoreError::Corrupt { .. } => "`clawnode journal verify` names the damage",
+                    StoreError::Unavailable { .. }
+                    | StoreError::Refused { .. }
+                    | StoreError::Closed { .. } => "try again; `clawnode doctor` looks for causes",
+                };
+                Self::new(failure.code(), message).hint(hint)
+            }
+            SendError::Codec(_) => Self::new(ErrorCode::Internal, message),
+        }
+    }
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// A door on these stores.
+    pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
+        Self { substrate, clock }
+    }
+
+    /// Stores a message durably and follows its turn. A repeat under the same key finds the
+    /// original turn.
+    pub async fn send(
+        &self,
+        key: &SessionKey,
+        input: SessionInput,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<Sent, SendError> {
+        let session = key.entity();
+        let input = self.fitted(input).await?;
+        let mut stored =
+            Input::new(Kind::Session, &key.to_string(), idempotency_key, self.clock.now(), &input)?;
+        stored.traceparent = trace;
+        if self.substrate.inbox.pending(session).await? >= PENDING_INPUTS {
+            return Err(SendError::Overloaded { session: key.to_string() });
+        }
+        let mut turn = TurnId::from(stored.id);
+        if matches!(input, SessionInput::Steer(_)) {
+            // What it joins is what runs; if that ends meanwhile, following finds its own turn.
+            turn = self.running(session).await?.unwrap_or(turn);
+        }
+        // Heard before it is stored, so that no frame of the turn can be missed.
+        let frames = self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?;
+        self.substrate.inbox.put(&stored).await?;
+        let events = follow(Follow {
+            sessions: self.clone(),
+            session,
+            turn,
+            after: None,
+            frames,
+            fresh: true,
+        });
+        Ok(Sent { session, turn, cursor: start_of(turn), events })
+    }
+
+    /// Asks to cancel a turn; answers once that is stored.
+    pub async fn cancel(
+        &self,
+        session: EntityId,
+        turn: TurnId,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<(), SendError> {
+        self.tell(session, &SessionInput::Cancel { turn }, idempotency_key, trace).await
+    }
+
+    /// Asks to delete a session; answers once that is stored.
+    pub async fn delete(
+        &self,
+        session: EntityId,
+        idempotency_key: IdempotencyKey,
+    ) -> Result<(), SendError> {
+        self.tell(session, &SessionInput::Delete, idempotency_key, None).await
+    }
+
+    async fn tell(
+        &self,
+        session: EntityId,
+        input: &SessionInput,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<(), SendError> {
+        let entity = self.read(session).await?;
+        let key =
+            entity.core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
+        let now = self.clock.now();
+        let mut stored = Input::new(Kind::Session, &key, idempotency_key, now, input)?;
+        stored.traceparent = trace;
+        self.substrate.inbox.put(&stored).await?;
+        Ok(())
+    }
+
+    /// Follows a turn (the running or last one if none is named) from after a cursor.
+    pub async fn follow(
+        &self,
+        session: EntityId,
+        turn: Option<TurnId>,
+        after: Option<FrameKey>,
+    ) -> Result<Sent, SendError> {
+        let frames = self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?;
+        let turn = match turn.or(after.map(|key| key.turn)) {
+            Some(turn) => turn,
+            None => self.last(session).await?,
+        };
+        let sessions = self.clone();
+        let events = follow(Follow { sessions, session, turn, after, frames, fresh: false });
+        Ok(Sent { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
+    }
+
+    async fn running(&self, session: EntityId) -> Result<Option<TurnId>, SendError> {
+        Ok(self.read(session).await?.state.running().map(|turn| turn.id))
+    }
+
+    async fn last(&self, session: EntityId) -> Result<TurnId, SendError> {
+        let state = self.read(session).await?.state;
+        state
+            .running()
+            .or(state.closed.last())
+            .map(|turn| turn.id)
+            .ok_or_else(|| SendError::NotFound { session: session.to_string() })
+    }
+
+    /// A session's state as its journal has it.
+    pub async fn read(&self, session: EntityId) -> Result<Entity<Session>, SendError> {
+        let loaded = self.load(session).await?;
+        Ok(Entity::of(session, &loaded)?)
+    }
+
+    /// A session's journal, unfolded.
+    pub async fn load(&self, session: EntityId) -> Result<Loaded, SendError> {
+        let records = self.substrate.journal.read(session, Position(0)).await?;
+        let snapshot = match snapshot_blob(&records) {
+            Some(digest) => self.substrate.blobs.get(digest).await?,
+            None => None,
+        };
+        Ok(Loaded { records, snapshot })
+    }
+
+    /// A text in full, wherever it is.
+    pub async fn text(&self, text: &Text) -> Result<String, SendError> {
+        match text {
+            Text::Inline { text } => Ok(text.clone()),
+            Text::Blob { digest, .. } => {
+                let bytes = self.substrate.blobs.get(*digest).await?;
+                let bytes = bytes.ok_or_else(|| StoreError::Refused {
+                    store: "blobs",
+                    detail: format!("`{digest}` is missing"),
+                })?;
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+        }
+    }
+
+    /// The message with its longest texts in the blob store, until the rest fits in an append.
+    async fn fitted(&self, input: SessionInput) -> Result<SessionInput, SendError> {
+        Ok(match input {
+            SessionInput::UserMessage(message) => {
+                SessionInput::UserMessage(self.fitted_message(message).await?)
+            }
+            SessionInput::Steer(message) => {
+                SessionInput::Steer(self.fitted_message(message).await?)
+            }
+            other @ (SessionInput::Cancel { .. } | SessionInput::Delete) => other,
+        })
+    }
+
+    async fn fitted_message(&self, mut message: UserMessage) -> Result<UserMessage, SendError> {
+        let fixed = message.system.as_ref().map_or(0, String::len);
+        if fixed > INPUT_BYTES {
+            return Err(SendError::TooLarge { found: fixed, limit: INPUT_BYTES });
+        }
+        let mut texts: Vec<&mut Text> = vec![&mut message.content];
+        texts.extend(message.history.iter_mut().map(|one| &mut one.content));
+        let inline = |text: &Text| text.inline().map_or(64, str::len);
+        let mut total: usize = fixed + texts.iter().map(|text| inline(text)).sum::<usize>();
+        texts.sort_by_key(|text| std::cmp::Reverse(inline(text)));
+        for text in texts {
+            let size = inline(text);
+            if total <= INPUT_BYTES && size <= INLINE_BYTES {
+                break;
+            }
+            if let Text::Inline { text: content } = text {
+                let content = Bytes::from(std::mem::take(content));
+                let bytes = content.len() as u64;
+                let digest = self.substrate.blobs.put(content).await?;
+                *text = Text::Blob { digest, bytes };
+                total = total.saturating_sub(size) + 64;
+            }
+        }
+        if total > INPUT_BYTES {
+            return Err(SendError::TooLarge { found: total, limit: INPUT_BYTES });
+        }
+        Ok(message)
+    }
+}
+
+/// The cursor before anything of a turn was seen.
+pub(super) fn start_of(turn: TurnId) -> FrameKey {
+    FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 }
+}

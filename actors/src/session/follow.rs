@@ -1,0 +1,416 @@
+//! Following a turn: frames as they come, the journal where they do not.
+//!
+//! [`Progress`] is the pure part: it puts frames in order, drops what is repeated or superseded
+//! and knows what the reader has seen. The loop around it listens, asks the owner for what was
+//! missed, and reads the journal when frames stay away: frames are never the only path.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{BusEvent, Subscription};
+use clawnode_proto::{
+    EntityId, ErrorBody, Frame, FrameBody, FrameKey, TurnId, codec,
+    frame::FrameBatch,
+    llm::Usage,
+    node::{NodeReply, NodeRequest},
+    session::TurnOutcome,
+};
+use futures_util::{StreamExt, stream::BoxStream};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use super::{
+    client::{SendError, Sessions},
+    state::Turn,
+};
+use crate::durable::Service;
+
+/// Events that wait for a slow reader; what comes beyond is made good by a reset.
+const EVENTS_MAX: usize = 1_024;
+/// How long the first frame of a fresh turn may take before the journal is looked at: it may be a
+/// repeat of a turn that ended long ago.
+const FIRST_SILENCE: Duration = Duration::from_millis(500);
+/// How long frames may stay away before the journal is looked at.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long the owner may take to answer for its frames.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One event of a turn, as a client will see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnEvent {
+    /// Where to resume from, once this event was seen.
+    pub cursor: FrameKey,
+    /// What happened.
+    pub body: TurnBody,
+}
+
+/// What happened in a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TurnBody {
+    /// More of the reply.
+    Text(String),
+    /// What a call used.
+    Usage(Usage),
+    /// Something the user should know while the turn goes on.
+    Notice {
+        /// A stable name.
+        name: String,
+        /// For people.
+        message: String,
+    },
+    /// Forget the reply shown so far; it now begins with this.
+    Reset {
+        /// The reply so far.
+        text: String,
+    },
+    /// Events were left out because the reader was slow; a `Reset` follows.
+    Lagged,
+    /// The turn failed; `Done` follows.
+    Error(ErrorBody),
+    /// The turn has ended and is in the journal. The last event.
+    Done(TurnOutcome),
+}
+
+/// What is to be followed.
+pub(super) struct Follow {
+    pub(super) sessions: Sessions,
+    pub(super) session: EntityId,
+    pub(super) turn: TurnId,
+    pub(super) after: Option<FrameKey>,
+    pub(super) frames: Subscription,
+    /// Nothing of the turn can have been missed.
+    pub(super) fresh: bool,
+}
+
+/// What the reader has seen of a turn: pure.
+#[derive(Debug)]
+struct Progress {
+    turn: TurnId,
+    /// The last frame that was taken.
+    at: Option<FrameKey>,
+    /// Calls that were superseded by a later one.
+    past: Vec<clawnode_proto::CallId>,
+    /// Bytes of text shown by calls that are past.
+    text_before: u64,
+    /// Bytes of text shown by the current call.
+    text_of_call: u64,
+    /// Whether text may be missing, so that only the journal can tell.
+    holes: bool,
+}
+
+/// Why following goes on or not.
+enum Next {
+    More,
+    /// Ended as far as frames say, but something was missed: only the journal has the whole.
+    ReadJournal,
+    Over,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    fn new(turn: TurnId, after: Option<FrameKey>) -> Self {
+        Self {
+            turn,
+            at: after.filter(|key| key.turn == turn),
+            past: Vec::new(),
+            text_before: 0,
+            text_of_call: 0,
+            // A reader that resumes has shown text that is not counted here.
+            holes: after.is_some(),
+        }
+    }
+
+    fn shown(&self) -> u64 {
+        self.text_before + self.text_of_call
+    }
+
+    /// Takes a frame; says what the reader is to see of it.
+    fn take(&mut self, frame: Frame) -> Vec<TurnEvent> {
+        let key = frame.key;
+        if key.turn != self.turn || self.past.contains(&key.call) {
+            return Vec::new();
+        }
+        let mut events = Vec::new();
+        match self.at {
+            Some(at) if at.call == key.call && key.attempt < at.attempt => return events,
+            Some(at) if at.call == key.call && key.attempt == at.attempt => {
+                if key.index <= at.index {
+                    return events;
+                }
+                let closing = key.index >= FrameKey::ERROR;
+                self.holes |= !closing && key.index != at.index + 1;
+            }
+            Some(at) if at.call == key.call => {
+                // A higher attempt: what the lower one said is void.
+                self.holes |= key.index != 0 && key.index < FrameKey::ERROR;
+                if self.text_of_call > 0 || self.holes {
+                    self.holes |= self.text_before > 0;
+                    events.push(self.event(key, TurnBody::Reset { text: String::new() }));
+                }
+                self.text_of_call = 0;
+            }
+            Some(at) => {
+                self.past.push(at.call);
+                self.text_before += std::mem::take(&mut self.text_of_call);
+                self.holes |= key.index != 0 && key.index < FrameKey::ERROR;
+            }
+            None => self.holes |= key.index != 0 && key.index < FrameKey::ERROR,
+        }
+        self.at = Some(key);
+        let body = match frame.body {
+            FrameBody::Text { delta } => {
+                self.text_of_call += delta.len() as u64;
+                TurnBody::Text(delta)
+            }
+            FrameBody::Usage { usage } => TurnBody::Usage(usage),
+            FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
+            FrameBody::Error { error } => TurnBody::Error(error),
+            FrameBody::Done { outcome, text_bytes } => {
+                self.holes |= text_bytes != self.shown();
+                TurnBody::Done(outcome)
+            }
+        };
+        events.push(self.event(key, body));
+        events
+    }
+
+    fn event(&self, cursor: FrameKey, body: TurnBody) -> TurnEvent {
+        debug_assert_eq!(cursor.turn, self.turn, "I7: frames of one turn only");
+        TurnEvent { cursor, body }
+    }
+}
+
+// === the loop ===
+
+/// Follows until the turn's end or until nobody reads any more.
+pub(super) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
+    let (tx, rx) = mpsc::channel(EVENTS_MAX);
+    // Detached: it ends with its turn, or as soon as its reader is gone.
+    drop(tokio::spawn(async move {
+        let mut follower = Follower {
+            progress: Progress::new(it.turn, it.after),
+            sessions: it.sessions,
+            session: it.session,
+            tx,
+            lagged: false,
+        };
+        follower.run(it.frames, it.fresh).await;
+    }));
+    futures_util::stream::unfold(rx, |mut rx| async move { Some((rx.recv().await?, rx)) }).boxed()
+}
+
+struct Follower {
+    progress: Progress,
+    sessions: Sessions,
+    session: EntityId,
+    tx: mpsc::Sender<TurnEvent>,
+    /// The reader was too slow: it is told, and shown the whole from the journal at the end.
+    lagged: bool,
+}
+
+impl Follower {
+    async fn run(&mut self, mut frames: Subscription, fresh: bool) {
+        let mut silence = FIRST_SILENCE;
+        if !fresh {
+            let caught = self.catch_up(true).await;
+            if self.is_over(caught).await {
+                return;
+            }
+            silence = SILENCE;
+        }
+        loop {
+            let heard = tokio::select! {
+                () = self.tx.closed() => return,
+                heard = tokio::time::timeout(silence, frames.next()) => heard,
+            };
+            let next = match heard {
+                Ok(Some(BusEvent::Message(message))) => {
+                    match codec::decode::<FrameBatch>(&message.payload) {
+                        Ok(batch) => {
+                            let ours =
+                                batch.frames.iter().any(|one| one.key.turn == self.progress.turn);
+                            if ours {
+                                silence = SILENCE;
+                            }
+                            self.take(batch.frames).await
+                        }
+                        Err(failure) => {
+                            debug!(%failure, "a frame is not readable");
+                            Next::More
+                        }
+                    }
+                }
+                Ok(Some(BusEvent::Lagged)) => {
+                    self.progress.holes = true;
+                    self.catch_up(false).await
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    silence = SILENCE;
+                    self.catch_up(false).await
+                }
+            };
+            if self.is_over(next).await {
+                return;
+            }
+        }
+    }
+
+    async fn is_over(&mut self, next: Next) -> bool {
+        match next {
+            Next::More => false,
+            // `Done` follows the append: the journal has the end, or the next silence finds it.
+            Next::ReadJournal => matches!(self.catch_up(false).await, Next::Over),
+            Next::Over => true,
+        }
+    }
+
+    async fn take(&mut self, frames: Vec<Frame>) -> Next {
+        for frame in frames {
+            for event in self.progress.take(frame) {
+                if let TurnBody::Done(_) = &event.body
+                    && (self.progress.holes || self.lagged)
+                {
+                    return Next::ReadJournal;
+                }
+                let over = matches!(event.body, TurnBody::Done(_));
+                self.tell(event).await;
+                if over {
+                    return Next::Over;
+                }
+            }
+        }
+        Next::More
+    }
+
+    /// A slow reader never slows the turn: what does not fit is left out and made good at the
+    /// end. The last event waits for room; the turn is over by then.
+    async fn tell(&mut self, event: TurnEvent) {
+        if matches!(event.body, TurnBody::Done(_)) {
+            if self.tx.send(event).await.is_err() {
+                debug!("a reader left before the end of its turn");
+            }
+            return;
+        }
+        if self.lagged {
+            return;
+        }
+        if self.tx.try_send(event).is_err() {
+            self.lagged = true;
+        }
+    }
+
+    /// Reads the journal: a turn that has ended is told to its end; of one that runs, the owner
+    /// may still have what was missed.
+    async fn catch_up(&mut self, ask: bool) -> Next {
+        let entity = match self.sessions.read(self.session).await {
+            Ok(entity) => entity,
+            Err(failure @ (SendError::Corrupt(_) | SendError::NotFound { .. })) => {
+                return self.refuse(ErrorBody::from(failure)).await;
+            }
+            Err(failure) => {
+                debug!(%failure, "the journal cannot be read now");
+                return Next::More;
+            }
+        };
+        let Some(turn) = entity.state.turn(self.progress.turn) else {
+            if let Service::Quarantined { reason } = &entity.core.service {
+                let error = ErrorBody::new(
+                    clawnode_proto::ErrorCode::Quarantined,
+                    format!("session `{}` is out of service: {reason}", self.session),
+                );
+                return self.refuse(error).await;
+            }
+            return Next::More;
+        };
+        self.progress.turn = turn.id;
+        if let Some(outcome) = turn.outcome.clone() {
+            return self.tell_end(turn, outcome).await;
+        }
+        if ask && let Some(owner) = entity.core.incarnation {
+            return self.ask(owner.process).await;
+        }
+        Next::More
+    }
+
+    async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> Next {
+        let cursor = FrameKey { index: FrameKey::DONE, ..last_key(turn) };
+        if self.lagged {
+            self.lagged = false;
+            self.send(TurnEvent { cursor, body: TurnBody::Lagged }).await;
+        }
+        if self.progress.at.is_some_and(|at| at.index == FrameKey::DONE) && !self.progress.holes {
+            return Next::Over;
+        }
+        let mut text = String::new();
+        for content in turn.steps.iter().filter_map(super::state::Step::text) {
+            match self.sessions.text(content).await {
+                Ok(more) => text.push_str(&more),
+                Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
+            }
+        }
+        if self.progress.at.is_none() && !text.is_empty() {
+            self.send(TurnEvent { cursor, body: TurnBody::Text(text) }).await;
+        } else if self.progress.at.is_some() {
+            self.send(TurnEvent { cursor, body: TurnBody::Reset { text } }).await;
+        }
+        self.send(TurnEvent { cursor, body: TurnBody::Usage(turn.usage) }).await;
+        if let TurnOutcome::Failed { failure } = &outcome {
+            let error = ErrorBody::new(failure.code(), failure.message.clone());
+            self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
+        }
+        self.send(TurnEvent { cursor, body: TurnBody::Done(outcome) }).await;
+        Next::Over
+    }
+
+    async fn ask(&mut self, owner: clawnode_proto::ProcessId) -> Next {
+        let request = NodeRequest::Frames { entity: self.session, turn: self.progress.turn };
+        let Ok(bytes) = codec::encode(&request) else { return Next::More };
+        let substrate = &self.sessions.substrate;
+        let subject = substrate.prefix.rpc(owner);
+        let answer = substrate.bus.request(subject, Bytes::from(bytes), ASK_TIMEOUT).await;
+        match answer.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
+            Ok(Ok(NodeReply::Frames { frames, truncated })) => {
+                self.progress.holes |= truncated;
+                self.take(frames).await
+            }
+            Ok(_) => Next::More,
+            Err(failure) => {
+                debug!(%owner, %failure, "the owner does not answer for its frames");
+                Next::More
+            }
+        }
+    }
+
+    async fn refuse(&mut self, error: ErrorBody) -> Next {
+        let cursor = super::client::start_of(self.progress.turn);
+        let failure = clawnode_proto::llm::ModelFailure {
+            class: clawnode_proto::llm::FailureClass::Lost,
+            message: error.message.clone(),
+            status: None,
+        };
+        self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
+        let body = TurnBody::Done(TurnOutcome::Failed { failure });
+        self.send(TurnEvent { cursor, body }).await;
+        Next::Over
+    }
+
+    async fn send(&self, event: TurnEvent) {
+        if self.tx.send(event).await.is_err() {
+            debug!("a reader left before the end of its turn");
+        }
+    }
+}
+
+fn last_key(turn: &Turn) -> FrameKey {
+    turn.steps.last().map_or_else(
+        || super::client::start_of(turn.id),
+        |step| FrameKey {
+            turn: turn.id,
+            call: step.call,
+            attempt: step.attempt,
+            index: FrameKey::DONE,
+        },
+    )
+}

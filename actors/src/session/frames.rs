@@ -1,0 +1,65 @@
+//! The frames that an owner keeps of its sessions' running turns, for readers that resume.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex},
+};
+
+use clawnode_proto::{EntityId, Frame, TurnId, limits::FRAMES_KEPT};
+
+use crate::durable::driver::AnswerFrames;
+
+/// The frames of the last turn of each resident session.
+#[derive(Clone, Debug, Default)]
+pub struct FrameHub(Arc<Mutex<HashMap<EntityId, Kept>>>);
+
+#[derive(Debug)]
+struct Kept {
+    turn: TurnId,
+    frames: VecDeque<Frame>,
+    truncated: bool,
+}
+
+impl FrameHub {
+    /// Keeps what was just published; a new turn's first frame forgets the turn before.
+    pub fn keep(&self, entity: EntityId, frames: &[Frame]) {
+        let Some(first) = frames.first() else { return };
+        let turn = first.key.turn;
+        let mut all = self.lock();
+        let kept = all.entry(entity).or_insert_with(|| Kept::new(turn));
+        if kept.turn != turn {
+            *kept = Kept::new(turn);
+        }
+        kept.frames.extend(frames.iter().cloned());
+        while kept.frames.len() > FRAMES_KEPT {
+            kept.frames.pop_front();
+            kept.truncated = true;
+        }
+    }
+
+    /// Forgets a session that left memory.
+    pub fn forget(&self, entity: EntityId) {
+        self.lock().remove(&entity);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<EntityId, Kept>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn new(turn: TurnId) -> Self {
+        Self { turn, frames: VecDeque::new(), truncated: false }
+    }
+}
+
+impl AnswerFrames for FrameHub {
+    fn frames(&self, entity: EntityId, turn: TurnId) -> (Vec<Frame>, bool) {
+        match self.lock().get(&entity) {
+            Some(kept) if kept.turn == turn => {
+                (kept.frames.iter().cloned().collect(), kept.truncated)
+            }
+            _ => (Vec::new(), true),
+        }
+    }
+}

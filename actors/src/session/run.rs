@@ -1,0 +1,426 @@
+//! Running a session's effects: model calls with their frames, and what follows a turn.
+
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_cluster::{Backoff, StoreError, Substrate};
+use clawnode_proto::{
+    Attempt, CallId, EntityId, Frame, FrameBody, FrameKey, InputId, Traceparent, TurnId, codec,
+    error::{ErrorBody, ErrorCode},
+    frame::FrameBatch,
+    limits::INLINE_BYTES,
+    llm::{FailureClass, ModelFailure, ModelRef, StopReason, Text, Usage, UsageRecord},
+    session::TurnOutcome,
+};
+use futures_util::StreamExt;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, debug, info_span, warn};
+
+use super::{
+    frames::FrameHub,
+    kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
+};
+use crate::{
+    agent::{AdmitPort, Agents},
+    durable::{
+        Stop,
+        driver::{Port, Runner},
+    },
+    llm::{Model, ModelEvent, ModelRequest, PlainMessage},
+};
+
+/// Stream pieces that are ready at once and travel in one bus message.
+const BATCH_MAX: usize = 256;
+/// The first and the longest wait before a store or bus that failed is tried again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Finds the model that a name means.
+pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
+    /// The model, or why there is none.
+    fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure>;
+}
+
+/// Hangs a span under the trace that an input came with.
+pub type TraceLink = Arc<dyn Fn(&Span, &Traceparent) + Send + Sync>;
+
+/// Runs sessions' effects.
+#[derive(Clone)]
+pub struct SessionRunner {
+    substrate: Substrate,
+    agents: Agents,
+    models: Arc<dyn ResolveModel>,
+    hub: FrameHub,
+    link: TraceLink,
+}
+
+impl fmt::Debug for SessionRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionRunner").finish_non_exhaustive()
+    }
+}
+
+/// Brings an agent's answer to the session's actor.
+struct Admission {
+    key: CallKey,
+    port: Port<Session>,
+}
+
+impl AdmitPort for Admission {
+    fn granted(self: Box<Self>, grant: Grant) {
+        self.port.granted(self.key, grant);
+    }
+
+    fn deferred(&self) {
+        self.port.deferred(self.key);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.port.is_closed()
+    }
+}
+
+// === impl SessionRunner ===
+
+impl SessionRunner {
+    /// A runner on these doors.
+    pub fn new(
+        substrate: Substrate,
+        agents: Agents,
+        models: Arc<dyn ResolveModel>,
+        hub: FrameHub,
+        link: TraceLink,
+    ) -> Self {
+        Self { substrate, agents, models, hub, link }
+    }
+
+    async fn publish(
+        &self,
+        entity: EntityId,
+        trace: Option<&Traceparent>,
+        frames: Vec<Frame>,
+    ) -> Result<(), StoreError> {
+        self.hub.keep(entity, &frames);
+        let bytes = codec::encode(&FrameBatch { frames })
+            .map_err(|failure| StoreError::Refused { store: "bus", detail: failure.to_string() })?;
+        let subject = self.substrate.prefix.frames(entity);
+        self.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
+    }
+
+    async fn request(&self, job: &CallJob) -> Result<ModelRequest, ModelFailure> {
+        let mut messages: Vec<PlainMessage> = Vec::new();
+        for message in &job.request.messages {
+            let text = self.text(&message.content).await?;
+            match messages.last_mut() {
+                // Providers want roles to take turns; a turn without a reply leaves neighbours.
+                Some(last) if last.role == message.role => {
+                    last.text.push_str("\n\n");
+                    last.text.push_str(&text);
+                }
+                _ => messages.push(PlainMessage { role: message.role, text }),
+            }
+        }
+        Ok(ModelRequest {
+            model: job.request.model.model.clone(),
+            system: job.request.system.clone(),
+            messages,
+            sampling: job.request.sampling.clone(),
+            idempotency_key: format!("{}.{}", job.call, job.attempt),
+        })
+    }
+
+    async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
+        let digest = match text {
+            Text::Inline { text } => return Ok(text.clone()),
+            Text::Blob { digest, .. } => *digest,
+        };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            match self.substrate.blobs.get(digest).await {
+                Ok(Some(bytes)) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                Ok(None) => {
+                    let message = format!("a part of the conversation (`{digest}`) is missing");
+                    let class = FailureClass::Rejected;
+                    return Err(ModelFailure { class, message, status: None });
+                }
+                Err(failure) => {
+                    warn!(%failure, "a part of the conversation cannot be read; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Long text goes to the blob store before an event refers to it.
+    async fn stored(&self, text: String) -> Text {
+        if text.len() <= INLINE_BYTES {
+            return Text::from(text);
+        }
+        let content = Bytes::from(text);
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            match self.substrate.blobs.put(content.clone()).await {
+                Ok(digest) => return Text::Blob { digest, bytes: content.len() as u64 },
+                Err(failure) => {
+                    warn!(%failure, "a reply cannot be stored; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    async fn call(self, entity: EntityId, job: CallJob, cancelled: CancellationToken) -> Outcome {
+        let mut call = Call::new(&self, entity, &job);
+        let end = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => End::Failed(ModelFailure {
+                class: FailureClass::Cancelled,
+                message: "cancelled".to_owned(),
+                status: None,
+            }),
+            end = call.run(&job) => end,
+        };
+        let Call { text, usage, .. } = call;
+        let attempt = job.attempt;
+        let content = self.stored(text).await;
+        match end {
+            End::Done { stop, model } => Outcome::Done { attempt, content, stop, usage, model },
+            End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
+        }
+    }
+
+    /// Tells the world that a turn has ended, until the bus has it.
+    async fn emit(&self, entity: EntityId, job: &EmitJob) {
+        let mut frames = Vec::new();
+        let failure = match &job.outcome {
+            TurnOutcome::Failed { failure } => {
+                Some(ErrorBody::new(failure.code(), failure.message.clone()))
+            }
+            TurnOutcome::StepLimit { limit } => Some(
+                ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
+                    .hint("send another message to go on"),
+            ),
+            TurnOutcome::Completed { .. } | TurnOutcome::Cancelled => None,
+        };
+        if let Some(error) = failure {
+            let key = FrameKey { index: FrameKey::ERROR, ..job.done };
+            frames.push(Frame { key, body: FrameBody::Error { error } });
+        }
+        let body = FrameBody::Done { outcome: job.outcome.clone(), text_bytes: job.text_bytes };
+        frames.push(Frame { key: job.done, body });
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.publish(entity, None, frames.clone()).await {
+            debug!(%entity, %failure, "a turn's end cannot be told now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+        if let Some(profile) = &job.profile {
+            for (call, attempt, usage) in &job.calls {
+                let record = UsageRecord {
+                    session: entity,
+                    agent: profile.agent.clone(),
+                    model: profile.model.clone(),
+                    turn: job.done.turn,
+                    call: *call,
+                    attempt: *attempt,
+                    usage: *usage,
+                };
+                self.record(&record).await;
+            }
+        }
+    }
+
+    /// `Settled` in the journal is the billing truth; this is for those who listen now.
+    async fn record(&self, record: &UsageRecord) {
+        let Ok(bytes) = codec::encode(record) else { return };
+        let subject = self.substrate.prefix.usage();
+        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+            debug!(%failure, "a usage record was not heard");
+        }
+    }
+}
+
+impl Runner<Session> for SessionRunner {
+    fn acquire(&self, effect: &Effect, key: CallKey, port: Port<Session>) {
+        let Effect::Call { agent, .. } = effect else { return };
+        match self.agents.get(agent) {
+            Ok(handle) => handle.admit(Box::new(Admission { key, port })),
+            Err(failure) => {
+                warn!(%failure, "a session's turn waits, because its agent is not configured here");
+                port.deferred(key);
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        entity: EntityId,
+        key: CallKey,
+        job: SessionJob,
+        port: Port<Session>,
+        cancelled: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let runner = self.clone();
+        match job {
+            SessionJob::Call(job) => {
+                let span = info_span!(
+                    "session.call", session = %entity, turn = %job.turn, call = %job.call,
+                    attempt = job.attempt.0
+                );
+                if let Some(trace) = &job.trace {
+                    (self.link)(&span, trace);
+                }
+                let run = async move {
+                    let outcome = runner.call(entity, job, cancelled).await;
+                    port.ended(key, outcome);
+                };
+                Box::pin(run.instrument(span))
+            }
+            SessionJob::Emit(job) => Box::pin(async move {
+                runner.emit(entity, &job).await;
+                port.confirmed(key);
+            }),
+        }
+    }
+
+    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
+        self.hub.forget(entity);
+        let error = match stop {
+            Stop::Passivated | Stop::Released | Stop::Fenced | Stop::Defect(_) => return,
+            Stop::Quarantined(reason) => ErrorBody::new(
+                ErrorCode::Quarantined,
+                format!("session `{entity}` is out of service: {reason}; the message is parked"),
+            )
+            .hint(format!("see `clawnode journal show {entity}`")),
+            Stop::Corrupt(detail) | Stop::Diverged(detail) => {
+                ErrorBody::new(ErrorCode::Corrupt, detail.clone()).hint(format!(
+                    "see `clawnode journal verify {entity}`, then restore a backup or repair it"
+                ))
+            }
+        };
+        for input in waiting {
+            let runner = self.clone();
+            let turn = TurnId::from(*input);
+            let call = CallId::derive(turn, 0);
+            let key = FrameKey { turn, call, attempt: Attempt(0), index: FrameKey::ERROR };
+            let frame = Frame { key, body: FrameBody::Error { error: error.clone() } };
+            // Detached: the actor that would hold it is stopping, and it ends by itself.
+            drop(tokio::spawn(async move {
+                if let Err(failure) = runner.publish(entity, None, vec![frame]).await {
+                    debug!(%entity, %failure, "a refusal was not heard");
+                }
+                runner.hub.forget(entity);
+            }));
+        }
+    }
+}
+
+/// How a call's stream ended.
+enum End {
+    Done { stop: StopReason, model: String },
+    Failed(ModelFailure),
+}
+
+/// A call under way: what was received, and where the next frame goes.
+struct Call<'a> {
+    runner: &'a SessionRunner,
+    entity: EntityId,
+    key: FrameKey,
+    trace: Option<Traceparent>,
+    text: String,
+    usage: Usage,
+}
+
+impl<'a> Call<'a> {
+    fn new(runner: &'a SessionRunner, entity: EntityId, job: &CallJob) -> Self {
+        let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
+        let trace = job.trace.clone();
+        Self { runner, entity, key, trace, text: String::new(), usage: Usage::default() }
+    }
+
+    async fn run(&mut self, job: &CallJob) -> End {
+        if job.request.dropped_turns > 0 {
+            let message = format!(
+                "the model's window is full: the oldest {} turns are left out",
+                job.request.dropped_turns
+            );
+            let body = FrameBody::Notice { name: "history_dropped".to_owned(), message };
+            self.send(vec![body]).await;
+        }
+        let model = match self.runner.models.resolve_model(&job.request.model) {
+            Ok(model) => model,
+            Err(failure) => return End::Failed(failure),
+        };
+        let request = match self.runner.request(job).await {
+            Ok(request) => request,
+            Err(failure) => return End::Failed(failure),
+        };
+        let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
+        while let Some(batch) = pieces.next().await {
+            let mut bodies = Vec::new();
+            let mut end = None;
+            for piece in batch {
+                end = self.piece(piece, &mut bodies);
+                if end.is_some() {
+                    break;
+                }
+            }
+            self.send(bodies).await;
+            if let Some(end) = end {
+                return end;
+            }
+        }
+        End::Failed(ModelFailure {
+            class: FailureClass::BrokenStream,
+            message: "the model's stream ended without its proper end".to_owned(),
+            status: None,
+        })
+    }
+
+    fn piece(&mut self, piece: ModelEvent, bodies: &mut Vec<FrameBody>) -> Option<End> {
+        match piece {
+            ModelEvent::Text(delta) => {
+                self.text.push_str(&delta);
+                if let Some(FrameBody::Text { delta: last }) = bodies.last_mut() {
+                    last.push_str(&delta);
+                } else {
+                    bodies.push(FrameBody::Text { delta });
+                }
+                None
+            }
+            ModelEvent::Usage(usage) => {
+                self.usage = usage;
+                None
+            }
+            ModelEvent::Retrying { retry, wait, failure } => {
+                let message =
+                    format!("{}; retry {retry} in {:.1} s", failure.message, wait.as_secs_f64());
+                bodies.push(FrameBody::Notice { name: "retrying".to_owned(), message });
+                None
+            }
+            ModelEvent::Done { stop, usage, model } => {
+                self.usage = usage;
+                bodies.push(FrameBody::Usage { usage });
+                Some(End::Done { stop, model })
+            }
+            ModelEvent::Failed(failure) => Some(End::Failed(failure)),
+        }
+    }
+
+    /// Frames are provisional: one that is lost is made good when the turn ends.
+    async fn send(&mut self, bodies: Vec<FrameBody>) {
+        if bodies.is_empty() {
+            return;
+        }
+        let mut frames = Vec::with_capacity(bodies.len());
+        for body in bodies {
+            frames.push(Frame { key: self.key, body });
+            self.key.index = self.key.index.saturating_add(1);
+        }
+        let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
+        if let Err(failure) = sent {
+            debug!(entity = %self.entity, %failure, "frames were not heard");
+        }
+    }
+}
