@@ -14,6 +14,7 @@ pub mod client;
 pub mod context;
 mod follow;
 mod frames;
+mod inspect;
 pub mod kind;
 pub mod run;
 pub mod state;

@@ -3,9 +3,10 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, StoreError, Substrate};
+use clawnode_cluster::{Backoff, Clock, StoreError, Substrate};
 use clawnode_proto::{
-    Attempt, CallId, EntityId, Frame, FrameBody, FrameKey, InputId, Traceparent, TurnId, codec,
+    Attempt, CallId, Digest, EntityId, Frame, FrameBody, FrameKey, InputId, Traceparent, TurnId,
+    codec,
     error::{ErrorBody, ErrorCode},
     frame::FrameBatch,
     limits::INLINE_BYTES,
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
 
 use super::{
+    client::{SendError, Sessions},
     frames::FrameHub,
     kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
 };
@@ -24,6 +26,7 @@ use crate::{
     agent::{AdmitPort, Agents},
     durable::{
         Stop,
+        core::snapshot_blob,
         driver::{Port, Runner},
     },
     llm::{Model, ModelEvent, ModelRequest, PlainMessage},
@@ -50,6 +53,7 @@ pub struct SessionRunner {
     agents: Agents,
     models: Arc<dyn ResolveModel>,
     hub: FrameHub,
+    clock: Arc<dyn Clock>,
     link: TraceLink,
 }
 
@@ -88,9 +92,10 @@ impl SessionRunner {
         agents: Agents,
         models: Arc<dyn ResolveModel>,
         hub: FrameHub,
+        clock: Arc<dyn Clock>,
         link: TraceLink,
     ) -> Self {
-        Self { substrate, agents, models, hub, link }
+        Self { substrate, agents, models, hub, clock, link }
     }
 
     async fn publish(
@@ -284,6 +289,21 @@ impl Runner<Session> for SessionRunner {
         }
     }
 
+    fn erase(&self, entity: EntityId) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
+        let sessions = Sessions::new(self.substrate.clone(), Arc::clone(&self.clock));
+        Box::pin(async move {
+            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            loop {
+                match erase(&sessions, entity).await {
+                    Ok(snapshot) => return snapshot,
+                    Err(failure) => warn!(%entity, %failure, "a deletion goes on later"),
+                }
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+        })
+    }
+
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
         self.hub.forget(entity);
         let error = match stop {
@@ -314,6 +334,17 @@ impl Runner<Session> for SessionRunner {
             }));
         }
     }
+}
+
+async fn erase(sessions: &Sessions, entity: EntityId) -> Result<Option<Digest>, SendError> {
+    let snapshot = snapshot_blob(&sessions.load(entity).await?.records);
+    // The oldest first: what is left of the chain stays walkable, should this break off.
+    for blob in sessions.blobs_of(entity).await?.into_iter().rev() {
+        if Some(blob) != snapshot {
+            sessions.substrate().blobs.delete(blob).await?;
+        }
+    }
+    Ok(snapshot)
 }
 
 /// How a call's stream ended.

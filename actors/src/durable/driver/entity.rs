@@ -23,6 +23,8 @@ use crate::durable::{
 const READ_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait before a read that failed is tried again.
 const READ_MOST: Duration = Duration::from_secs(5);
+/// Tries at removing a blob.
+const DISCARDS_MAX: u32 = 8;
 
 /// The only door to an entity's actor.
 #[derive(Debug)]
@@ -259,6 +261,15 @@ impl<K: EntityKind> State<K> {
             Out::Archive { state } => {
                 self.tasks.spawn(async move { port.tell(archive(&context, id, state).await) });
             }
+            Out::Erase => {
+                self.tasks.spawn(async move {
+                    let snapshot = context.runner.erase(id).await;
+                    port.tell(In::Erased { snapshot });
+                });
+            }
+            Out::Discard(digest) => {
+                self.tasks.spawn(async move { discard(&context, digest).await });
+            }
             Out::Stop(stop) => self.stop(myself, &stop),
         }
     }
@@ -378,6 +389,17 @@ async fn archive<K: EntityKind>(context: &Context<K>, id: EntityId, state: Bytes
             warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
             In::ArchiveFailed
         }
+    }
+}
+
+/// Removes a blob that nothing refers to any more; one that stays is an orphan, not a loss.
+async fn discard<K: EntityKind>(context: &Context<K>, digest: Digest) {
+    for tries in 0..DISCARDS_MAX {
+        match context.substrate.blobs.delete(digest).await {
+            Ok(()) => return,
+            Err(failure) => warn!(%digest, %failure, "a blob cannot be removed now"),
+        }
+        pause(READ_FIRST, READ_MOST, tries).await;
     }
 }
 

@@ -222,7 +222,9 @@ impl<K: EntityKind> Machine<K> {
             return self.hand_over(now);
         }
         if at_rest && doomed {
-            return self.bury(now);
+            self.busy = Busy::Erasing;
+            self.out.push(Out::Erase);
+            return Ok(());
         }
         if at_rest && snapshot_due && self.claimed {
             return self.archive();

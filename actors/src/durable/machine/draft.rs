@@ -177,7 +177,12 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Nothing personal is left: a tombstone replaces all records.
-    pub(super) fn bury(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn bury(&mut self, now: Timestamp, snapshot: Option<Digest>) -> Result<(), Stop> {
+        if !matches!(self.busy, Busy::Erasing) {
+            return Ok(());
+        }
+        self.busy = Busy::No;
+        self.staged.extend(snapshot.map(Out::Discard));
         self.seal(now, &KernelEvent::from(Deleted { at: now }))?;
         let Body::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;

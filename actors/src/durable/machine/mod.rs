@@ -106,6 +106,11 @@ pub enum In<K: EntityKind> {
         /// Where the state is.
         state: SnapshotState,
     },
+    /// The blobs of a doomed entity are gone, as asked by [`Out::Erase`].
+    Erased {
+        /// The blob of the snapshot that it still loads from.
+        snapshot: Option<Digest>,
+    },
     /// The archive could not be made; the next attempt is after another `snapshot_every` events.
     ArchiveFailed,
     /// Another process says that it has claimed the entity.
@@ -152,6 +157,10 @@ pub enum Out<K: EntityKind> {
         /// The encoded state.
         state: Bytes,
     },
+    /// Remove the blobs of a doomed entity, but for the state it loads from; answer `Erased`.
+    Erase,
+    /// Remove this blob; nothing refers to it any more.
+    Discard(Digest),
     /// The activation is over.
     Stop(Stop),
 }
@@ -204,6 +213,7 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
+    Erasing,
 }
 
 /// A call that is wanted.
@@ -365,6 +375,7 @@ impl<K: EntityKind> Machine<K> {
                 }
             }
             In::Archived { archive, state } => self.archived(now, archive, state)?,
+            In::Erased { snapshot } => self.bury(now, snapshot)?,
             In::ArchiveFailed => {
                 self.busy = Busy::No;
                 self.next_snapshot += self.options.snapshot_every.max(1);

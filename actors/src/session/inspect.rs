@@ -1,0 +1,375 @@
+//! Looking at sessions: lists, histories, journals and their verification. All from the journal.
+
+use bytes::Bytes;
+use clawnode_cluster::{StoreError, Substrate};
+use clawnode_proto::{
+    Digest, EntityId, ErrorChain, Grammar, Position, Sealed, Seq, Timestamp, codec,
+    event::decode_record,
+    kernel::{KernelEvent, Snapshot, SnapshotState},
+    llm::{Message, Text, Usage},
+    session::{SessionEvent, SessionInput},
+    view::{EventView, HistoryView, SessionList, SessionRow, TurnView, VerifyRow, VerifyView},
+};
+use serde_bytes::ByteBuf;
+use serde_json::{Value, json};
+
+use super::{
+    client::{SendError, Sessions},
+    context::assemble,
+    kind::Session,
+    state::Turn,
+};
+use crate::durable::{Entity, Loaded, Service};
+
+/// Archives that one journal may chain; more is a loop.
+const ARCHIVES_MAX: usize = 100_000;
+
+impl Sessions {
+    /// At most `limit` sessions in id order after `after`. A damaged one is a row that says so.
+    pub async fn list(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> Result<SessionList, StoreError> {
+        let ids = self.substrate.journal.entities(after, limit).await?;
+        let full = ids.len() == limit;
+        let next = ids.last().filter(|_| full).map(ToString::to_string);
+        let mut sessions = Vec::with_capacity(ids.len());
+        for id in ids {
+            sessions.push(self.row(id).await);
+        }
+        Ok(SessionList { sessions, next })
+    }
+
+    async fn row(&self, id: EntityId) -> SessionRow {
+        match self.read(id).await {
+            Ok(entity) => SessionRow {
+                id,
+                key: entity.core.key.clone(),
+                state: state_of(&entity).to_owned(),
+                turns: (entity.state.closed.len() + entity.state.open.len()) as u64,
+                events: entity.core.tail.n.0,
+                updated: entity.core.tail.ts,
+                usage: entity.state.usage,
+                detail: match entity.core.service {
+                    Service::Quarantined { reason } => Some(reason),
+                    Service::Active | Service::Deleted => None,
+                },
+            },
+            Err(failure) => SessionRow {
+                id,
+                key: None,
+                state: "corrupt".to_owned(),
+                turns: 0,
+                events: 0,
+                updated: Timestamp(0),
+                usage: Usage::default(),
+                detail: Some(ErrorChain(&failure).to_string()),
+            },
+        }
+    }
+
+    /// What was said in a session.
+    pub async fn history(&self, id: EntityId) -> Result<HistoryView, SendError> {
+        let entity = self.known(id).await?;
+        let mut turns = Vec::new();
+        for turn in entity.state.closed.iter().chain(&entity.state.open) {
+            turns.push(self.turn_view(turn).await?);
+        }
+        Ok(HistoryView {
+            id,
+            key: entity.core.key.clone().unwrap_or_default(),
+            state: state_of(&entity).to_owned(),
+            turns,
+        })
+    }
+
+    async fn known(&self, id: EntityId) -> Result<Entity<Session>, SendError> {
+        let entity = self.read(id).await?;
+        if entity.core.tail.n == Seq(0) {
+            return Err(SendError::NotFound { session: id.to_string() });
+        }
+        Ok(entity)
+    }
+
+    async fn turn_view(&self, turn: &Turn) -> Result<TurnView, SendError> {
+        let mut messages = Vec::new();
+        for message in turn.messages() {
+            let content = Text::from(self.text(&message.content).await?);
+            messages.push(Message { role: message.role, content });
+        }
+        Ok(TurnView {
+            turn: turn.id,
+            messages,
+            outcome: turn.outcome.clone(),
+            usage: turn.usage,
+            lost_attempts: turn.lost_attempts,
+        })
+    }
+
+    /// A session's journal, event by event, archived ones included: at most `limit` after `after`.
+    pub async fn journal(
+        &self,
+        id: EntityId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventView>, SendError> {
+        let events = self.all_events(id).await?;
+        if events.is_empty() {
+            return Err(SendError::NotFound { session: id.to_string() });
+        }
+        Ok(events.iter().filter(|one| one.head.n > after).take(limit).map(event_view).collect())
+    }
+
+    /// Everything known of one session, for keeping.
+    pub async fn export(&self, id: EntityId) -> Result<Value, SendError> {
+        let history = self.history(id).await?;
+        let events: Vec<EventView> = self.all_events(id).await?.iter().map(event_view).collect();
+        Ok(json!({ "session": history, "journal": events }))
+    }
+
+    /// Verifies hash chains and invariants, of one session or of all.
+    pub async fn verify(&self, only: Option<EntityId>) -> Result<VerifyView, StoreError> {
+        let mut journals = Vec::new();
+        if let Some(id) = only {
+            journals.push(self.verify_one(id).await);
+            return Ok(VerifyView { journals });
+        }
+        let mut after = None;
+        loop {
+            let ids = self.substrate.journal.entities(after, 1_000).await?;
+            let Some(last) = ids.last() else { break };
+            after = Some(*last);
+            for id in ids {
+                journals.push(self.verify_one(id).await);
+            }
+        }
+        Ok(VerifyView { journals })
+    }
+
+    async fn verify_one(&self, id: EntityId) -> VerifyRow {
+        match self.check(id).await {
+            Ok((key, events)) => VerifyRow { id, key, events, problem: None },
+            Err(failure) => VerifyRow {
+                id,
+                key: None,
+                events: 0,
+                problem: Some(ErrorChain(&failure).to_string()),
+            },
+        }
+    }
+
+    /// Folds the whole chain: each archived segment from the snapshot it began with, then what is
+    /// in the journal.
+    async fn check(&self, id: EntityId) -> Result<(Option<String>, u64), SendError> {
+        let mut segments = vec![self.load(id).await?];
+        while let Some(archive) = segments.last().and_then(archive_of) {
+            if segments.len() > ARCHIVES_MAX {
+                break;
+            }
+            segments.push(self.segment(archive).await?);
+        }
+        let mut events = 0;
+        let mut key = None;
+        for segment in segments.iter().rev() {
+            let entity = Entity::<Session>::of(id, segment)?;
+            replay(id, segment)?;
+            key = entity.core.key.or(key);
+            events = entity.core.tail.n.0;
+        }
+        Ok((key, events))
+    }
+
+    async fn segment(&self, archive: Digest) -> Result<Loaded, SendError> {
+        let bytes = self.blob(archive).await?;
+        let list: Vec<ByteBuf> = codec::decode(&bytes)?;
+        let records: Vec<_> = list
+            .into_iter()
+            .zip(1..)
+            .map(|(bytes, position)| clawnode_cluster::Record {
+                position: Position(position),
+                bytes: Bytes::from(bytes.into_vec()),
+            })
+            .collect();
+        let snapshot = match crate::durable::core::snapshot_blob(&records) {
+            Some(digest) => Some(self.blob(digest).await?),
+            None => None,
+        };
+        Ok(Loaded { records, snapshot })
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Bytes, SendError> {
+        let found = self.substrate.blobs.get(digest).await?;
+        found.ok_or_else(|| {
+            SendError::Store(StoreError::Refused {
+                store: "blobs",
+                detail: format!("`{digest}` is missing"),
+            })
+        })
+    }
+
+    async fn all_events(&self, id: EntityId) -> Result<Vec<Sealed>, SendError> {
+        let mut segments = vec![self.load(id).await?];
+        while let Some(archive) = segments.last().and_then(archive_of) {
+            if segments.len() > ARCHIVES_MAX {
+                break;
+            }
+            segments.push(self.segment(archive).await?);
+        }
+        let mut events = Vec::new();
+        for record in segments.iter().rev().flat_map(|segment| &segment.records) {
+            let at = events.last().map_or(Seq(0), |last: &Sealed| last.head.n);
+            events.extend(decode_record(&record.bytes).map_err(|source| {
+                SendError::Corrupt(crate::durable::FoldError::Record { entity: id, at, source })
+            })?);
+        }
+        Ok(events)
+    }
+
+    /// The blobs that hold a session's texts and archives, without the state of its snapshot.
+    pub async fn blobs_of(&self, id: EntityId) -> Result<Vec<Digest>, SendError> {
+        let mut blobs = Vec::new();
+        let mut segment = self.load(id).await?;
+        for _ in 0..ARCHIVES_MAX {
+            for event in segment.records.iter().filter_map(|one| decode_record(&one.bytes).ok()) {
+                for sealed in event {
+                    blobs.extend(texts_of(&sealed));
+                }
+            }
+            let Some(archive) = archive_of(&segment) else { break };
+            if self.substrate.blobs.get(archive).await?.is_none() {
+                break;
+            }
+            blobs.push(archive);
+            segment = self.segment(archive).await?;
+        }
+        Ok(blobs)
+    }
+
+    /// What it stands on.
+    pub const fn substrate(&self) -> &Substrate {
+        &self.substrate
+    }
+}
+
+fn state_of(entity: &Entity<Session>) -> &'static str {
+    match (&entity.core.service, entity.state.open.is_empty()) {
+        (Service::Quarantined { .. }, _) => "quarantined",
+        (Service::Deleted, _) => "deleted",
+        (Service::Active, true) => "idle",
+        (Service::Active, false) => "running",
+    }
+}
+
+/// The segment that a journal's first snapshot replaced.
+fn archive_of(loaded: &Loaded) -> Option<Digest> {
+    let first = decode_record(&loaded.records.first()?.bytes).ok()?;
+    match first.first()?.event::<KernelEvent>().ok()?? {
+        KernelEvent::Snapshot(Snapshot { archive, .. }) => archive,
+        _ => None,
+    }
+}
+
+/// Compares what each call was shown with what the fold says it should have been shown.
+fn replay(id: EntityId, loaded: &Loaded) -> Result<(), SendError> {
+    let mut entity = Entity::<Session>::unborn(id);
+    let mut first = true;
+    for record in &loaded.records {
+        let events = decode_record(&record.bytes).map_err(|source| {
+            crate::durable::FoldError::Record { entity: id, at: entity.core.tail.n, source }
+        })?;
+        for sealed in events {
+            if let Ok(Some(SessionEvent::ModelBegun(begun))) = sealed.event::<SessionEvent>() {
+                let expected = entity.state.profile.as_ref().and_then(|profile| {
+                    let turn = entity.state.turn(begun.turn)?;
+                    Some(assemble(&entity.state, profile, turn).digest())
+                });
+                if expected != Some(begun.request) {
+                    let text = format!("`{}` was not shown what the journal says", begun.call);
+                    return Err(SendError::Corrupt(crate::durable::FoldError::Violation {
+                        entity: id,
+                        n: sealed.head.n,
+                        kind: sealed.head.kind.clone(),
+                        source: crate::durable::Violation(text),
+                    }));
+                }
+            }
+            if first && sealed.head.kind == clawnode_proto::kernel::SNAPSHOT {
+                let only = Loaded {
+                    records: vec![loaded.records[0].clone()],
+                    snapshot: loaded.snapshot.clone(),
+                };
+                entity = Entity::of(id, &only)?;
+                first = false;
+                continue;
+            }
+            first = false;
+            entity.apply(&sealed)?;
+        }
+    }
+    Ok(())
+}
+
+fn event_view(sealed: &Sealed) -> EventView {
+    let head = &sealed.head;
+    EventView {
+        n: head.n,
+        kind: head.kind.clone(),
+        eid: head.eid,
+        epoch: head.epoch,
+        incarnation: head.incarnation,
+        ts: head.ts,
+        hash: sealed.hash,
+        body: body_view(sealed),
+    }
+}
+
+/// What an event says, readable: inputs and snapshots are decoded as far as this build knows them.
+fn body_view(sealed: &Sealed) -> Value {
+    let kernel = KernelEvent::decode_body(&sealed.head.kind, &sealed.body);
+    match kernel {
+        Ok(Some(KernelEvent::Accepted(accepted))) => {
+            let input: Option<SessionInput> = codec::decode(&accepted.input.body).ok();
+            json!({
+                "input": accepted.input.id,
+                "idempotency_key": accepted.input.idempotency_key,
+                "body": input,
+            })
+        }
+        Ok(Some(KernelEvent::Snapshot(snapshot))) => {
+            let state = match snapshot.state {
+                SnapshotState::Inline { bytes } => json!({ "inline_bytes": bytes.len() }),
+                SnapshotState::Blob { digest } => json!({ "blob": digest }),
+            };
+            json!({ "stands_for": snapshot.tail.n, "archive": snapshot.archive, "state": state })
+        }
+        Ok(Some(other)) => other.view(),
+        Ok(None) | Err(_) => match sealed.event::<SessionEvent>() {
+            Ok(Some(event)) => event.view(),
+            Ok(None) | Err(_) => Value::Null,
+        },
+    }
+}
+
+fn texts_of(sealed: &Sealed) -> Vec<Digest> {
+    let digest = |text: &Text| match text {
+        Text::Blob { digest, .. } => Some(*digest),
+        Text::Inline { .. } => None,
+    };
+    if let Ok(Some(KernelEvent::Accepted(accepted))) = sealed.event::<KernelEvent>() {
+        return match codec::decode(&accepted.input.body) {
+            Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
+                let history = message.history.iter().filter_map(|one| digest(&one.content));
+                digest(&message.content).into_iter().chain(history).collect()
+            }
+            Ok(SessionInput::Cancel { .. } | SessionInput::Delete) | Err(_) => Vec::new(),
+        };
+    }
+    match sealed.event::<SessionEvent>() {
+        Ok(Some(SessionEvent::ModelDone(done))) => digest(&done.content).into_iter().collect(),
+        Ok(Some(SessionEvent::ModelFailed(failed))) => {
+            digest(&failed.partial).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
