@@ -1,1 +1,3 @@
-//! Stub.
+//! The harness as a library.
+
+pub mod model;

@@ -5,11 +5,37 @@
 //! provider's stream that ends without its proper end is a failure
 //! (`FailureClass::BrokenStream`), never a short success. Retries happen inside, only while
 //! nothing of the reply has been received. Dropping the stream aborts the call.
+//!
+//! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where nobody did.
+//! A call is told by one future (`tell`): prepare, send, read, retry (`call`), over HTTP
+//! (`http`, `retry`) and server-sent events (`sse`); what the bytes mean is a sans-I/O decoder per
+//! wire (`anthropic`, `openai`).
+//!
+//! Not here: what the model is shown (the session decides), and what a call costs.
+
+mod anthropic;
+mod call;
+mod demo;
+mod discover;
+#[cfg(feature = "test-util")]
+pub mod fuzz;
+mod http;
+mod models;
+mod openai;
+mod options;
+mod prompt;
+mod retry;
+mod sse;
+mod tell;
 
 use std::{fmt, time::Duration};
 
 use clawnode_proto::llm::{ModelFailure, Role, Sampling, StopReason, Usage};
 use futures_util::stream::BoxStream;
+
+pub use discover::{Choice, discover, ollama_models};
+pub use models::{Models, ResolveError};
+pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
 
 /// What a model is asked.
 #[derive(Clone, Debug, PartialEq)]

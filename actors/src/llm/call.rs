@@ -1,0 +1,280 @@
+//! One call to a provider on a wire: the span, the attempts, the reading. What differs between
+//! wires is a [`Dialect`].
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use clawnode_proto::{
+    Digest,
+    llm::{FailureClass, ModelFailure, StopReason, Usage},
+};
+use futures_util::stream::BoxStream;
+use reqwest::header::{HeaderMap, HeaderValue};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{Instrument, Span, field::Empty, info_span, warn};
+
+use super::{
+    Model, ModelEvent, ModelRequest,
+    http::{Answer, Fault, Http, Prepared},
+    options::{BaseUrl, ProviderOptions},
+    retry::Retry,
+    sse::{Event, Events, EventsError},
+    tell::{Finish, Teller, tell},
+};
+
+/// How long after the reply's own end the response may take to end too, so that the connection can
+/// be used again. Providers end both at once.
+const TRAILER_WAIT: Duration = Duration::from_millis(20);
+
+/// What is particular to one wire format.
+pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
+    /// The name of the wire's inventor in the `GenAI` semantic conventions.
+    fn provider(&self) -> &'static str;
+    /// The request on the wire.
+    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure>;
+    /// A reader for one reply.
+    fn decoder(&self) -> Box<dyn Decoder>;
+}
+
+/// Reads one reply; sans-I/O.
+pub(super) trait Decoder: Send {
+    /// Takes the next event and appends what it means. No event follows a [`Piece::End`].
+    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), Fault>;
+    /// Takes a whole reply, from a server that did not stream.
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Fault>;
+}
+
+/// What an event meant.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// More of the reply.
+    Text(String),
+    /// Usage so far.
+    Usage(Usage),
+    /// The proper end.
+    End(Finish),
+}
+
+/// A provider behind a wire.
+#[derive(Debug)]
+pub(super) struct Provider(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    dialect: Box<dyn Dialect>,
+    options: ProviderOptions,
+    base: BaseUrl,
+    http: Http,
+}
+
+// === impl Provider ===
+
+impl Provider {
+    pub(super) fn new(
+        dialect: impl Dialect,
+        options: ProviderOptions,
+        base: BaseUrl,
+        http: Http,
+    ) -> Self {
+        Self(Arc::new(Inner { dialect: Box::new(dialect), options, base, http }))
+    }
+}
+
+impl Model for Provider {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
+        let inner = self.0.clone();
+        let span = inner.span(&request);
+        tell(move |to| {
+            let record = span.clone();
+            async move {
+                let ended = inner.call(request, &to).await;
+                record_end(&record, &ended);
+                ended
+            }
+            .instrument(span)
+        })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// `GenAI` semantic conventions, without any content.
+    fn span(&self, request: &ModelRequest) -> Span {
+        info_span!(
+            "llm.call",
+            otel.name = %format_args!("chat {}", request.model),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = self.dialect.provider(),
+            gen_ai.request.model = %request.model,
+            gen_ai.request.max_tokens = request.sampling.max_tokens,
+            gen_ai.request.temperature = request.sampling.temperature,
+            gen_ai.response.model = Empty,
+            gen_ai.response.finish_reasons = Empty,
+            gen_ai.usage.input_tokens = Empty,
+            gen_ai.usage.output_tokens = Empty,
+            server.address = self.base.host(),
+            server.port = self.base.port(),
+            "error.type" = Empty,
+        )
+    }
+
+    async fn call(&self, request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
+        let prepared = self.dialect.prepare(request)?;
+        let total = self.options.total_timeout;
+        let deadline = Instant::now() + total;
+        match timeout_at(deadline, self.attempts(&prepared, to, deadline)).await {
+            Ok(ended) => ended,
+            Err(_elapsed) => {
+                let message = format!("provider timeout: no end within {} s", total.as_secs_f64());
+                Err(Fault::last(FailureClass::Timeout, message).failure)
+            }
+        }
+    }
+
+    async fn attempts(
+        &self,
+        prepared: &Prepared,
+        to: &Teller,
+        deadline: Instant,
+    ) -> Result<Finish, ModelFailure> {
+        let mut retry = Retry::new(&self.options, deadline);
+        loop {
+            let Fault { mut failure, again, after } = match self.attempt(prepared, to).await {
+                Ok(finish) => return Ok(finish),
+                Err(fault) => fault,
+            };
+            if !again {
+                return Err(failure);
+            }
+            let Some((n, wait)) = retry.next(after, Instant::now(), &mut rand::rng()) else {
+                if let Some(after) = after {
+                    let seconds = after.as_secs_f64();
+                    let message = failure.message;
+                    failure.message = format!("{message} (it asks to wait {seconds} s)");
+                }
+                return Err(failure);
+            };
+            // Not the message: providers quote the prompt in some of them.
+            warn!(
+                retry = n,
+                wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+                "error.type" = error_type(&failure),
+                "model call refused, trying again"
+            );
+            to.retrying(n, wait, failure).await;
+            sleep(wait).await;
+        }
+    }
+
+    async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, Fault> {
+        let mut decoder = self.dialect.decoder();
+        let mut pieces = Vec::new();
+        let mut events = match self.http.send(prepared).await? {
+            Answer::Stream(response) => {
+                Events::new(response.bytes_stream(), self.options.idle_timeout)
+            }
+            Answer::Whole(body) => {
+                let read = decoder.whole(&body, &mut pieces);
+                let end = say(&mut pieces, to).await;
+                read.map_err(|fault| self.cleaned(fault))?;
+                return end.ok_or_else(|| Fault::broken("the reply has no end"));
+            }
+        };
+        loop {
+            let event = match events.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => return Err(self.unreadable(&error)),
+                None => return Err(Fault::broken("it ended before its proper end")),
+            };
+            let read = decoder.event(&event, &mut pieces);
+            let end = say(&mut pieces, to).await;
+            read.map_err(|fault| self.cleaned(fault))?;
+            if let Some(finish) = end {
+                let trailer = async { while events.next().await.is_some() {} };
+                if timeout(TRAILER_WAIT, trailer).await.is_err() {
+                    tracing::debug!("the response goes on after its proper end; dropped");
+                }
+                return Ok(finish);
+            }
+        }
+    }
+
+    fn unreadable(&self, error: &EventsError) -> Fault {
+        match error {
+            EventsError::Silent(idle) => Fault::silent(*idle),
+            EventsError::TooLong(_) | EventsError::Garbled(_) | EventsError::Connection(_) => {
+                self.cleaned(Fault::broken(clawnode_proto::ErrorChain(error)))
+            }
+        }
+    }
+
+    /// The fault with the provider's words fit to be shown.
+    fn cleaned(&self, mut fault: Fault) -> Fault {
+        fault.failure.message = self.http.clean(&fault.failure.message);
+        fault
+    }
+}
+
+/// Passes on what was read; the end, if there is one, is returned.
+async fn say(pieces: &mut Vec<Piece>, to: &Teller) -> Option<Finish> {
+    for piece in pieces.drain(..) {
+        match piece {
+            Piece::Text(text) => to.text(text).await,
+            Piece::Usage(usage) => to.usage(usage).await,
+            Piece::End(finish) => return Some(finish),
+        }
+    }
+    None
+}
+
+fn record_end(span: &Span, ended: &Result<Finish, ModelFailure>) {
+    match ended {
+        Ok(Finish { stop, usage, model }) => {
+            span.record("gen_ai.response.model", model.as_str());
+            span.record("gen_ai.response.finish_reasons", stop_word(stop));
+            span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+            span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+        }
+        Err(failure) => {
+            span.record("error.type", error_type(failure));
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+}
+
+/// The word for a failure in telemetry: few values, no text from outside.
+fn error_type(failure: &ModelFailure) -> &'static str {
+    failure.code().as_str()
+}
+
+fn stop_word(stop: &StopReason) -> &str {
+    match stop {
+        StopReason::EndTurn | StopReason::StopSequence => "stop",
+        StopReason::MaxTokens => "length",
+        StopReason::Refusal => "content_filter",
+        StopReason::Other { reason } => reason,
+    }
+}
+
+/// Headers of every request.
+pub(super) fn headers(idempotency_key: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", HeaderValue::from_static("application/json"));
+    headers.insert("accept", HeaderValue::from_static("text/event-stream"));
+    // A key that no header can carry is replaced by its digest, which is just as stable.
+    let key = HeaderValue::from_str(idempotency_key)
+        .or_else(|_| HeaderValue::from_str(&Digest::of(idempotency_key.as_bytes()).to_string()));
+    if let Ok(key) = key {
+        headers.insert("idempotency-key", key);
+    }
+    headers
+}
+
+/// A header's value that prints as nothing.
+pub(super) fn sensitive(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

@@ -1,0 +1,212 @@
+//! Which model to use where nobody said: keys in the environment, else a local Ollama, else the
+//! demo.
+
+use std::{future::Future, time::Duration};
+
+use clawnode_proto::llm::ModelRef;
+use reqwest::Client;
+use serde::Deserialize;
+
+use super::{
+    demo,
+    options::{BaseUrl, OptionsError},
+};
+
+/// Anthropic's model where nobody chose one: a fair balance of skill and price.
+const ANTHROPIC_MODEL: &str = "claude-sonnet-4-5";
+/// `OpenAI`'s.
+const OPENAI_MODEL: &str = "gpt-4o";
+/// Where Ollama listens unless told otherwise.
+const OLLAMA_DEFAULT: &str = "http://127.0.0.1:11434";
+/// How long an Ollama may take to list its models: it is nearby, and a start waits for it.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Bytes of that list (1 MiB).
+const PROBE_BYTES: usize = 1 << 20;
+/// How to choose another model, for the banner.
+const HOW_TO_CHANGE: &str =
+    "choose another with `--model PROVIDER/MODEL` or an agent's `model` in the configuration";
+
+/// A model, and why it was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The model.
+    pub model: ModelRef,
+    /// Why, and how to change it, for the banner.
+    pub why: String,
+}
+
+/// Chooses a model with no configuration. `lookup` reads the environment; `probe` lists the models
+/// of an Ollama at an address, and nothing if there is none ([`ollama_models`]).
+pub async fn discover<F>(
+    lookup: &dyn Fn(&str) -> Option<String>,
+    probe: impl FnOnce(BaseUrl) -> F,
+) -> Choice
+where
+    F: Future<Output = Vec<String>>,
+{
+    let keys = [
+        ("anthropic", ANTHROPIC_MODEL, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ("openai", OPENAI_MODEL, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    ];
+    for (provider, model, key, url) in keys {
+        if set(lookup, key).is_some() {
+            let at = match set(lookup, url) {
+                Some(_) => format!(" (at `{url}`)"),
+                None => String::new(),
+            };
+            return choice(provider, model, &format!("`{key}` is set{at}"));
+        }
+    }
+    let Ok(ollama) = ollama_url(lookup) else {
+        return choice("demo", demo::ECHO, "no API key is set and `OLLAMA_HOST` is no address");
+    };
+    match probe(ollama.clone()).await.first() {
+        Some(model) => choice("ollama", model, &format!("an Ollama answers at {ollama}")),
+        None => choice(
+            "demo",
+            demo::ECHO,
+            &format!(
+                "neither `ANTHROPIC_API_KEY` nor `OPENAI_API_KEY` is set, and no Ollama with a \
+                 model answers at {ollama}"
+            ),
+        ),
+    }
+}
+
+/// The models of the Ollama at `base`; none if it does not answer in time.
+pub async fn ollama_models(base: BaseUrl) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Tags {
+        models: Vec<Tag>,
+    }
+    #[derive(Deserialize)]
+    struct Tag {
+        name: String,
+    }
+    let listed = async {
+        let client = Client::builder()
+            .tls_backend_preconfigured(super::http::tls(base.is_tls()).ok()?)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .ok()?;
+        let answer = client.get(base.join("api/tags")).send().await.ok()?;
+        let mut answer = answer.error_for_status().ok()?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.ok()? {
+            body.extend_from_slice(&chunk);
+            if body.len() > PROBE_BYTES {
+                return None;
+            }
+        }
+        serde_json::from_slice::<Tags>(&body).ok()
+    };
+    // Whatever goes wrong, the meaning is the same: there is no Ollama to use.
+    match tokio::time::timeout(PROBE_TIMEOUT, listed).await {
+        Ok(Some(tags)) => tags.models.into_iter().map(|tag| tag.name).collect(),
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+/// Where Ollama is, from `OLLAMA_HOST` as Ollama itself reads it: host, port and scheme may each be
+/// left out. The address that a server listens on everywhere means this machine.
+pub(super) fn ollama_url(lookup: &dyn Fn(&str) -> Option<String>) -> Result<BaseUrl, OptionsError> {
+    let host = set(lookup, "OLLAMA_HOST").unwrap_or_default();
+    let host = host.trim();
+    if host.is_empty() {
+        return parse("OLLAMA_HOST", OLLAMA_DEFAULT);
+    }
+    let url = if host.contains("://") {
+        host.to_owned()
+    } else {
+        let (name, path) = host.split_once('/').unwrap_or((host, ""));
+        let name = if name.starts_with(':') { format!("127.0.0.1{name}") } else { name.to_owned() };
+        let has_port = name.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let port = if has_port { "" } else { ":11434" };
+        format!("http://{name}{port}/{path}")
+    };
+    let here = url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]");
+    parse("OLLAMA_HOST", &here)
+}
+
+/// A vendor's address from its own variable; `None` where it is not set.
+pub(super) fn server_url(
+    lookup: &dyn Fn(&str) -> Option<String>,
+    variable: &'static str,
+) -> Result<Option<BaseUrl>, OptionsError> {
+    set(lookup, variable).map(|url| parse(variable, url.trim())).transpose()
+}
+
+fn parse(variable: &'static str, url: &str) -> Result<BaseUrl, OptionsError> {
+    url.parse().map_err(|source| OptionsError::Url { variable, source })
+}
+
+fn set(lookup: &dyn Fn(&str) -> Option<String>, variable: &str) -> Option<String> {
+    lookup(variable).filter(|value| !value.trim().is_empty())
+}
+
+fn choice(provider: &str, model: &str, because: &str) -> Choice {
+    let model = ModelRef { provider: provider.to_owned(), model: model.to_owned() };
+    let why = format!("using {model}, because {because}; {HOW_TO_CHANGE}");
+    Choice { model, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn found(env: &[(&str, &str)], ollama: &[&str]) -> Choice {
+        let lookup = |name: &str| {
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
+        let models = ollama.iter().map(|&model| model.to_owned()).collect();
+        discover(&lookup, |_| std::future::ready(models)).await
+    }
+
+    #[tokio::test]
+    async fn keys_come_first_then_ollama_then_the_demo() {
+        let (anthropic, openai) = (("ANTHROPIC_API_KEY", "hunter2"), ("OPENAI_API_KEY", "hunter3"));
+        for (env, ollama, provider, because) in [
+            (&[anthropic, openai][..], &["m"][..], "anthropic", "`ANTHROPIC_API_KEY` is set"),
+            (&[openai][..], &["m"][..], "openai", "`OPENAI_API_KEY` is set"),
+            (&[("OPENAI_API_KEY", " ")][..], &["qwen3:8b", "x"][..], "ollama", "127.0.0.1:11434"),
+            (&[][..], &[][..], "demo", "neither"),
+            (&[("OLLAMA_HOST", "http://")][..], &["m"][..], "demo", "OLLAMA_HOST"),
+        ] {
+            let choice = found(env, ollama).await;
+            assert_eq!(choice.model.provider, provider);
+            assert!(choice.why.contains(because), "{}", choice.why);
+            assert!(choice.why.contains("--model"), "{}", choice.why);
+            assert!(!choice.why.contains("hunter"), "{}", choice.why);
+        }
+        assert_eq!(found(&[], &["qwen3:8b", "x"]).await.model.model, "qwen3:8b");
+        let elsewhere = found(&[anthropic, ("ANTHROPIC_BASE_URL", "http://h")], &[]).await;
+        assert!(elsewhere.why.contains("ANTHROPIC_BASE_URL"), "{}", elsewhere.why);
+    }
+
+    #[test]
+    fn ollama_host_is_read_as_ollama_reads_it() {
+        for (host, url) in [
+            ("", "http://127.0.0.1:11434"),
+            ("box", "http://box:11434"),
+            ("box:1234", "http://box:1234"),
+            (":1234", "http://127.0.0.1:1234"),
+            ("0.0.0.0", "http://127.0.0.1:11434"),
+            ("[::1]", "http://[::1]:11434"),
+            ("[::]:99", "http://[::1]:99"),
+            ("https://box", "https://box"),
+            ("http://box/ollama/", "http://box/ollama"),
+        ] {
+            let read = ollama_url(&|_| Some(host.to_owned())).unwrap();
+            assert_eq!(read.to_string(), url, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_ollama_is_no_model() {
+        // A port that was free a moment ago: nobody listens.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        assert!(
+            ollama_models(format!("http://127.0.0.1:{port}").parse().unwrap()).await.is_empty()
+        );
+    }
+}

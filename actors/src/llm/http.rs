@@ -1,0 +1,341 @@
+//! One request to a provider over HTTP, and what its failures are called.
+//!
+//! TLS is rustls on ring, configured by value: nothing process-wide has to be installed first, and
+//! the platform's certificates are read only when a provider on `https` is first called. Redirects
+//! are not followed: they would take the key to another host.
+
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use clawnode_cluster::Clock;
+use clawnode_proto::{
+    ErrorChain,
+    llm::{FailureClass, ModelFailure},
+};
+use reqwest::{
+    Client, Response, Url,
+    header::{CONTENT_TYPE, HeaderMap},
+    redirect,
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{options::ProviderOptions, retry::asked_wait};
+
+/// Bytes of an error's body that are read (64 KiB); the rest cannot be the message.
+const ERROR_BODY_BYTES: usize = 64 << 10;
+/// Bytes of a reply that comes in one piece (8 MiB).
+const WHOLE_BODY_BYTES: usize = 8 << 20;
+/// Characters of a provider's message that are passed on.
+const MESSAGE_CHARS: usize = 1_000;
+/// How long an unused connection is kept: shorter than servers keep it, so that a call does not
+/// meet one that is just being closed.
+const POOL_IDLE: Duration = Duration::from_secs(30);
+
+/// A failed attempt.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) failure: ModelFailure,
+    /// Whether the same request may work later: nothing of a reply was received, and the kind of
+    /// failure passes.
+    pub(super) again: bool,
+    /// How long the provider asks to wait.
+    pub(super) after: Option<Duration>,
+}
+
+/// A request, ready to be sent any number of times.
+pub(super) struct Prepared {
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// An answer that may hold a reply.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Server-sent events.
+    Stream(Response),
+    /// The whole reply as JSON, from a server that does not stream.
+    Whole(Bytes),
+}
+
+/// The way to one provider.
+#[derive(Debug)]
+pub(super) struct Http {
+    connect: Duration,
+    idle: Duration,
+    key: Option<SecretString>,
+    clock: Arc<dyn Clock>,
+    /// Made when it is first needed; the error is kept as text.
+    client: OnceLock<Result<Client, String>>,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// A failure that trying again cannot help.
+    pub(super) fn last(class: FailureClass, message: impl Into<String>) -> Self {
+        let failure = ModelFailure { class, message: message.into(), status: None };
+        Self { failure, again: false, after: None }
+    }
+
+    /// A stream that makes no sense.
+    pub(super) fn broken(message: impl fmt::Display) -> Self {
+        Self::last(FailureClass::BrokenStream, format!("provider stream broken: {message}"))
+    }
+
+    /// Too long a silence.
+    pub(super) fn silent(idle: Duration) -> Self {
+        let message = format!("provider timeout: nothing for {} s", idle.as_secs_f64());
+        Self::last(FailureClass::Timeout, message)
+    }
+
+    pub(super) const fn again(mut self, again: bool) -> Self {
+        self.again = again;
+        self
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither headers (the key) nor body (what people said).
+        f.debug_struct("Prepared").field("url", &self.url.as_str()).finish_non_exhaustive()
+    }
+}
+
+// === impl Http ===
+
+impl Http {
+    pub(super) fn new(
+        options: &ProviderOptions,
+        key: Option<SecretString>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (connect, idle) = (options.connect_timeout, options.idle_timeout);
+        Self { connect, idle, key, clock, client: OnceLock::new() }
+    }
+
+    /// Sends the request and waits for the head of the answer.
+    pub(super) async fn send(&self, request: &Prepared) -> Result<Answer, Fault> {
+        let sent = self
+            .client(&request.url)?
+            .post(request.url.clone())
+            .headers(request.headers.clone())
+            .body(request.body.clone())
+            .send();
+        let response = match timeout(self.connect + self.idle, sent).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.not_sent(&request.url, error)),
+            Err(_elapsed) => return Err(Fault::silent(self.idle)),
+        };
+        if !response.status().is_success() {
+            return Err(self.refused(response).await);
+        }
+        match media_type(response.headers()) {
+            "" | "text/event-stream" => Ok(Answer::Stream(response)),
+            "application/json" => self.body(response, WHOLE_BODY_BYTES).await.map(Answer::Whole),
+            other => Err(Fault::broken(format_args!(
+                "answered with `{}` instead of an event stream",
+                self.clean(other)
+            ))),
+        }
+    }
+
+    fn client(&self, url: &Url) -> Result<&Client, Fault> {
+        let build = || {
+            let text = |error: &(dyn Error + 'static)| ErrorChain(error).to_string();
+            Client::builder()
+                .tls_backend_preconfigured(
+                    tls(url.scheme() == "https").map_err(|error| text(&error))?,
+                )
+                .user_agent(concat!("clawnode/", env!("CARGO_PKG_VERSION")))
+                .redirect(redirect::Policy::none())
+                .connect_timeout(self.connect)
+                .pool_idle_timeout(POOL_IDLE)
+                .build()
+                .map_err(|error| text(&error))
+        };
+        match self.client.get_or_init(build) {
+            Ok(client) => Ok(client),
+            Err(why) => {
+                let message = format!("provider unreachable: no TLS client: {why}");
+                Err(Fault::last(FailureClass::Unreachable, message))
+            }
+        }
+    }
+
+    fn not_sent(&self, url: &Url, error: reqwest::Error) -> Fault {
+        let is_connect = error.is_connect();
+        let why = self.clean(&ErrorChain(&error.without_url()).to_string());
+        if is_connect {
+            let message = format!("provider unreachable: {url}: {why}");
+            return Fault::last(FailureClass::Unreachable, message).again(true);
+        }
+        // The connection closed before a byte of an answer: a server that restarts, or that closes
+        // an idle connection just now. The idempotency key guards against a second bill.
+        Fault::broken(format_args!("{url}: no answer: {why}")).again(true)
+    }
+
+    async fn refused(&self, response: Response) -> Fault {
+        let status = response.status();
+        let after = asked_wait(response.headers(), self.clock.now());
+        let may_retry = response.headers().get("x-should-retry").is_none_or(|v| v != "false");
+        let location = response.headers().get("location").and_then(|v| v.to_str().ok());
+        let moved = location.filter(|_| status.is_redirection()).map(|to| {
+            // Only the host: the rest may hold a secret of the other side.
+            let host = Url::parse(to).ok().and_then(|url| url.host_str().map(str::to_owned));
+            let host = host.unwrap_or_else(|| "another path".to_owned());
+            format!("the provider redirects to `{host}`: set `base_url`")
+        });
+        let body = self.body(response, ERROR_BODY_BYTES).await.unwrap_or_default();
+        let message = moved.or_else(|| provider_message(&body)).unwrap_or_else(|| {
+            let text = String::from_utf8_lossy(&body);
+            format!("the provider answered {status} {text}")
+        });
+        let failure = ModelFailure {
+            class: class_of(status.as_u16()),
+            message: self.clean(&message),
+            status: Some(status.as_u16()),
+        };
+        Fault { failure, again: may_retry && passes(status.as_u16()), after }
+    }
+
+    /// The body up to `most` bytes; longer ones are refused.
+    async fn body(&self, mut response: Response, most: usize) -> Result<Bytes, Fault> {
+        let mut body = BytesMut::new();
+        loop {
+            match timeout(self.idle, response.chunk()).await {
+                Ok(Ok(None)) => return Ok(body.freeze()),
+                Ok(Ok(Some(chunk))) if body.len() + chunk.len() > most => {
+                    return Err(Fault::broken(format_args!("the answer is over {most} bytes")));
+                }
+                Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+                Ok(Err(error)) => {
+                    return Err(Fault::broken(ErrorChain(&error.without_url())));
+                }
+                Err(_elapsed) => return Err(Fault::silent(self.idle)),
+            }
+        }
+    }
+
+    /// A text from outside, fit to be shown: one line, bounded, without the key.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let text = match &self.key {
+            Some(key) => text.replace(key.expose_secret(), "[key]"),
+            None => text.to_owned(),
+        };
+        let one_line = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+        one_line.take(MESSAGE_CHARS).collect()
+    }
+}
+
+/// rustls on ring. Without `roots` no certificate is trusted, which plain HTTP does not need.
+pub(super) fn tls(roots: bool) -> Result<rustls::ClientConfig, rustls::Error> {
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(ring.clone())
+        .with_safe_default_protocol_versions()?;
+    let mut config = if roots {
+        let verifier = Arc::new(rustls_platform_verifier::Verifier::new(ring)?);
+        config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+    } else {
+        config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// What kind of failure a status is.
+pub(super) fn class_of(status: u16) -> FailureClass {
+    match status {
+        401 | 403 => FailureClass::Unauthorized,
+        408 => FailureClass::Timeout,
+        429 => FailureClass::RateLimited,
+        500.. => FailureClass::Overloaded,
+        _ => FailureClass::Rejected,
+    }
+}
+
+/// Whether a refusal with this status may pass by itself.
+pub(super) fn passes(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+/// The message in an error's body, in the shapes that providers use.
+pub(super) fn provider_message(body: &[u8]) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    message_in(body.get(0).unwrap_or(&body))
+}
+
+/// The message in an error object.
+pub(super) fn message_in(body: &Value) -> Option<String> {
+    let places = ["/error/message", "/error", "/message", "/detail"];
+    let found = places.iter().find_map(|place| body.pointer(place)?.as_str())?;
+    (!found.trim().is_empty()).then(|| found.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::SystemClock;
+
+    use super::*;
+    use crate::llm::options::Wire;
+
+    #[test]
+    fn every_known_shape_of_an_error_is_read() {
+        for (body, message) in [
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+                "Overloaded",
+            ),
+            (r#"{"error":{"message":"Rate limit","type":"requests","code":null}}"#, "Rate limit"),
+            (r#"{"error":"model 'x' not found"}"#, "model 'x' not found"),
+            (r#"[{"error":{"code":400,"message":"no"}}]"#, "no"),
+            (r#"{"object":"error","message":"too long"}"#, "too long"),
+            (r#"{"detail":"Not Found"}"#, "Not Found"),
+        ] {
+            assert_eq!(provider_message(body.as_bytes()).as_deref(), Some(message));
+        }
+        for body in
+            ["", "<html>", "{}", r#"{"error":{}}"#, r#"{"error":{"message":" "}}"#, "[]", "1"]
+        {
+            assert_eq!(provider_message(body.as_bytes()), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn only_what_passes_is_tried_again() {
+        let again: Vec<u16> = (300..600).filter(|status| passes(*status)).collect();
+        assert_eq!(again, [408, 429, 500, 502, 503, 504, 529]);
+    }
+
+    #[test]
+    fn foreign_text_is_one_bounded_line_without_the_key() {
+        let options = ProviderOptions::new(Wire::Openai);
+        let key = Some(SecretString::from("sk-hunter2"));
+        let http = Http::new(&options, key, Arc::new(SystemClock));
+        assert_eq!(http.clean(" bad key sk-hunter2\r\n\u{1b}[31m "), "bad key [key]   [31m");
+        assert_eq!(http.clean(&"é".repeat(5_000)).chars().count(), MESSAGE_CHARS);
+        assert!(!format!("{http:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn both_kinds_of_client_can_be_made() {
+        assert_eq!(tls(false).unwrap().alpn_protocols.len(), 2);
+        // A machine without certificates gets an error that says so, not a panic.
+        match tls(true) {
+            Ok(tls) => assert_eq!(tls.alpn_protocols.len(), 2),
+            Err(error) => assert!(error.to_string().contains("certificates"), "{error}"),
+        }
+    }
+}

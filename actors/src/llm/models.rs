@@ -1,0 +1,235 @@
+//! All providers by name: those of the configuration, and four that need none.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use clawnode_cluster::Clock;
+use clawnode_proto::llm::ModelRef;
+
+use super::{
+    Model,
+    anthropic::Anthropic,
+    call::Provider,
+    demo::Demo,
+    discover::{ollama_url, server_url},
+    http::Http,
+    openai::OpenAi,
+    options::{OptionsError, ProviderOptions, Wire},
+};
+
+/// How long a local server may be silent: it may load a large model first.
+const OLLAMA_IDLE: std::time::Duration = std::time::Duration::from_mins(5);
+
+/// The providers of a process. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Models(Arc<BTreeMap<String, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    model: Result<Arc<dyn Model>, Arc<OptionsError>>,
+    configured: bool,
+}
+
+/// A model that cannot be called, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// No such provider.
+    #[error("unknown provider `{name}`: there are {known}")]
+    UnknownProvider {
+        /// What was asked for.
+        name: String,
+        /// Those that exist, for people.
+        known: String,
+    },
+    /// The provider exists, but cannot be used as it is configured.
+    #[error("provider `{name}` cannot be used")]
+    Unusable {
+        /// Which one.
+        name: String,
+        /// What is wrong with its options.
+        #[source]
+        source: Arc<OptionsError>,
+    },
+}
+
+// === impl Models ===
+
+impl Models {
+    /// The `configured` providers, and beside them `anthropic`, `openai`, `ollama` and `demo` as
+    /// the vendors' own environment variables have them; a configured one of the same name wins.
+    /// `lookup` reads the environment. A provider that lacks something is kept and says so when it
+    /// is asked for.
+    pub fn new(
+        configured: BTreeMap<String, ProviderOptions>,
+        lookup: &dyn Fn(&str) -> Option<String>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let mut providers: BTreeMap<String, Entry> = builtin(lookup)
+            .into_iter()
+            .map(|(name, options)| (name, Entry::new(options, lookup, clock, false)))
+            .collect();
+        for (name, options) in configured {
+            providers.insert(name, Entry::new(Ok(options), lookup, clock, true));
+        }
+        Self(Arc::new(providers))
+    }
+
+    /// The client for a model. Whether its provider knows the model shows when it is called.
+    pub fn resolve(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ResolveError> {
+        let Some(entry) = self.0.get(&model.provider) else {
+            let known: Vec<_> = self.names().map(|name| format!("`{name}`")).collect();
+            let (name, known) = (model.provider.clone(), known.join(", "));
+            return Err(ResolveError::UnknownProvider { name, known });
+        };
+        match &entry.model {
+            Ok(client) => Ok(client.clone()),
+            Err(source) => {
+                let (name, source) = (model.provider.clone(), source.clone());
+                Err(ResolveError::Unusable { name, source })
+            }
+        }
+    }
+
+    /// The names of all providers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The configured providers that cannot be used, for a check at start.
+    pub fn problems(&self) -> Vec<ResolveError> {
+        let broken = self.0.iter().filter(|(_, entry)| entry.configured);
+        let error = |(name, entry): (&String, &Entry)| {
+            let source = entry.model.as_ref().err()?.clone();
+            Some(ResolveError::Unusable { name: name.clone(), source })
+        };
+        broken.filter_map(error).collect()
+    }
+}
+
+impl Entry {
+    fn new(
+        options: Result<ProviderOptions, OptionsError>,
+        lookup: &dyn Fn(&str) -> Option<String>,
+        clock: &Arc<dyn Clock>,
+        configured: bool,
+    ) -> Self {
+        let model = options.and_then(|options| client(options, lookup, clock)).map_err(Arc::new);
+        Self { model, configured }
+    }
+}
+
+/// Providers that need no configuration, under names that people expect.
+fn builtin(
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> BTreeMap<String, Result<ProviderOptions, OptionsError>> {
+    let vendor = |wire, url: &'static str, key: &str| {
+        let mut options = ProviderOptions::new(wire);
+        options.base_url = server_url(lookup, url)?;
+        options.api_key_env = Some(key.to_owned());
+        Ok(options)
+    };
+    let ollama = || {
+        let mut options = ProviderOptions::new(Wire::Openai);
+        options.base_url = Some(ollama_url(lookup)?.below("v1"));
+        options.idle_timeout = OLLAMA_IDLE;
+        Ok(options)
+    };
+    BTreeMap::from([
+        (
+            "anthropic".to_owned(),
+            vendor(Wire::Anthropic, "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+        ),
+        ("openai".to_owned(), vendor(Wire::Openai, "OPENAI_BASE_URL", "OPENAI_API_KEY")),
+        ("ollama".to_owned(), ollama()),
+        ("demo".to_owned(), Ok(ProviderOptions::new(Wire::Demo))),
+    ])
+}
+
+fn client(
+    options: ProviderOptions,
+    lookup: &dyn Fn(&str) -> Option<String>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Model>, OptionsError> {
+    options.check()?;
+    let Some(base) = options.url() else { return Ok(Arc::new(Demo)) };
+    let key = options.key(lookup)?;
+    let http = Http::new(&options, key.clone(), clock.clone());
+    let max_tokens = options.max_tokens;
+    Ok(match options.wire {
+        Wire::Anthropic => {
+            let wire = Anthropic { base: base.clone(), key, max_tokens };
+            Arc::new(Provider::new(wire, options, base, http))
+        }
+        Wire::Openai => {
+            let wire = OpenAi { base: base.clone(), key };
+            Arc::new(Provider::new(wire, options, base, http))
+        }
+        Wire::Demo => Arc::new(Demo),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::SystemClock;
+    use clawnode_proto::ErrorChain;
+
+    use super::*;
+
+    fn models(configured: &[(&str, &str)], env: &[(&str, &str)]) -> Models {
+        let configured = configured
+            .iter()
+            .map(|(name, json)| ((*name).to_owned(), serde_json::from_str(json).unwrap()))
+            .collect();
+        let env: BTreeMap<_, _> = env.iter().copied().collect();
+        let lookup = |name: &str| env.get(name).map(|&value| value.to_owned());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Models::new(configured, &lookup, &clock)
+    }
+
+    fn why(models: &Models, model: &str) -> String {
+        ErrorChain(&models.resolve(&model.parse().unwrap()).unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn without_configuration_there_are_four_and_a_missing_key_is_named() {
+        let models = models(&[], &[("OPENAI_API_KEY", "sk-hunter2")]);
+        for usable in ["openai/gpt", "ollama/a/b:c", "demo/echo"] {
+            models.resolve(&usable.parse().unwrap()).unwrap();
+        }
+        assert!(why(&models, "anthropic/claude").contains("ANTHROPIC_API_KEY"));
+        let unknown = why(&models, "antropic/claude");
+        assert!(unknown.contains("`antropic`") && unknown.contains("`anthropic`"), "{unknown}");
+        assert!(models.problems().is_empty(), "what nobody configured is no problem");
+        assert!(!format!("{models:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn configuration_wins_and_its_mistakes_are_listed() {
+        let models = models(
+            &[
+                ("openai", r#"{"wire":"demo"}"#),
+                ("groq", r#"{"wire":"openai","base_url":"http://h/v1","api_key_env":"GROQ"}"#),
+            ],
+            &[],
+        );
+        models.resolve(&"openai/echo".parse().unwrap()).unwrap();
+        let problems: Vec<_> =
+            models.problems().iter().map(|e| ErrorChain(e).to_string()).collect();
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].contains("`groq`") && problems[0].contains("`GROQ`"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_bad_address_in_the_environment_is_named() {
+        let models = models(
+            &[],
+            &[
+                ("ANTHROPIC_BASE_URL", "http://u:hunter2@h"),
+                ("ANTHROPIC_API_KEY", "k"),
+                ("OLLAMA_HOST", "http://"),
+            ],
+        );
+        let error = why(&models, "anthropic/claude");
+        assert!(error.contains("ANTHROPIC_BASE_URL") && !error.contains("hunter2"), "{error}");
+        assert!(why(&models, "ollama/m").contains("OLLAMA_HOST"));
+    }
+}

@@ -1,0 +1,499 @@
+//! How a provider is reached: what a person may set, and why it is what it is by default.
+//!
+//! Keys are read here and nowhere else. They live in [`SecretString`]s, which print as nothing, and
+//! are never written out again.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Bytes of a key file; a longer one is not a key but a mistake.
+const KEY_FILE_BYTES: u64 = 16 << 10;
+/// Most retries that may be configured: with `retry_most` at its default, beyond the total deadline.
+const RETRIES_MAX: u32 = 20;
+/// The longest any timeout may be (a day); so that sums of times cannot overflow.
+const TIMEOUT_MAX: Duration = Duration::from_hours(24);
+
+/// The wire format that a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// `OpenAI`'s Chat Completions API, which many servers speak: Ollama, vLLM, llama.cpp,
+    /// `OpenRouter`, Groq.
+    Openai,
+    /// No wire: the built-in demo, which is no language model.
+    Demo,
+}
+
+/// One provider, `[providers.NAME]` in the configuration.
+///
+/// Durations are text with a unit: `"500ms"`, `"10s"`, `"10m"`, `"1h"`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderOptions {
+    /// Which wire format it speaks; there is no default, because guessing wrong only shows late.
+    pub wire: Wire,
+    /// Where it is. Default: the wire's own inventor, `https://api.anthropic.com` or
+    /// `https://api.openai.com/v1`. As those vendors' own clients have it, the first is without
+    /// and the second with its `/v1`. Without user info, query and fragment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<BaseUrl>,
+    /// Name of the environment variable that holds the key. Default: `ANTHROPIC_API_KEY` or
+    /// `OPENAI_API_KEY` where `base_url` is left at its default; none elsewhere, so that a key never
+    /// goes to a host that it was not meant for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    /// File that holds the key and nothing else (white space around it is dropped). Default: none.
+    /// Read once, when the configuration is loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_file: Option<PathBuf>,
+    /// The key itself. Default: none; a file or the environment is harder to commit by accident.
+    /// Never printed.
+    #[serde(default, deserialize_with = "secret", skip_serializing)]
+    pub api_key: Option<SecretString>,
+    /// How long a connection may take, TLS included. Default `10s`: a reachable host needs one or
+    /// two; longer delays the retry, shorter fails on bad mobile links.
+    #[serde(default = "connect_timeout", with = "duration")]
+    pub connect_timeout: Duration,
+    /// How long the provider may be silent, before its answer's first byte or within it. Default
+    /// `60s`: providers send signs of life about every 15 s. Raise it for a local server that loads
+    /// a large model before it answers.
+    #[serde(default = "idle_timeout", with = "duration")]
+    pub idle_timeout: Duration,
+    /// How long a call may take with all its retries and waits. Default `10m`: the longest reply
+    /// that vendors allow on one stream.
+    #[serde(default = "total_timeout", with = "duration")]
+    pub total_timeout: Duration,
+    /// How often a refused call is tried again. Default 4: about half a minute of a provider's bad
+    /// time. 0 leaves it to people.
+    #[serde(default = "retries")]
+    pub retries: u32,
+    /// The most to wait before the first retry; it doubles with each, and the wait is a random part
+    /// of it (full jitter), unless the provider says when. Default `500ms`.
+    #[serde(default = "retry_first", with = "duration")]
+    pub retry_first: Duration,
+    /// The most to wait before any retry, unless the provider asks for more. Default `30s`: more
+    /// than that and a person had better know.
+    #[serde(default = "retry_most", with = "duration")]
+    pub retry_most: Duration,
+    /// Tokens that one reply may have if the agent sets no limit; only Anthropic's wire needs one.
+    /// Default 8192: fits every current model, and stops a runaway at a few cents.
+    #[serde(default = "max_tokens")]
+    pub max_tokens: u32,
+}
+
+const fn connect_timeout() -> Duration {
+    Duration::from_secs(10)
+}
+const fn idle_timeout() -> Duration {
+    Duration::from_mins(1)
+}
+const fn total_timeout() -> Duration {
+    Duration::from_mins(10)
+}
+const fn retries() -> u32 {
+    4
+}
+const fn retry_first() -> Duration {
+    Duration::from_millis(500)
+}
+const fn retry_most() -> Duration {
+    Duration::from_secs(30)
+}
+const fn max_tokens() -> u32 {
+    8192
+}
+
+/// What is wrong with a provider's options. Never holds a key.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// Over or under what makes sense.
+    #[error("`{field}` is out of range: {detail}")]
+    Range {
+        /// Which field.
+        field: &'static str,
+        /// What it may be.
+        detail: &'static str,
+    },
+    /// Two fields that exclude each other.
+    #[error("only one of `api_key`, `api_key_env` and `api_key_file` may be set")]
+    ManyKeys,
+    /// The vendor needs a key, and there is none.
+    #[error("no API key: set the environment variable `{variable}`, or `api_key_file`")]
+    NoKey {
+        /// The variable that would hold it.
+        variable: String,
+    },
+    /// The key's file cannot be read.
+    #[error("cannot read the API key in `{}`", path.display())]
+    KeyFile {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An address in the environment that is none.
+    #[error("the variable `{variable}` is not usable")]
+    Url {
+        /// Which variable.
+        variable: &'static str,
+        /// Why.
+        #[source]
+        source: ParseBaseUrlError,
+    },
+    /// What was found is not a key.
+    #[error("the API key in {place} is not usable: {detail}")]
+    BadKey {
+        /// Where it came from.
+        place: String,
+        /// What is wrong with it.
+        detail: &'static str,
+    },
+}
+
+/// Where a provider is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BaseUrl(Url);
+
+/// Text that is not a base URL. Does not repeat the text: it may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a base URL: {0}")]
+pub struct ParseBaseUrlError(&'static str);
+
+// === impl ProviderOptions ===
+
+impl ProviderOptions {
+    /// The defaults of a wire format.
+    pub const fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            base_url: None,
+            api_key_env: None,
+            api_key_file: None,
+            api_key: None,
+            connect_timeout: connect_timeout(),
+            idle_timeout: idle_timeout(),
+            total_timeout: total_timeout(),
+            retries: retries(),
+            retry_first: retry_first(),
+            retry_most: retry_most(),
+            max_tokens: max_tokens(),
+        }
+    }
+
+    /// Where the provider is; `None` for the demo, which is nowhere.
+    pub fn url(&self) -> Option<BaseUrl> {
+        self.base_url.clone().or_else(|| match self.wire {
+            Wire::Anthropic => "https://api.anthropic.com".parse().ok(),
+            Wire::Openai => "https://api.openai.com/v1".parse().ok(),
+            Wire::Demo => None,
+        })
+    }
+
+    /// Checks what the types cannot.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let keys =
+            [self.api_key.is_some(), self.api_key_env.is_some(), self.api_key_file.is_some()];
+        if keys.into_iter().filter(|set| *set).count() > 1 {
+            return Err(OptionsError::ManyKeys);
+        }
+        let timeouts = [
+            ("connect_timeout", self.connect_timeout),
+            ("idle_timeout", self.idle_timeout),
+            ("total_timeout", self.total_timeout),
+            ("retry_first", self.retry_first),
+            ("retry_most", self.retry_most),
+        ];
+        for (field, time) in timeouts {
+            if time.is_zero() || time > TIMEOUT_MAX {
+                return Err(OptionsError::Range { field, detail: "more than 0, at most 24h" });
+            }
+        }
+        if self.retries > RETRIES_MAX {
+            return Err(OptionsError::Range { field: "retries", detail: "at most 20" });
+        }
+        if self.max_tokens == 0 {
+            return Err(OptionsError::Range { field: "max_tokens", detail: "more than 0" });
+        }
+        Ok(())
+    }
+
+    /// The key, from wherever it is set; `None` where the provider needs none.
+    pub(super) fn key(
+        &self,
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<SecretString>, OptionsError> {
+        if let Some(key) = &self.api_key {
+            return usable(key.expose_secret(), "`api_key`".to_owned()).map(Some);
+        }
+        if let Some(path) = &self.api_key_file {
+            return read_key(path).map(Some);
+        }
+        let default = match (self.wire, &self.base_url) {
+            (Wire::Anthropic, None) => Some("ANTHROPIC_API_KEY"),
+            (Wire::Openai, None) => Some("OPENAI_API_KEY"),
+            (Wire::Anthropic | Wire::Openai, Some(_)) | (Wire::Demo, _) => None,
+        };
+        let Some(variable) = self.api_key_env.as_deref().or(default) else { return Ok(None) };
+        match lookup(variable).filter(|key| !key.trim().is_empty()) {
+            Some(key) => usable(&key, format!("the variable `{variable}`")).map(Some),
+            None => Err(OptionsError::NoKey { variable: variable.to_owned() }),
+        }
+    }
+}
+
+fn read_key(path: &Path) -> Result<SecretString, OptionsError> {
+    let failed = |source| OptionsError::KeyFile { path: path.to_owned(), source };
+    let place = || format!("the file `{}`", path.display());
+    if fs::metadata(path).map_err(failed)?.len() > KEY_FILE_BYTES {
+        return Err(OptionsError::BadKey { place: place(), detail: "the file is over 16 KiB" });
+    }
+    usable(&fs::read_to_string(path).map_err(failed)?, place())
+}
+
+fn usable(key: &str, place: String) -> Result<SecretString, OptionsError> {
+    let key = key.trim();
+    if key.is_empty() {
+        return Err(OptionsError::BadKey { place, detail: "it is empty" });
+    }
+    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let detail = "it has characters other than visible ASCII";
+        return Err(OptionsError::BadKey { place, detail });
+    }
+    Ok(SecretString::from(key))
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(SecretString::from))
+}
+
+// === impl BaseUrl ===
+
+impl BaseUrl {
+    /// The address of `path` below it.
+    pub(super) fn join(&self, path: &str) -> Url {
+        let mut url = self.0.clone();
+        let joined = format!("{}/{path}", url.path().trim_end_matches('/'));
+        url.set_path(&joined);
+        url
+    }
+
+    /// The base one level below it.
+    pub(super) fn below(&self, path: &str) -> Self {
+        Self(self.join(path))
+    }
+
+    /// Its host.
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
+    /// Its port, also where it is the scheme's usual one.
+    pub fn port(&self) -> u16 {
+        self.0.port_or_known_default().unwrap_or_default()
+    }
+
+    /// Whether the connection is encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// Whether its path already ends in `part`.
+    pub(super) fn ends_in(&self, part: &str) -> bool {
+        self.0.path().trim_end_matches('/').rsplit('/').next() == Some(part)
+    }
+}
+
+impl FromStr for BaseUrl {
+    type Err = ParseBaseUrlError;
+
+    fn from_str(text: &str) -> Result<Self, ParseBaseUrlError> {
+        let Ok(url) = Url::parse(text) else {
+            return Err(ParseBaseUrlError("it is like `https://host/v1`"));
+        };
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+            return Err(ParseBaseUrlError("it begins with `http://` or `https://` and a host"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(ParseBaseUrlError("a key does not belong into it; use `api_key_env`"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(ParseBaseUrlError("it has no `?query` or `#fragment`"));
+        }
+        Ok(Self(url))
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str().trim_end_matches('/'))
+    }
+}
+
+impl fmt::Debug for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl Serialize for BaseUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BaseUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Durations as people write them: `500ms`, `10s`, `10m`, `1h`.
+mod duration {
+    use super::{Deserialize, Deserializer, Duration, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        let ms = time.as_millis();
+        if ms.is_multiple_of(1000) {
+            to.collect_str(&format_args!("{}s", ms / 1000))
+        } else {
+            to.collect_str(&format_args!("{ms}ms"))
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        parse(&text).ok_or_else(|| {
+            de::Error::custom(format_args!("`{text}` is not a duration such as `500ms` or `10s`"))
+        })
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Duration> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let number: u64 = digits.parse().ok()?;
+        let factor = match text.strip_prefix(digits)? {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        number.checked_mul(factor).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<ProviderOptions, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let read = parse(r#"{"wire":"openai"}"#).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{:?}", ProviderOptions::new(Wire::Openai)));
+        assert_eq!(read.connect_timeout, Duration::from_secs(10));
+        assert_eq!(read.idle_timeout, Duration::from_mins(1));
+        assert_eq!(read.total_timeout, Duration::from_mins(10));
+        assert_eq!((read.retries, read.retry_first), (4, Duration::from_millis(500)));
+        assert_eq!(read.url().unwrap().to_string(), "https://api.openai.com/v1");
+        read.check().unwrap();
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (json, says) in [
+            (r"{}", "missing field `wire`"),
+            (r#"{"wire":"grpc"}"#, "unknown variant `grpc`"),
+            (r#"{"wire":"demo","retires":1}"#, "unknown field `retires`"),
+            (r#"{"wire":"demo","idle_timeout":"10 s"}"#, "`10 s` is not a duration"),
+            (r#"{"wire":"openai","base_url":"ftp://h"}"#, "begins with `http://`"),
+            (r#"{"wire":"openai","base_url":"http://u:hunter2@h/v1"}"#, "use `api_key_env`"),
+            (r#"{"wire":"openai","base_url":"http://h/?key=hunter2"}"#, "no `?query`"),
+        ] {
+            let error = parse(json).unwrap_err().to_string();
+            assert!(error.contains(says), "{json}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let zero = r#"{"wire":"demo","total_timeout":"0s"}"#;
+        assert!(parse(zero).unwrap().check().unwrap_err().to_string().contains("total_timeout"));
+        let many = r#"{"wire":"demo","retries":21}"#;
+        assert!(parse(many).unwrap().check().unwrap_err().to_string().contains("retries"));
+        let keys = r#"{"wire":"openai","api_key":"k","api_key_env":"K"}"#;
+        assert!(matches!(parse(keys).unwrap().check(), Err(OptionsError::ManyKeys)));
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let options = parse(r#"{"wire":"openai","api_key":"hunter2"}"#).unwrap();
+        assert!(!format!("{options:?}").contains("hunter2"));
+        assert!(!serde_json::to_string(&options).unwrap().contains("hunter2"));
+        let options = parse(r#"{"wire":"openai","api_key":"hunter 2"}"#).unwrap();
+        let error = options.key(&|_| None).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
+    }
+
+    #[test]
+    fn a_key_goes_only_where_it_was_meant_to() {
+        let env = |name: &str| (name == "OPENAI_API_KEY").then(|| " sk-1\n".to_owned());
+        let own = parse(r#"{"wire":"openai"}"#).unwrap();
+        assert_eq!(own.key(&env).unwrap().unwrap().expose_secret(), "sk-1");
+        let other = parse(r#"{"wire":"openai","base_url":"http://elsewhere/v1"}"#).unwrap();
+        assert!(other.key(&env).unwrap().is_none());
+        let error = own.key(&|_| None).unwrap_err().to_string();
+        assert!(error.contains("OPENAI_API_KEY"), "{error}");
+    }
+
+    #[test]
+    fn a_key_file_is_trimmed_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let mut options = ProviderOptions::new(Wire::Anthropic);
+        options.api_key_file = Some(path.clone());
+        assert!(matches!(options.key(&|_| None), Err(OptionsError::KeyFile { .. })));
+        fs::write(&path, "sk-2\n").unwrap();
+        assert_eq!(options.key(&|_| None).unwrap().unwrap().expose_secret(), "sk-2");
+        fs::write(&path, vec![b'k'; 20 << 10]).unwrap();
+        assert!(matches!(options.key(&|_| None), Err(OptionsError::BadKey { .. })));
+    }
+
+    #[test]
+    fn paths_join_below_the_base() {
+        for (base, joined) in [
+            ("https://h", "https://h/v1/messages"),
+            ("https://h/", "https://h/v1/messages"),
+            ("https://h:1/proxy/", "https://h:1/proxy/v1/messages"),
+        ] {
+            let base: BaseUrl = base.parse().unwrap();
+            assert_eq!(base.join("v1/messages").as_str(), joined);
+        }
+    }
+
+    #[test]
+    fn durations_round_trip() {
+        for (text, ms) in [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000)] {
+            assert_eq!(duration::parse(text), Some(Duration::from_millis(ms)));
+        }
+        for bad in
+            ["", "s", "-1s", "1.5s", "10", "1d", "99999999999999999999h", "18446744073709551615h"]
+        {
+            assert_eq!(duration::parse(bad), None, "{bad}");
+        }
+    }
+}

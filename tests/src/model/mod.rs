@@ -1,0 +1,20 @@
+//! A scripted model server that speaks both wires exactly: Anthropic's Messages and `OpenAI`'s Chat
+//! Completions, streamed and not, and Ollama's list of models.
+//!
+//! It answers by [`Script`]: acts for certain user texts, then acts in turn, then a default reply
+//! derived from the last user message. It counts and lists what it was asked ([`Call`]), can write
+//! that down with an fsync per line so that nothing is forgotten when processes are killed
+//! ([`Logged`]), and holds its clients to the wire: a malformed request is a violation, is answered
+//! 400, and fails the test when the server stops or is dropped. As a process of its own it is
+//! `model_server`.
+
+mod book;
+mod check;
+mod listen;
+mod render;
+mod script;
+mod server;
+
+pub use book::{Call, Logged, Violations, WireName, read_log};
+pub use script::{Act, DefaultReply, Reply, Script, Status, Step};
+pub use server::{ModelServer, Setup};

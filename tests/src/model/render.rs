@@ -1,0 +1,337 @@
+//! A reply in the bytes of a wire.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{
+    book::WireName,
+    check::Asked,
+    script::{Reply, Step},
+};
+
+/// What the body does next.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// Writes.
+    Bytes(Vec<u8>),
+    /// Lets what was written out before it goes on.
+    Flush,
+    Delay(u64),
+    Gate(String),
+    Stall,
+    Cut,
+}
+
+/// Writes one reply.
+struct Writer<'a> {
+    wire: WireName,
+    asked: &'a Asked,
+    reply: &'a Reply,
+    parts: Vec<Part>,
+    /// Anthropic's open block, and how many there were.
+    open: Option<&'static str>,
+    blocks: u32,
+    /// Pieces said, which this server counts as tokens.
+    tokens: u64,
+}
+
+/// The parts of a streamed reply.
+pub(super) fn stream(wire: WireName, asked: &Asked, reply: &Reply) -> Vec<Part> {
+    let mut writer =
+        Writer { wire, asked, reply, parts: Vec::new(), open: None, blocks: 0, tokens: 0 };
+    writer.begin();
+    for step in &reply.steps {
+        writer.step(step);
+    }
+    if reply.end {
+        writer.end();
+    }
+    writer.parts
+}
+
+/// A reply that is not streamed; only its words count.
+pub(super) fn whole(wire: WireName, asked: &Asked, reply: &Reply) -> Bytes {
+    let text: String = reply.steps.iter().filter_map(said).collect();
+    let tokens = reply.steps.iter().filter(|step| said(step).is_some()).count() as u64;
+    let body = match wire {
+        WireName::Anthropic => json!({
+            "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
+            "content": [{"type": "text", "text": text}],
+            "stop_reason": stop(wire, reply), "stop_sequence": null,
+            "usage": {"input_tokens": asked.words, "output_tokens": tokens},
+        }),
+        WireName::Openai => json!({
+            "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000,
+            "model": asked.model,
+            "choices": [{
+                "index": 0, "logprobs": null, "finish_reason": stop(wire, reply),
+                "message": {"role": "assistant", "content": text, "refusal": null},
+            }],
+            "usage": openai_usage(asked.words, tokens),
+        }),
+    };
+    body.to_string().into()
+}
+
+/// An error in the wire's own shape.
+pub(super) fn error(wire: WireName, kind: &str, message: &str) -> Value {
+    match wire {
+        WireName::Anthropic => {
+            json!({"type": "error", "error": {"type": kind, "message": message}})
+        }
+        WireName::Openai => json!({
+            "error": {"message": message, "type": kind, "param": null, "code": null}
+        }),
+    }
+}
+
+/// The wire's kind for a status.
+pub(super) const fn error_kind(wire: WireName, status: u16) -> &'static str {
+    match (wire, status) {
+        (WireName::Anthropic, 400) | (WireName::Openai, 400..=404) => "invalid_request_error",
+        (WireName::Anthropic, 401) => "authentication_error",
+        (WireName::Anthropic, 403) => "permission_error",
+        (WireName::Anthropic, 404) => "not_found_error",
+        (WireName::Anthropic, 429) => "rate_limit_error",
+        (WireName::Anthropic, 529) => "overloaded_error",
+        (WireName::Anthropic, _) => "api_error",
+        (WireName::Openai, 429) => "requests",
+        (WireName::Openai, _) => "server_error",
+    }
+}
+
+fn said(step: &Step) -> Option<&str> {
+    match step {
+        Step::Text { text } | Step::Split { text } | Step::Refusal { text } => Some(text),
+        _ => None,
+    }
+}
+
+fn stop(wire: WireName, reply: &Reply) -> &str {
+    reply.stop.as_deref().unwrap_or(match wire {
+        WireName::Anthropic => "end_turn",
+        WireName::Openai => "stop",
+    })
+}
+
+fn openai_usage(input: u64, output: u64) -> Value {
+    json!({
+        "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    })
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    fn begin(&mut self) {
+        match self.wire {
+            WireName::Anthropic => {
+                let usage = self.reply.usage.then(|| {
+                    json!({
+                        "input_tokens": self.asked.words, "output_tokens": 1,
+                        "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+                    })
+                });
+                let mut message = json!({
+                    "id": "msg_scripted", "type": "message", "role": "assistant", "content": [],
+                    "model": self.asked.model, "stop_reason": null, "stop_sequence": null,
+                });
+                if let Some(usage) = usage {
+                    message["usage"] = usage;
+                }
+                self.event("message_start", &json!({"type": "message_start", "message": message}));
+            }
+            WireName::Openai => {
+                self.chunk(&json!({"role": "assistant", "content": "", "refusal": null}), None);
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Text { text } => self.text(text),
+            Step::Split { text } => {
+                self.parts.push(Part::Flush);
+                let before = self.parts.len();
+                self.text(text);
+                self.split(before);
+            }
+            Step::Thinking { text } => self.thinking(text),
+            Step::Refusal { text } => match self.wire {
+                WireName::Anthropic => self.text(text),
+                WireName::Openai => self.chunk(&json!({"refusal": text}), None),
+            },
+            Step::Tool => self.tool(),
+            Step::Ping => match self.wire {
+                WireName::Anthropic => self.event("ping", &json!({"type": "ping"})),
+                WireName::Openai => self.raw(b": processing\n\n"),
+            },
+            Step::Unknown => match self.wire {
+                WireName::Anthropic => {
+                    self.event("novelty", &json!({"type": "novelty", "index": "x"}));
+                }
+                WireName::Openai => self.chunk(&json!({"novelty": {"deep": []}}), None),
+            },
+            Step::Delay { ms } => self.parts.push(Part::Delay(*ms)),
+            Step::Gate { name } => self.parts.push(Part::Gate(name.clone())),
+            Step::Stall => self.parts.push(Part::Stall),
+            Step::Cut => self.parts.extend([Part::Flush, Part::Cut]),
+            Step::Error { kind, message } => {
+                let body = error(self.wire, kind, message);
+                self.event("error", &body);
+            }
+            Step::BadJson => self.raw(b"data: {\"type\":\n\n"),
+            Step::BadShape => self.raw(b"data: [1]\n\n"),
+            Step::Garble => self.raw(b"data: \xff\xfe\n\n"),
+            Step::Raw { text } => self.raw(text.as_bytes()),
+        }
+    }
+
+    fn end(&mut self) {
+        let stop = stop(self.wire, self.reply).to_owned();
+        match self.wire {
+            WireName::Anthropic => {
+                self.close();
+                let mut delta = json!({
+                    "type": "message_delta",
+                    "delta": {"stop_reason": stop, "stop_sequence": null},
+                });
+                if self.reply.usage {
+                    delta["usage"] = json!({"output_tokens": self.tokens});
+                }
+                self.event("message_delta", &delta);
+                self.event("message_stop", &json!({"type": "message_stop"}));
+            }
+            WireName::Openai => {
+                self.chunk(&json!({}), Some(&stop));
+                if self.reply.usage && self.asked.usage {
+                    let usage = openai_usage(self.asked.words, self.tokens);
+                    let mut chunk = self.envelope();
+                    chunk["choices"] = json!([]);
+                    chunk["usage"] = usage;
+                    self.event("", &chunk);
+                }
+                self.raw(b"data: [DONE]\n\n");
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.tokens += 1;
+        match self.wire {
+            WireName::Anthropic => {
+                self.open("text", &json!({"type": "text", "text": ""}));
+                self.delta(&json!({"type": "text_delta", "text": text}));
+            }
+            WireName::Openai => self.chunk(&json!({"content": text}), None),
+        }
+    }
+
+    fn thinking(&mut self, text: &str) {
+        match self.wire {
+            WireName::Anthropic => {
+                self.open("thinking", &json!({"type": "thinking", "thinking": ""}));
+                self.delta(&json!({"type": "thinking_delta", "thinking": text}));
+                self.delta(&json!({"type": "signature_delta", "signature": "c2ln"}));
+            }
+            WireName::Openai => self.chunk(&json!({"reasoning_content": text}), None),
+        }
+    }
+
+    fn tool(&mut self) {
+        match self.wire {
+            WireName::Anthropic => {
+                let block = json!({"type": "tool_use", "id": "toolu_1", "name": "x", "input": {}});
+                self.open("tool_use", &block);
+                self.delta(&json!({"type": "input_json_delta", "partial_json": "{}"}));
+            }
+            WireName::Openai => {
+                let function = json!({"name": "x", "arguments": "{}"});
+                let call = json!({"index": 0, "id": "c", "type": "function", "function": function});
+                self.chunk(&json!({"tool_calls": [call]}), None);
+            }
+        }
+    }
+
+    /// Opens a block of a kind, unless it is the open one.
+    fn open(&mut self, kind: &'static str, block: &Value) {
+        if self.open == Some(kind) {
+            return;
+        }
+        self.close();
+        self.open = Some(kind);
+        let start = json!({
+            "type": "content_block_start", "index": self.blocks, "content_block": block,
+        });
+        self.event("content_block_start", &start);
+    }
+
+    fn delta(&mut self, delta: &Value) {
+        let event = json!({"type": "content_block_delta", "index": self.blocks, "delta": delta});
+        self.event("content_block_delta", &event);
+    }
+
+    fn close(&mut self) {
+        if self.open.take().is_some() {
+            let stop = json!({"type": "content_block_stop", "index": self.blocks});
+            self.event("content_block_stop", &stop);
+            self.blocks += 1;
+        }
+    }
+
+    fn chunk(&mut self, delta: &Value, finish: Option<&str>) {
+        let mut chunk = self.envelope();
+        chunk["choices"] =
+            json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]);
+        if self.asked.usage {
+            chunk["usage"] = Value::Null;
+        }
+        self.event("", &chunk);
+    }
+
+    fn envelope(&self) -> Value {
+        json!({
+            "id": "chatcmpl-scripted", "object": "chat.completion.chunk",
+            "created": 1_700_000_000, "model": self.asked.model, "system_fingerprint": null,
+        })
+    }
+
+    fn event(&mut self, name: &str, data: &Value) {
+        let name = if self.wire == WireName::Openai || name.is_empty() {
+            String::new()
+        } else {
+            format!("event: {name}\n")
+        };
+        self.raw(format!("{name}data: {data}\n\n").as_bytes());
+    }
+
+    /// Appends to what is written in one go.
+    fn raw(&mut self, bytes: &[u8]) {
+        let bytes = if self.reply.crlf {
+            let text: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+            text.join(&b"\r\n"[..])
+        } else {
+            bytes.to_vec()
+        };
+        match self.parts.last_mut() {
+            Some(Part::Bytes(last)) => last.extend_from_slice(&bytes),
+            _ => self.parts.push(Part::Bytes(bytes)),
+        }
+    }
+
+    /// Writes what came since `before` a byte at a time.
+    fn split(&mut self, before: usize) {
+        for part in self.parts.split_off(before) {
+            match part {
+                Part::Bytes(bytes) => {
+                    for byte in bytes {
+                        self.parts.extend([Part::Bytes(vec![byte]), Part::Flush]);
+                    }
+                }
+                other => self.parts.push(other),
+            }
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The server: routes, and bodies that play their parts.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fmt, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{ConnectInfo, DefaultBodyLimit, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use bytes::Bytes;
+use clawnode_proto::Digest;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use super::{
+    book::{Book, Call, Violations, WireName},
+    check::{Asked, check},
+    listen::{Breakable, Breaker},
+    render::{Part, error, error_kind, stream as streamed, whole},
+    script::{Act, Script, Status},
+};
+
+/// Bytes of one request (32 MiB), as the vendors have it.
+const REQUEST_BYTES: usize = 32 << 20;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// What it answers.
+    pub script: Script,
+    /// The key that requests must carry; without it they may carry any or none.
+    pub api_key: Option<String>,
+    /// Where to write down what was asked.
+    pub log: Option<PathBuf>,
+    /// Whether calls stay in memory to be listed.
+    pub keep_calls: bool,
+    /// The models that it lists.
+    pub models: Vec<String>,
+}
+
+/// A running server. Fails its test when it stops or is dropped after a malformed request.
+#[derive(Debug)]
+pub struct ModelServer {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    script: Mutex<Script>,
+    book: Book,
+    api_key: Option<String>,
+    models: Vec<String>,
+    gates: watch::Sender<BTreeSet<String>>,
+}
+
+// === impl Setup ===
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            script: Script::default(),
+            api_key: None,
+            log: None,
+            keep_calls: true,
+            models: vec!["scripted".to_owned()],
+        }
+    }
+}
+
+impl From<Script> for Setup {
+    fn from(script: Script) -> Self {
+        Self { script, ..Self::default() }
+    }
+}
+
+// === impl ModelServer ===
+
+impl ModelServer {
+    /// Starts one.
+    pub async fn start(setup: impl Into<Setup>) -> io::Result<Self> {
+        let setup = setup.into();
+        let shared = Arc::new(Shared {
+            book: Book::open(setup.log.as_deref(), setup.keep_calls)?,
+            script: Mutex::new(setup.script),
+            api_key: setup.api_key,
+            models: setup.models,
+            gates: watch::Sender::new(BTreeSet::new()),
+        });
+        let listener = TcpListener::bind(setup.listen).await?;
+        let addr = listener.local_addr()?;
+        let routes = Router::new()
+            .route("/v1/messages", post(anthropic))
+            .route("/v1/chat/completions", post(openai))
+            .route("/v1/models", get(models))
+            .route("/api/tags", get(tags))
+            .layer(DefaultBodyLimit::max(REQUEST_BYTES))
+            .with_state(shared.clone())
+            .into_make_service_with_connect_info::<Breaker>();
+        let task = tokio::spawn(async move {
+            if let Err(error) = axum::serve(Breakable(listener), routes).await {
+                tracing::error!(%error, "the model server ended");
+            }
+        });
+        Ok(Self { addr, shared, task })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The base URL for Anthropic's wire, and of Ollama.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// The base URL for `OpenAI`'s wire.
+    pub fn openai_url(&self) -> String {
+        format!("http://{}/v1", self.addr)
+    }
+
+    /// Adds an act to the end of the queue.
+    pub fn push(&self, act: impl Into<Act>) {
+        self.shared.script().queue.push_back(act.into());
+    }
+
+    /// Opens a gate that replies wait at, now and later.
+    pub fn open(&self, gate: &str) {
+        self.shared.gates.send_modify(|open| {
+            open.insert(gate.to_owned());
+        });
+    }
+
+    /// Everything asked so far, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.shared.book.calls()
+    }
+
+    /// How many requests there were.
+    pub fn count(&self) -> u64 {
+        self.shared.book.counts.borrow().0
+    }
+
+    /// Waits until there were `n` requests, and returns all of them.
+    pub async fn asked(&self, n: u64) -> Vec<Call> {
+        self.wait(|(asked, _)| asked >= n).await
+    }
+
+    /// Waits until `n` answers have ended, well or not, and returns all requests.
+    pub async fn answered(&self, n: u64) -> Vec<Call> {
+        self.wait(|(_, answered)| answered >= n).await
+    }
+
+    async fn wait(&self, enough: impl Fn((u64, u64)) -> bool) -> Vec<Call> {
+        let mut counts = self.shared.book.counts.subscribe();
+        // The sender lives in `self`, so this cannot fail while we wait.
+        if counts.wait_for(|counts| enough(*counts)).await.is_err() {
+            tracing::debug!("the book was closed");
+        }
+        self.calls()
+    }
+
+    /// The malformed requests so far; a test that provokes them takes them so as not to fail.
+    pub fn take_violations(&self) -> Vec<String> {
+        self.shared.book.take_violations()
+    }
+
+    /// Stops, and fails if a request was malformed.
+    pub async fn stop(mut self) -> Result<Vec<Call>, Violations> {
+        self.task.abort();
+        let ended = (&mut self.task).await;
+        tracing::debug!(?ended, "the model server stopped");
+        let violations = self.take_violations();
+        if violations.is_empty() { Ok(self.calls()) } else { Err(Violations(violations)) }
+    }
+
+    /// Serves until its listener fails.
+    pub async fn run(mut self) {
+        let ended = (&mut self.task).await;
+        tracing::debug!(?ended, "the model server ended");
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        self.task.abort();
+        let violations = self.take_violations();
+        // The point: a test with a malformed request fails, unless it is failing already.
+        assert!(violations.is_empty() || std::thread::panicking(), "{}", Violations(violations));
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn script(&self) -> std::sync::MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// 401 for a wrong key; none at all is malformed.
+    fn authorize(&self, wire: WireName, headers: &HeaderMap) -> Result<(), Refusal> {
+        let Some(key) = &self.api_key else { return Ok(()) };
+        let sent = match wire {
+            WireName::Anthropic => headers.get("x-api-key").map(HeaderValue::as_bytes),
+            WireName::Openai => headers
+                .get("authorization")
+                .map(|value| value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default()),
+        };
+        match sent {
+            Some(sent) if sent == key.as_bytes() => Ok(()),
+            Some(_) => Err(Refusal::WrongKey),
+            None => Err(Refusal::Malformed("no key".to_owned())),
+        }
+    }
+
+    fn read(&self, wire: WireName, headers: &HeaderMap, body: &[u8]) -> Result<Asked, Refusal> {
+        self.authorize(wire, headers)?;
+        check(wire, headers, body).map_err(Refusal::Malformed)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("book", &self.book).finish_non_exhaustive()
+    }
+}
+
+enum Refusal {
+    WrongKey,
+    Malformed(String),
+}
+
+// === routes ===
+
+async fn anthropic(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(breaker): ConnectInfo<Breaker>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    answer(WireName::Anthropic, shared, breaker, &headers, body).await
+}
+
+async fn openai(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(breaker): ConnectInfo<Breaker>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    answer(WireName::Openai, shared, breaker, &headers, body).await
+}
+
+async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<Value> {
+    let all = &shared.models;
+    if headers.contains_key("anthropic-version") {
+        let created_at = "2026-01-01T00:00:00Z";
+        let list = all.iter().map(|id| {
+            json!({"type": "model", "id": id, "display_name": id, "created_at": created_at})
+        });
+        let (first, last, list) = (all.first(), all.last(), list.collect::<Vec<_>>());
+        Json(json!({"data": list, "has_more": false, "first_id": first, "last_id": last}))
+    } else {
+        let list = all.iter().map(|id| {
+            json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "tests"})
+        });
+        Json(json!({"object": "list", "data": list.collect::<Vec<_>>()}))
+    }
+}
+
+async fn tags(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let tag = |model: &String| {
+        json!({
+            "name": model, "model": model, "modified_at": "2026-01-01T00:00:00Z", "size": 1,
+            "digest": "0", "details": {"format": "gguf", "family": "scripted"},
+        })
+    };
+    Json(json!({"models": shared.models.iter().map(tag).collect::<Vec<_>>()}))
+}
+
+async fn answer(
+    wire: WireName,
+    shared: Arc<Shared>,
+    breaker: Breaker,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Response {
+    let asked = match shared.read(wire, headers, &body) {
+        Ok(asked) => asked,
+        Err(Refusal::WrongKey) => return refuse(wire, 401, "invalid x-api-key"),
+        Err(Refusal::Malformed(what)) => {
+            let what = format!("{wire:?}: {what}: {}", String::from_utf8_lossy(&body));
+            tracing::error!(%what, "a malformed request");
+            return match shared.book.violation(what.clone()) {
+                Ok(()) => refuse(wire, 400, &what),
+                Err(error) => log_failed(wire, &error),
+            };
+        }
+    };
+    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
+    let call = Call {
+        seq: 0,
+        wire,
+        key: key.map(str::to_owned),
+        digest: Digest::of(&body),
+        last_user: asked.last_user.clone(),
+        body,
+        full: false,
+    };
+    let seq = match shared.book.asked(call) {
+        Ok(seq) => seq,
+        Err(error) => return log_failed(wire, &error),
+    };
+    let act = shared.script().next(&asked.last_user);
+    let ending = Ending { shared, seq, full: false };
+    match act {
+        Act::Reply(reply) if asked.stream => {
+            let proper = reply.end;
+            let parts = streamed(wire, &asked, &reply).into();
+            play("text/event-stream", Playing { parts, breaker, ending, proper })
+        }
+        Act::Reply(reply) => {
+            let parts = VecDeque::from([Part::Bytes(whole(wire, &asked, &reply).into())]);
+            play("application/json", Playing { parts, breaker, ending, proper: true })
+        }
+        Act::Raw { content_type, body } => {
+            let parts = VecDeque::from([Part::Bytes(body.into_bytes())]);
+            play(&content_type, Playing { parts, breaker, ending, proper: false })
+        }
+        Act::Status(status) => refuse_as(wire, &status),
+        Act::Hangup => {
+            breaker.trip();
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Act::Stall => std::future::pending().await,
+    }
+}
+
+fn log_failed(wire: WireName, error: &io::Error) -> Response {
+    tracing::error!(%error, "cannot write the log");
+    refuse(wire, 500, "the model server cannot write its log")
+}
+
+fn refuse(wire: WireName, status: u16, message: &str) -> Response {
+    refuse_as(wire, &Status { status, message: message.to_owned(), ..Status::default() })
+}
+
+fn refuse_as(wire: WireName, status: &Status) -> Response {
+    let kind = error_kind(wire, status.status);
+    let body =
+        status.body.clone().unwrap_or_else(|| error(wire, kind, &status.message).to_string());
+    let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (code, [(CONTENT_TYPE, "application/json")], body).into_response();
+    for (name, value) in &status.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+// === bodies ===
+
+/// A body in the middle of its parts.
+struct Playing {
+    parts: VecDeque<Part>,
+    breaker: Breaker,
+    ending: Ending,
+    /// Whether playing all of it is a full answer.
+    proper: bool,
+}
+
+/// Writes down how the answer ended, also when its client goes away.
+struct Ending {
+    shared: Arc<Shared>,
+    seq: u64,
+    full: bool,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Err(error) = self.shared.book.answered(self.seq, self.full) {
+            tracing::error!(%error, "cannot write the log");
+        }
+    }
+}
+
+fn play(content_type: &str, playing: Playing) -> Response {
+    let body = Body::from_stream(stream::unfold(playing, |mut playing| async move {
+        let item = playing.next().await?;
+        Some((item, playing))
+    }));
+    let mut response = body.into_response();
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    response
+}
+
+impl Playing {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        while let Some(part) = self.parts.pop_front() {
+            match part {
+                Part::Bytes(bytes) => return Some(Ok(bytes.into())),
+                // The connection writes out what it has whenever its body makes it wait.
+                Part::Flush => tokio::task::yield_now().await,
+                Part::Delay(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                Part::Gate(name) => {
+                    let mut gates = self.ending.shared.gates.subscribe();
+                    if gates.wait_for(|open| open.contains(&name)).await.is_err() {
+                        return None;
+                    }
+                }
+                Part::Stall => std::future::pending().await,
+                Part::Cut => {
+                    self.breaker.trip();
+                    return Some(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+            }
+        }
+        self.ending.full = self.proper;
+        None
+    }
+}
