@@ -5,3 +5,4 @@
 //! the door to models.
 
 pub mod llm;
+pub mod session;

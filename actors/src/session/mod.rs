@@ -1,0 +1,3 @@
+//! Sessions: conversations with an agent.
+
+pub mod route;
