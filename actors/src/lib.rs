@@ -1,7 +1,8 @@
 //! The living: the durable kernel, and the domain on top of it.
 //!
 //! [`durable`] is the kernel: what an entity is, and the sans-I/O machines that own, fold, decide
-//! and recover it. [`llm`] is the door to models.
+//! and recover it. [`session`] is the first entity kind; [`agent`] admits its turns; [`llm`] is
+//! the door to models; [`supervise`] keeps it all going.
 #![forbid(unsafe_code)]
 
 pub mod agent;

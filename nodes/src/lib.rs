@@ -1,1 +1,3 @@
-//! Stub.
+//! The process: the composition root, the gateway and the command line.
+
+pub mod gateway;

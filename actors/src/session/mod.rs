@@ -16,6 +16,7 @@ mod follow;
 mod frames;
 mod inspect;
 pub mod kind;
+pub mod route;
 pub mod run;
 pub mod state;
 

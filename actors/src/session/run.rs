@@ -5,8 +5,8 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Clock, StoreError, Substrate};
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, Frame, FrameBody, FrameKey, InputId, Traceparent, TurnId,
-    codec,
+    Attempt, CallId, Digest, EntityId, ErrorChain, Frame, FrameBody, FrameKey, InputId,
+    Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
     frame::FrameBatch,
     limits::INLINE_BYTES,
@@ -29,7 +29,7 @@ use crate::{
         core::snapshot_blob,
         driver::{Port, Runner},
     },
-    llm::{Model, ModelEvent, ModelRequest, PlainMessage},
+    llm::{Model, ModelEvent, ModelRequest, Models, PlainMessage},
 };
 
 /// Stream pieces that are ready at once and travel in one bus message.
@@ -41,6 +41,16 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
     /// The model, or why there is none.
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure>;
+}
+
+impl ResolveModel for Models {
+    fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
+        self.resolve(model).map_err(|error| ModelFailure {
+            class: FailureClass::Rejected,
+            message: ErrorChain(&error).to_string(),
+            status: None,
+        })
+    }
 }
 
 /// Hangs a span under the trace that an input came with.

@@ -269,9 +269,9 @@ async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<V
     let all = &shared.models;
     if headers.contains_key("anthropic-version") {
         let created_at = "2026-01-01T00:00:00Z";
-        let list = all.iter().map(|id| {
-            json!({"type": "model", "id": id, "display_name": id, "created_at": created_at})
-        });
+        let list = all.iter().map(
+            |id| json!({"type": "model", "id": id, "display_name": id, "created_at": created_at}),
+        );
         let (first, last, list) = (all.first(), all.last(), list.collect::<Vec<_>>());
         Json(json!({"data": list, "has_more": false, "first_id": first, "last_id": last}))
     } else {

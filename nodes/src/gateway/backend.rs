@@ -1,0 +1,155 @@
+//! What the gateway asks of the node behind it: one small door, in the words of `proto`.
+//!
+//! The gateway holds connections and owns nothing; whatever it shows comes through here.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use clawnode_actors::session::route::Inbound;
+pub use clawnode_actors::session::{TurnBody, TurnEvent};
+use clawnode_proto::{
+    AgentName, EntityId, ErrorBody, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent, TurnId,
+    api::{ListParams, SendMode},
+    session::UserMessage,
+    view::{
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, StatusView,
+        VerifyView,
+    },
+};
+use futures_util::stream::BoxStream;
+
+/// A session as a client named it: by key, or by id alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRef {
+    /// Its id.
+    pub id: EntityId,
+    /// Its readable key, if that is how it was named.
+    pub key: Option<SessionKey>,
+}
+
+/// A message on its way to a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SendRequest {
+    /// To whom.
+    pub session: SessionKey,
+    /// What is said.
+    pub message: UserMessage,
+    /// A turn of its own, or part of the running one.
+    pub mode: SendMode,
+    /// The client's name for this request; sending again with the same one is harmless.
+    pub key: IdempotencyKey,
+    /// The trace that the request belongs to.
+    pub trace: Option<Traceparent>,
+}
+
+/// A turn that is being followed.
+///
+/// Dropping it stops the following and nothing else: a lost client never cancels a turn.
+pub struct Following {
+    /// The session, the turn, and where to resume from before any event was seen.
+    pub accepted: AcceptedView,
+    /// What happens, in order; ends after [`TurnBody::Done`].
+    ///
+    /// Bounded, and never a brake: an implementation drops what is not taken in time, says
+    /// [`TurnBody::Lagged`], and goes on from where it can. An end without `Done` means that the
+    /// node lost sight of the turn, not that the turn ended.
+    pub events: BoxStream<'static, TurnEvent>,
+}
+
+/// The node, as its gateway sees it. All methods are safe to drop half-way.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// The agent that answers a message which names none (the binding router).
+    fn route(&self, inbound: &Inbound<'_>) -> AgentName;
+
+    /// Whether new messages can be stored now.
+    async fn ready(&self) -> bool;
+
+    /// Answers `status`.
+    async fn status(&self) -> Result<StatusView, ErrorBody>;
+
+    /// Stores a message durably and follows its turn from the start.
+    ///
+    /// Returns once it is stored; `overloaded` when [`clawnode_proto::limits::PENDING_INPUTS`]
+    /// wait. The turn's id derives from the input's, so a repeat finds the original turn.
+    async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody>;
+
+    /// Asks to cancel a turn; returns once that is stored. No effect on a finished turn.
+    async fn cancel(
+        &self,
+        session: &SessionRef,
+        turn: TurnId,
+        trace: Option<Traceparent>,
+    ) -> Result<(), ErrorBody>;
+
+    /// Follows a turn (the running or last one if none is named) from after a cursor, or from its
+    /// start.
+    async fn follow(
+        &self,
+        session: &SessionRef,
+        turn: Option<TurnId>,
+        after: Option<FrameKey>,
+    ) -> Result<Following, ErrorBody>;
+
+    /// Answers `sessions.list`.
+    async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody>;
+
+    /// Answers `sessions.history`.
+    async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody>;
+
+    /// Answers `sessions.export`.
+    async fn export(&self, session: &SessionRef) -> Result<serde_json::Value, ErrorBody>;
+
+    /// Deletes a session; returns once its tombstone is stored.
+    async fn delete(&self, session: &SessionRef) -> Result<(), ErrorBody>;
+
+    /// Answers `journal.show`: at most `limit` events after `after`, in order.
+    async fn journal(
+        &self,
+        session: &SessionRef,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<EventView>, ErrorBody>;
+
+    /// Answers `journal.verify`, for one session or for all.
+    async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody>;
+
+    /// Answers `agents.list`.
+    async fn agents(&self) -> Result<AgentList, ErrorBody>;
+
+    /// Answers `agents.show`; `not_found` for an unknown name.
+    async fn agent(&self, agent: &AgentName) -> Result<AgentView, ErrorBody>;
+
+    /// Pauses or resumes an agent on every node; returns it as it is then.
+    async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody>;
+
+    /// Appends what the node itself counts, in Prometheus' text format.
+    fn metrics(&self, out: &mut String);
+}
+
+// === impl SessionRef ===
+
+impl From<SessionKey> for SessionRef {
+    fn from(key: SessionKey) -> Self {
+        Self { id: key.entity(), key: Some(key) }
+    }
+}
+
+impl std::str::FromStr for SessionRef {
+    type Err = clawnode_proto::id::ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.starts_with(EntityId::PREFIX) {
+            return Ok(Self { id: text.parse()?, key: None });
+        }
+        text.parse::<SessionKey>().map(Self::from)
+    }
+}
+
+// === impl Following ===
+
+impl fmt::Debug for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Following").field("accepted", &self.accepted).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+//! The one map from a condition to what each dialect says: HTTP status, JSON-RPC, OpenAI.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use clawnode_proto::{ErrorBody, ErrorCode};
+use serde::Serialize;
+
+/// Seconds after which a client may try again, for conditions that pass by themselves.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// How a path's clients read errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// The error body itself.
+    Rest,
+    /// `{"id","error":{"code","message","data"}}`.
+    Rpc,
+    /// `{"error":{"message","type","param","code"}}`.
+    OpenAi,
+}
+
+/// A refusal in OpenAI's terms: the error, the parameter it is about, and their own word for it.
+#[derive(Clone, Debug)]
+pub(super) struct OpenAiError {
+    pub(super) body: ErrorBody,
+    pub(super) param: Option<String>,
+    code: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct RpcError<'a> {
+    code: i32,
+    message: &'a str,
+    data: &'a ErrorBody,
+}
+
+#[derive(Serialize)]
+struct OpenAiEnvelope<'a> {
+    error: OpenAiBody<'a>,
+}
+
+#[derive(Serialize)]
+struct OpenAiBody<'a> {
+    message: String,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: &'a str,
+}
+
+// === impl Dialect ===
+
+impl Dialect {
+    pub(super) fn of(path: &str) -> Self {
+        match path {
+            "/v1/rpc" => Self::Rpc,
+            "/v1/chat/completions" => Self::OpenAi,
+            path if path == "/v1/models" || path.starts_with("/v1/models/") => Self::OpenAi,
+            _ => Self::Rest,
+        }
+    }
+
+    /// The whole answer to a request that failed.
+    pub(super) fn respond(self, error: &ErrorBody) -> Response {
+        match self {
+            Self::Rest => respond(error, json(error)),
+            Self::Rpc => respond(error, rpc("null", error)),
+            Self::OpenAi => OpenAiError::from(error.clone()).respond(),
+        }
+    }
+}
+
+/// The HTTP status of an error.
+pub(super) fn status(error: &ErrorBody) -> StatusCode {
+    StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// A JSON-RPC answer to the request with this id (already JSON).
+pub(super) fn rpc(id: &str, error: &ErrorBody) -> String {
+    let inner = RpcError { code: error.code.rpc_code(), message: &error.message, data: error };
+    format!(r#"{{"id":{id},"error":{}}}"#, json(&inner))
+}
+
+/// An HTTP answer with this JSON body and the error's status.
+pub(super) fn respond(error: &ErrorBody, body: String) -> Response {
+    let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    let mut response = (status(error), json, body).into_response();
+    let headers = response.headers_mut();
+    if error.code == ErrorCode::Unauthorized {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if is_passing(error.code) {
+        headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    response.extensions_mut().insert(error.code);
+    response
+}
+
+/// Our own types always have a JSON form; should one not, the client learns at least that.
+pub(super) fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| {
+        tracing::error!(%error, what = std::any::type_name::<T>(), "cannot be written as JSON");
+        r#"{"code":"internal","message":"the answer cannot be written as JSON"}"#.to_owned()
+    })
+}
+
+fn is_passing(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Overloaded
+            | ErrorCode::Unavailable
+            | ErrorCode::ProviderRateLimited
+            | ErrorCode::ProviderOverloaded
+    )
+}
+
+// === impl OpenAiError ===
+
+impl OpenAiError {
+    /// A parameter that is wrong.
+    pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        let body = ErrorBody::new(ErrorCode::InvalidParams, message);
+        Self { body, param: Some(param.into()), code: None }
+    }
+
+    /// A parameter that this server does not offer.
+    pub(super) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
+        let body = ErrorBody::new(ErrorCode::Unsupported, message);
+        Self { body, param: Some(param.into()), code: None }
+    }
+
+    /// The refusal of a model that there is not.
+    pub(super) fn no_model(model: &str) -> Self {
+        let message = format!("the model `{model}` does not exist; models are this node's agents");
+        let body = ErrorBody::new(ErrorCode::NotFound, message).hint("see `/v1/models`");
+        Self { body, param: Some("model".to_owned()), code: Some("model_not_found") }
+    }
+
+    /// The JSON of it.
+    pub(super) fn to_json(&self) -> String {
+        let ErrorBody { code, message, hint } = &self.body;
+        let message = match hint {
+            Some(hint) => format!("{message} ({hint})"),
+            None => message.clone(),
+        };
+        let code = match code {
+            ErrorCode::Unauthorized => "invalid_api_key",
+            code => self.code.unwrap_or(code.as_str()),
+        };
+        let kind = self.kind();
+        let error = OpenAiBody { message, r#type: kind, param: self.param.as_deref(), code };
+        json(&OpenAiEnvelope { error })
+    }
+
+    /// The whole answer.
+    pub(super) fn respond(&self) -> Response {
+        respond(&self.body, self.to_json())
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.body.code.http_status() {
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+}
+
+impl From<ErrorBody> for OpenAiError {
+    fn from(body: ErrorBody) -> Self {
+        Self { body, param: None, code: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_an_http_status_that_exists() {
+        for code in ErrorCode::ALL {
+            let error = ErrorBody::new(*code, "x");
+            assert_eq!(status(&error).as_u16(), code.http_status(), "{code}");
+            assert!(status(&error).as_u16() >= 400, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_three_dialects() {
+        let error = ErrorBody::new(ErrorCode::Overloaded, "256 wait").hint("wait");
+        assert_eq!(
+            rpc("7", &error),
+            r#"{"id":7,"error":{"code":-32015,"message":"256 wait","data":{"code":"overloaded","message":"256 wait","hint":"wait"}}}"#
+        );
+        assert_eq!(
+            OpenAiError::from(error).to_json(),
+            r#"{"error":{"message":"256 wait (wait)","type":"rate_limit_error","param":null,"code":"overloaded"}}"#
+        );
+        assert_eq!(
+            OpenAiError::invalid("n", "only one").to_json(),
+            r#"{"error":{"message":"only one","type":"invalid_request_error","param":"n","code":"invalid_params"}}"#
+        );
+    }
+}

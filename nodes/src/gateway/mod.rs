@@ -1,0 +1,37 @@
+//! The gateway: holds client connections, owns nothing.
+//!
+//! One listener speaks HTTP/1.1 and WebSocket: JSON-RPC on `/ws` and `POST /v1/rpc`, a little
+//! REST, and OpenAI's chat API. Everything it shows comes through [`Backend`].
+//!
+//! A request's way: [`serve`] accepts and limits connections; `guard` asks who it is for
+//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest` or `openai` read
+//! it, all by way of the one method table (`rpc`); `turn` and `outbox` carry a turn's events to a
+//! socket that may be slow; `error` is the one map from condition to code.
+//!
+//! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
+//! - GATE-2: every stream ends in `done`.
+//! - GATE-3: a slow reader slows nothing but itself: its streams are told `lagged` and resume.
+//! - GATE-4: a lost client cancels nothing.
+
+mod auth;
+mod backend;
+mod error;
+mod frame;
+mod guard;
+mod metrics;
+mod openai;
+mod options;
+mod origin;
+mod outbox;
+mod page;
+mod rest;
+mod rpc;
+mod serve;
+#[cfg(feature = "tls")]
+mod tls;
+mod turn;
+mod ws;
+
+pub use backend::{Backend, Following, SendRequest, SessionRef, TurnBody, TurnEvent};
+pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
+pub use serve::{Serving, serve};

@@ -1,0 +1,171 @@
+//! A completion as server-sent events.
+//!
+//! The answer's head waits for the turn's first word, so that a failure before it has its proper
+//! HTTP status; a failure after it is an error chunk.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderValue, header},
+    response::{IntoResponse as _, Response},
+};
+use clawnode_proto::{ErrorBody, ErrorCode};
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
+
+use super::{
+    super::{
+        backend::{Following, TurnBody, TurnEvent},
+        error::OpenAiError,
+        serve::Gateway,
+    },
+    handlers::{count, drain, lost},
+    reply::{Label, Reply, Step},
+};
+
+/// After how long without a word a comment keeps proxies from hanging up.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Events taken at once, when that many are ready; they leave in one write.
+const READY: usize = 64;
+
+/// One completion under way.
+struct Telling {
+    gateway: Arc<Gateway>,
+    label: Label,
+    reply: Reply,
+    sent: Instant,
+    /// Absent once all is said.
+    events: Option<BoxStream<'static, TurnEvent>>,
+    /// What was read before the head was sent.
+    early: VecDeque<TurnEvent>,
+    first: bool,
+}
+
+/// Answers with a stream, or with an error if the turn fails before its first word.
+pub(super) async fn respond(
+    gateway: Arc<Gateway>,
+    label: Label,
+    following: Following,
+    sent: Instant,
+) -> Response {
+    let mut events = following.events;
+    let mut early = VecDeque::new();
+    loop {
+        let Some(event) = events.next().await else {
+            return OpenAiError::from(lost()).respond();
+        };
+        // A throw-away reply, only to read the event as the stream will.
+        let step = Reply::default().take(event.body.clone());
+        if let Step::Failed(error) = step {
+            count(&gateway, &event.body, sent);
+            drain(&gateway, events, sent);
+            return OpenAiError::from(error).respond();
+        }
+        let is_word = step != Step::Nothing;
+        early.push_back(event);
+        if is_word {
+            break;
+        }
+    }
+    let telling = Telling {
+        gateway,
+        label,
+        reply: Reply::default(),
+        sent,
+        events: Some(events),
+        early,
+        first: true,
+    };
+    let kind = HeaderValue::from_static("text/event-stream");
+    let body = Body::from_stream(stream::unfold(telling, Telling::next));
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+// === impl Telling ===
+
+impl Telling {
+    async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        let mut out = String::new();
+        while out.is_empty() {
+            let mut events = self.events.take()?;
+            if let Some(event) = self.early.pop_front() {
+                self.events = Some(events);
+                self.tell(event, &mut out);
+                continue;
+            }
+            let mut ready = events.as_mut().ready_chunks(READY);
+            let chunk = tokio::time::timeout(KEEP_ALIVE, ready.next()).await;
+            drop(ready);
+            self.events = Some(events);
+            match chunk {
+                Ok(Some(chunk)) => {
+                    for event in super::super::frame::coalesce(chunk) {
+                        self.tell(event, &mut out);
+                    }
+                }
+                Ok(None) => self.fail(lost(), &mut out),
+                Err(_elapsed) => out.push_str(": still here\n\n"),
+            }
+        }
+        Some((Ok(Bytes::from(out)), self))
+    }
+
+    fn tell(&mut self, event: TurnEvent, out: &mut String) {
+        if self.events.is_none() {
+            return;
+        }
+        if self.first {
+            self.first = false;
+            self.gateway.metrics.first_text(self.sent.elapsed());
+            data(out, &self.label.first());
+        }
+        count(&self.gateway, &event.body, self.sent);
+        let ends_well = matches!(event.body, TurnBody::Done(_)) && self.reply.is_told();
+        match self.reply.take(event.body) {
+            Step::Nothing => {}
+            Step::Text(text) => data(out, &self.label.text(&text)),
+            Step::Finished(reason) if ends_well => {
+                data(out, &self.label.finish(reason));
+                if self.label.usage {
+                    data(out, &self.label.usage(self.reply.usage()));
+                }
+                self.end(out);
+            }
+            Step::Finished(_) | Step::Diverged => self.fail(diverged(), out),
+            Step::Failed(error) => self.fail(error, out),
+        }
+    }
+
+    fn fail(&mut self, error: ErrorBody, out: &mut String) {
+        self.gateway.metrics.refusal(error.code);
+        data(out, &OpenAiError::from(error).to_json());
+        self.end(out);
+    }
+
+    fn end(&mut self, out: &mut String) {
+        data(out, "[DONE]");
+        if let Some(events) = self.events.take() {
+            drain(&self.gateway, events, self.sent);
+        }
+    }
+}
+
+/// This protocol cannot take back what it said.
+fn diverged() -> ErrorBody {
+    let message = "the reply was begun again after a fault, and is another one now";
+    ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
+        .hint("ask again with the same `Idempotency-Key` to read it whole")
+}
+
+fn data(out: &mut String, json: &str) {
+    out.push_str("data: ");
+    out.push_str(json);
+    out.push_str("\n\n");
+}

@@ -1,0 +1,341 @@
+//! The methods: from a name and parameters to a call, and from a call to its answer.
+//!
+//! The one list of methods is `proto::api::Method`; a method added there does not compile here
+//! until it is answered. WebSocket, `POST /v1/rpc` and REST all come through here.
+
+use std::time::Instant;
+
+use clawnode_actors::session::route::Inbound;
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent,
+    TurnId,
+    api::{
+        AgentParams, ChatCancel, ChatSend, JournalShow, JournalVerify, ListParams, Method,
+        SessionParams, SessionsResume,
+    },
+    limits,
+    llm::Text,
+    session::UserMessage,
+};
+use secrecy::ExposeSecret as _;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{
+    auth::TICKET_LIFE,
+    backend::{Backend, SendRequest, SessionRef},
+    error::json,
+    frame::RequestId,
+    serve::Gateway,
+};
+
+/// Rows of a list unless the client says otherwise.
+const PAGE: u32 = 100;
+/// Rows of a list at most.
+const PAGE_MAX: u32 = 1_000;
+
+/// A request, read as far as its method.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) id: RequestId,
+    pub(super) method: Method,
+    pub(super) params: Value,
+}
+
+/// A request that makes sense.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// Stores a message and streams its turn.
+    Send(Box<SendRequest>),
+    /// Streams a turn that there is.
+    Resume { session: SessionRef, turn: Option<TurnId>, after: Option<FrameKey> },
+    /// Answers once.
+    Unary(Unary),
+}
+
+/// A request with one answer.
+#[derive(Debug)]
+pub(super) enum Unary {
+    Ping,
+    Status,
+    Cancel { session: SessionRef, turn: TurnId },
+    Sessions(ListParams),
+    History(SessionRef),
+    Export(SessionRef),
+    Delete(SessionRef),
+    Journal { session: SessionRef, after: Seq, limit: u32 },
+    Verify(Option<SessionRef>),
+    Agents,
+    Agent(AgentName),
+    Pause { agent: AgentName, paused: bool },
+    Ticket,
+}
+
+/// Answer of `ticket.create`.
+#[derive(Serialize)]
+struct TicketView<'a> {
+    ticket: &'a str,
+    protocol: String,
+    expires_seconds: u64,
+}
+
+/// Answer of what has nothing to say but that it is done.
+#[derive(Serialize)]
+struct Acknowledged {
+    ok: bool,
+}
+
+/// What is not even a request, with the id to answer to, as far as there is one.
+pub(super) type BadRequest = (RequestId, ErrorBody);
+
+// === impl Request ===
+
+impl Request {
+    /// Reads a request from text.
+    pub(super) fn read(text: &str) -> Result<Self, BadRequest> {
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            let error = ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}"))
+                .hint(r#"send `{"id":1,"method":"ping"}`"#);
+            (RequestId::null(), error)
+        })?;
+        let Value::Object(mut fields) = value else {
+            return Err((RequestId::null(), shapeless("a request is a JSON object")));
+        };
+        let id = RequestId::new(fields.get("id").unwrap_or(&Value::Null))
+            .map_err(|error| (RequestId::null(), error))?;
+        let method = match fields.get("method") {
+            Some(Value::String(name)) => Method::parse(name).ok_or_else(|| unknown(name)),
+            Some(_) => Err(shapeless("`method` is not a string")),
+            None => Err(shapeless("`method` is missing")),
+        };
+        match method {
+            Ok(method) => {
+                let params = fields.remove("params").unwrap_or(Value::Null);
+                Ok(Self { id, method, params })
+            }
+            Err(error) => Err((id, error)),
+        }
+    }
+}
+
+fn shapeless(message: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::InvalidRequest, message)
+        .hint(r#"send `{"id":1,"method":"ping","params":{}}`"#)
+}
+
+fn unknown(name: &str) -> ErrorBody {
+    let name: String = name.chars().take(80).collect();
+    let known: Vec<&str> = Method::ALL.iter().map(|method| method.as_str()).collect();
+    ErrorBody::new(ErrorCode::UnknownMethod, format!("there is no method `{name}`"))
+        .hint(format!("methods are {}", known.join(", ")))
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Reads a method's parameters.
+    pub(super) fn read(
+        method: Method,
+        params: Value,
+        backend: &dyn Backend,
+        trace: Option<Traceparent>,
+    ) -> Result<Self, ErrorBody> {
+        let unary = match method {
+            Method::ChatSend => {
+                return send(read(method, params)?, backend, trace).map(Box::new).map(Self::Send);
+            }
+            Method::SessionsResume => return resume(read(method, params)?),
+            Method::Ping => Unary::Ping,
+            Method::Status => Unary::Status,
+            Method::ChatCancel => {
+                let ChatCancel { session, turn } = read(method, params)?;
+                Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
+            }
+            Method::SessionsList => Unary::Sessions(page(read(method, params)?)?),
+            Method::SessionsHistory => Unary::History(session(method, params)?),
+            Method::SessionsExport => Unary::Export(session(method, params)?),
+            Method::SessionsDelete => Unary::Delete(session(method, params)?),
+            Method::JournalShow => {
+                let JournalShow { session, after, limit } = read(method, params)?;
+                Unary::Journal {
+                    session: parse("session", &session)?,
+                    after: after.unwrap_or_default(),
+                    limit: rows(limit)?,
+                }
+            }
+            Method::JournalVerify => {
+                let JournalVerify { session } = read(method, params)?;
+                Unary::Verify(session.map(|text| parse("session", &text)).transpose()?)
+            }
+            Method::AgentsList => Unary::Agents,
+            Method::AgentsShow => Unary::Agent(agent(method, params)?),
+            Method::AgentsPause => Unary::Pause { agent: agent(method, params)?, paused: true },
+            Method::AgentsResume => Unary::Pause { agent: agent(method, params)?, paused: false },
+            Method::TicketCreate => Unary::Ticket,
+        };
+        Ok(Self::Unary(unary))
+    }
+}
+
+/// Whether a method answers with a stream.
+pub(super) fn is_stream(method: Method) -> bool {
+    matches!(method, Method::ChatSend | Method::SessionsResume)
+}
+
+fn send(
+    params: ChatSend,
+    backend: &dyn Backend,
+    trace: Option<Traceparent>,
+) -> Result<SendRequest, ErrorBody> {
+    let ChatSend { channel, account, peer, content, guild, team, agent, idempotency_key, mode } =
+        params;
+    let agent = match agent {
+        Some(agent) => parse("agent", &agent)?,
+        None => backend.route(&Inbound {
+            channel: &channel,
+            account: &account,
+            peer: &peer,
+            guild: guild.as_deref(),
+            team: team.as_deref(),
+        }),
+    };
+    let key = match idempotency_key {
+        Some(key) => parse("idempotency_key", &key)?,
+        None => fresh_key()?,
+    };
+    if content.is_empty() {
+        return Err(invalid("`content` is empty"));
+    }
+    let message = UserMessage::text(content);
+    check_size(&message)?;
+    let session = SessionKey {
+        agent,
+        channel: parse("channel", &channel)?,
+        account: parse("account", &account)?,
+        peer: parse("peer", &peer)?,
+    };
+    Ok(SendRequest { session, message, mode, key, trace })
+}
+
+fn resume(params: SessionsResume) -> Result<Call, ErrorBody> {
+    let SessionsResume { session, turn, cursor } = params;
+    let session = parse("session", &session)?;
+    let after: Option<FrameKey> = cursor.map(|text| parse("cursor", &text)).transpose()?;
+    let turn: Option<TurnId> = turn.map(|text| parse("turn", &text)).transpose()?;
+    if let (Some(turn), Some(after)) = (turn, after)
+        && turn != after.turn
+    {
+        return Err(invalid(format!("`cursor` belongs to turn `{}`, not `{turn}`", after.turn)));
+    }
+    Ok(Call::Resume { session, turn: turn.or(after.map(|cursor| cursor.turn)), after })
+}
+
+/// A name for a request whose client gave none.
+pub(super) fn fresh_key() -> Result<IdempotencyKey, ErrorBody> {
+    parse("idempotency_key", &format!("auto-{:032x}", rand::random::<u128>()))
+}
+
+/// Everything said in one message, its history included, within [`limits::MESSAGE_BYTES`].
+pub(super) fn check_size(message: &UserMessage) -> Result<(), ErrorBody> {
+    let history: u64 = message.history.iter().map(|earlier| earlier.content.bytes()).sum();
+    let system = message.system.as_deref().map_or(0, str::len) as u64;
+    let bytes = Text::bytes(&message.content) + history + system;
+    if bytes <= limits::MESSAGE_BYTES as u64 {
+        return Ok(());
+    }
+    let limit = limits::MESSAGE_BYTES;
+    let message = format!("the message is {bytes} bytes, the limit is {limit}");
+    Err(ErrorBody::new(ErrorCode::TooLarge, message).hint("send it in parts, or less of it"))
+}
+
+fn session(method: Method, params: Value) -> Result<SessionRef, ErrorBody> {
+    let SessionParams { session } = read(method, params)?;
+    parse("session", &session)
+}
+
+fn agent(method: Method, params: Value) -> Result<AgentName, ErrorBody> {
+    let AgentParams { agent } = read(method, params)?;
+    parse("agent", &agent)
+}
+
+fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
+    Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
+}
+
+fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {
+    match limit {
+        None => Ok(PAGE),
+        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        Some(limit) => Err(invalid(format!("`limit` is {limit}, not 1 to {PAGE_MAX}"))),
+    }
+}
+
+/// Reads parameters, and says which of them is wrong.
+fn read<T: DeserializeOwned>(method: Method, params: Value) -> Result<T, ErrorBody> {
+    let params = match params {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        params @ Value::Object(_) => params,
+        _ => return Err(invalid("`params` is not an object")),
+    };
+    serde_path_to_error::deserialize(params).map_err(|error| {
+        let path = error.path().to_string();
+        let problem = error.into_inner();
+        let message = match path.as_str() {
+            "." => format!("parameters of `{}`: {problem}", method.as_str()),
+            path => format!("parameter `{path}` of `{}`: {problem}", method.as_str()),
+        };
+        invalid(message)
+    })
+}
+
+fn parse<T>(name: &str, text: &str) -> Result<T, ErrorBody>
+where
+    T: std::str::FromStr<Err = clawnode_proto::id::ParseIdError>,
+{
+    text.parse().map_err(|problem| invalid(format!("parameter `{name}`: {problem}")))
+}
+
+fn invalid(message: impl Into<String>) -> ErrorBody {
+    ErrorBody::new(ErrorCode::InvalidParams, message)
+}
+
+// === impl Unary ===
+
+impl Unary {
+    /// Answers, in JSON.
+    pub(super) async fn answer(
+        self,
+        gateway: &Gateway,
+        trace: Option<Traceparent>,
+    ) -> Result<String, ErrorBody> {
+        let backend = &gateway.backend;
+        Ok(match self {
+            Self::Ping => json(&"pong"),
+            Self::Status => json(&backend.status().await?),
+            Self::Cancel { session, turn } => {
+                backend.cancel(&session, turn, trace).await?;
+                json(&Acknowledged { ok: true })
+            }
+            Self::Sessions(page) => json(&backend.sessions(page).await?),
+            Self::History(session) => json(&backend.history(&session).await?),
+            Self::Export(session) => json(&backend.export(&session).await?),
+            Self::Delete(session) => {
+                backend.delete(&session).await?;
+                json(&Acknowledged { ok: true })
+            }
+            Self::Journal { session, after, limit } => {
+                json(&backend.journal(&session, after, limit).await?)
+            }
+            Self::Verify(session) => json(&backend.verify(session.as_ref()).await?),
+            Self::Agents => json(&backend.agents().await?),
+            Self::Agent(agent) => json(&backend.agent(&agent).await?),
+            Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),
+            Self::Ticket => {
+                let ticket = gateway.auth.make_ticket(Instant::now())?;
+                let ticket = ticket.expose_secret();
+                let protocol = format!("{}{ticket}", super::auth::TICKET_PROTOCOL);
+                json(&TicketView { ticket, protocol, expires_seconds: TICKET_LIFE.as_secs() })
+            }
+        })
+    }
+}

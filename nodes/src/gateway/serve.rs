@@ -1,0 +1,279 @@
+//! The listener: accepts a bounded number of connections, and stops without cutting anybody off.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{Extension, Router};
+use clawnode_proto::Timestamp;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::{
+    auth::Auth,
+    backend::Backend,
+    metrics::Metrics,
+    options::{GatewayOptions, ServeError},
+    origin::Names,
+    rest,
+};
+
+/// Bytes of a request's head; browsers send a few KiB.
+const HEAD_BYTES: usize = 64 << 10;
+/// How long to wait when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// What all handlers share.
+pub(super) struct Gateway {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) options: GatewayOptions,
+    pub(super) auth: Auth,
+    pub(super) names: Names,
+    pub(super) metrics: Metrics,
+    /// Where it listens.
+    pub(super) addr: SocketAddr,
+    pub(super) started: Timestamp,
+    /// Nothing new is begun.
+    pub(super) draining: CancellationToken,
+    /// Everything ends now.
+    pub(super) killed: CancellationToken,
+    /// Connections, sockets and sends under way.
+    pub(super) tasks: TaskTracker,
+}
+
+/// One connection, as its requests know it; counts as open until the last of them is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where, with the port that was really taken.
+    pub addr: SocketAddr,
+    /// `http://…` or `https://…`, as a client on this machine writes it.
+    pub url: String,
+    task: JoinHandle<()>,
+    /// Dropping `Serving` cuts everything off.
+    _guard: DropGuard,
+}
+
+/// Listens, and serves until `shutdown`; then lets open streams end, for `options.drain` at most.
+pub async fn serve(
+    options: GatewayOptions,
+    backend: Arc<dyn Backend>,
+    shutdown: CancellationToken,
+) -> Result<Serving, ServeError> {
+    options.check()?;
+    let acceptor = Acceptor::new(&options)?;
+    let bind = |source| ServeError::Bind { listen: options.listen, source };
+    let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
+    let addr = listener.local_addr().map_err(bind)?;
+    let tls = options.tls.is_some();
+    let names = Names::new(addr.port(), tls, &options.allowed_hosts, &options.allowed_origins)?;
+    let killed = CancellationToken::new();
+    let gateway = Arc::new(Gateway {
+        backend,
+        auth: Auth::new(options.token.as_ref()),
+        names,
+        metrics: Metrics::default(),
+        addr,
+        started: options.clock.now(),
+        draining: shutdown,
+        killed: killed.clone(),
+        tasks: TaskTracker::new(),
+        options,
+    });
+    let task = tokio::spawn(run(gateway, listener, acceptor));
+    Ok(Serving { addr, url: url(addr, tls), task, _guard: killed.drop_guard() })
+}
+
+fn url(addr: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    let reachable = match addr.ip() {
+        ip if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), addr.port()),
+        _ => addr,
+    };
+    format!("{scheme}://{reachable}")
+}
+
+async fn run(gateway: Arc<Gateway>, listener: TcpListener, acceptor: Acceptor) {
+    let router = rest::router(Arc::clone(&gateway));
+    accept(&gateway, listener, &acceptor, &router).await;
+    gateway.tasks.close();
+    if tokio::time::timeout(gateway.options.drain, gateway.tasks.wait()).await.is_err() {
+        tracing::warn!(open = gateway.tasks.len(), "streams still open after the drain; cut off");
+    }
+    gateway.killed.cancel();
+    gateway.tasks.wait().await;
+}
+
+async fn accept(
+    gateway: &Arc<Gateway>,
+    listener: TcpListener,
+    acceptor: &Acceptor,
+    router: &Router,
+) {
+    let room = Arc::new(Semaphore::new(gateway.options.connections.get()));
+    let stop = || async {
+        tokio::select! {
+            () = gateway.draining.cancelled() => {}
+            () = gateway.killed.cancelled() => {}
+        }
+    };
+    loop {
+        let permit = tokio::select! {
+            permit = Arc::clone(&room).acquire_owned() => permit,
+            () = stop() => return,
+        };
+        let Ok(permit) = permit else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (gateway, router) = (Arc::clone(gateway), router.clone());
+                let acceptor = acceptor.clone();
+                let tracker = gateway.tasks.clone();
+                tracker.spawn(connection(gateway, acceptor, router, stream, peer, permit));
+            }
+            Err(error) if is_peers_fault(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_peers_fault(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+async fn connection(
+    gateway: Arc<Gateway>,
+    acceptor: Acceptor,
+    router: Router,
+    stream: TcpStream,
+    peer: SocketAddr,
+    permit: OwnedSemaphorePermit,
+) {
+    let open = gateway.metrics.connection();
+    let local = stream.local_addr().unwrap_or(gateway.addr);
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection cannot be told to send at once");
+    }
+    let connection = Connection { local, peer, _permit: Arc::new(permit) };
+    let router = router.layer(Extension(connection));
+    match acceptor {
+        Acceptor::Plain => http(&gateway, stream, router).await,
+        #[cfg(feature = "tls")]
+        Acceptor::Tls(tls) => {
+            let deadline = gateway.options.auth_deadline;
+            match tokio::time::timeout(deadline, tls.accept(stream)).await {
+                Ok(Ok(stream)) => http(&gateway, stream, router).await,
+                Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS connection came about"),
+                Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
+            }
+        }
+    }
+    drop(open);
+}
+
+async fn http<I>(gateway: &Gateway, stream: I, router: Router)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(gateway.options.auth_deadline)
+        .max_buf_size(HEAD_BYTES);
+    let service = TowerToHyperService::new(router);
+    let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    tokio::pin!(serving);
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended badly");
+                }
+                return;
+            }
+            () = gateway.draining.cancelled(), if !draining => {
+                draining = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            () = gateway.killed.cancelled() => return,
+        }
+    }
+}
+
+/// How a connection begins.
+#[derive(Clone)]
+enum Acceptor {
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(tokio_rustls::TlsAcceptor),
+}
+
+// === impl Acceptor ===
+
+impl Acceptor {
+    #[cfg(feature = "tls")]
+    fn new(options: &GatewayOptions) -> Result<Self, ServeError> {
+        match &options.tls {
+            None => Ok(Self::Plain),
+            Some(files) => super::tls::acceptor(files).map(Self::Tls),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn new(options: &GatewayOptions) -> Result<Self, ServeError> {
+        match &options.tls {
+            None => Ok(Self::Plain),
+            Some(files) => Err(ServeError::Tls {
+                path: files.cert.clone(),
+                problem: "this build has no TLS (feature `tls`)".to_owned(),
+            }),
+        }
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    /// Returns when all is over; only after the shutdown that `serve` was given.
+    pub async fn ended(self) {
+        let Self { task, _guard, .. } = self;
+        if let Err(error) = task.await {
+            tracing::error!(%error, "the gateway ended badly");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Carries a turn's events to a socket that may be slow (GATE-2, GATE-3).
+
+use std::time::Instant;
+
+use clawnode_proto::{ErrorBody, ErrorCode, FrameKey};
+use futures_util::{StreamExt as _, stream::BoxStream};
+
+use super::{
+    backend::{Following, SessionRef, TurnBody, TurnEvent},
+    frame::{RequestId, coalesce},
+    outbox::{Closed, Outbox, Refused},
+    serve::Gateway,
+};
+
+/// Events taken from a stream at once, when that many are ready.
+const READY: usize = 64;
+
+/// Why a stream ends before its turn does.
+enum Stop {
+    /// The socket is gone.
+    Closed,
+    /// No room: let go, wait for the reader, begin again from the cursor.
+    Lagged,
+    /// The node lost sight of the turn.
+    Lost,
+}
+
+/// One stream on one socket.
+pub(super) struct Stream<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) out: &'a Outbox,
+    pub(super) id: &'a RequestId,
+    pub(super) session: SessionRef,
+    /// The last cursor that the client has, or will have.
+    pub(super) seen: Option<FrameKey>,
+    /// No text was seen yet.
+    pub(super) first: bool,
+    /// When the message was sent, if this stream began with one: only those are counted.
+    pub(super) sent: Option<Instant>,
+}
+
+// === impl Stream ===
+
+impl Stream<'_> {
+    /// Follows the turn to its end, or the socket's.
+    pub(super) async fn run(mut self, following: Following) -> Result<(), Closed> {
+        self.out.push_wait(self.id.accepted(&following.accepted)).await?;
+        let turn = following.accepted.turn;
+        let mut events = following.events;
+        loop {
+            match self.pump(events).await {
+                Ok(()) => return Ok(()),
+                Err(Stop::Closed) => return Err(Closed),
+                Err(Stop::Lost) => {
+                    let error = ErrorBody::new(
+                        ErrorCode::Unavailable,
+                        "this node lost sight of the turn, which goes on",
+                    )
+                    .hint("follow it with `sessions.resume` from the last cursor");
+                    return self.fail(&error, turn).await;
+                }
+                Err(Stop::Lagged) => {}
+            }
+            self.gateway.metrics.lagged();
+            self.out.emptied().await?;
+            self.out.push_wait(self.id.lagged(self.seen)).await?;
+            let again = self.gateway.backend.follow(&self.session, Some(turn), self.seen).await;
+            match again {
+                Ok(following) => events = following.events,
+                Err(error) => return self.fail(&error, turn).await,
+            }
+        }
+    }
+
+    async fn pump(&mut self, events: BoxStream<'static, TurnEvent>) -> Result<(), Stop> {
+        let mut ready = events.ready_chunks(READY);
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                chunk = ready.next() => chunk.ok_or(Stop::Lost)?,
+                () = self.out.closed() => return Err(Stop::Closed),
+            };
+            for event in coalesce(chunk) {
+                match self.out.push(self.id.event(&event)) {
+                    Ok(()) => {}
+                    Err(Refused::Full) => return Err(Stop::Lagged),
+                    Err(Refused::Closed) => return Err(Stop::Closed),
+                }
+                self.seen = Some(event.cursor);
+                self.count(&event.body);
+                if matches!(event.body, TurnBody::Done(_)) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn fail(&self, error: &ErrorBody, turn: clawnode_proto::TurnId) -> Result<(), Closed> {
+        self.gateway.metrics.refusal(error.code);
+        self.out.push_wait(self.id.error(error)).await?;
+        self.out.push_wait(self.id.done_early(Some(turn))).await
+    }
+
+    fn count(&mut self, body: &TurnBody) {
+        let Some(sent) = self.sent else { return };
+        let metrics = &self.gateway.metrics;
+        match body {
+            TurnBody::Usage(usage) => metrics.usage(usage),
+            TurnBody::Done(outcome) => metrics.turn(outcome),
+            TurnBody::Text(_) if self.first => {
+                self.first = false;
+                metrics.first_text(sent.elapsed());
+            }
+            TurnBody::Text(_)
+            | TurnBody::Notice { .. }
+            | TurnBody::Reset { .. }
+            | TurnBody::Lagged
+            | TurnBody::Error(_) => {}
+        }
+    }
+}
