@@ -1,1 +1,10 @@
-//! Stub.
+//! The binary `clawnode`: configuration, command line, gateway, telemetry, and the place where
+//! everything is put together.
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod failure;
+pub mod telemetry;
