@@ -1,3 +1,11 @@
-//! The process: the composition root, the gateway and the command line.
+//! The binary `clawnode`: configuration, command line, gateway, telemetry, and the place where
+//! everything is put together.
+#![forbid(unsafe_code)]
 
+pub mod app;
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod failure;
 pub mod gateway;
+pub mod telemetry;

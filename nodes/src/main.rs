@@ -1,2 +1,22 @@
-//! Stub.
-fn main() {}
+//! The binary: reads the process's arguments and environment, and ends with an exit code.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clawnode::{cli, config::Env, failure::Exit};
+
+fn main() -> ExitCode {
+    // Installing fails only if it was installed before, which serves as well.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let exit = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let exit = runtime
+                .block_on(Box::pin(cli::main(std::env::args_os(), Env::new(std::env::vars_os()))));
+            // A read of standard input cannot be cancelled; it must not keep the process.
+            runtime.shutdown_background();
+            exit
+        }
+        Err(_) => Exit::Failed,
+    };
+    ExitCode::from(exit as u8)
+}

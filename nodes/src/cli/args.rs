@@ -1,0 +1,198 @@
+//! The shape of the command line.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
+
+use super::{agents, backup, chat, config, doctor, journal, sessions, up};
+use crate::config::{Flag, ServerUrl};
+
+/// What `--help` ends with.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   it was tried and failed
+  2   the command line is wrong
+  69  the node, or a server that it needs, cannot be reached
+  77  refused: the token is missing or wrong, or this is not allowed
+  78  the configuration is wrong
+
+Examples:
+  clawnode up --chat                       start a node and talk to it
+  echo 'hello' | clawnode up --chat        the same, scripted
+  clawnode --role gateway --nats nats://127.0.0.1:4222
+  clawnode sessions list --json
+  clawnode config show";
+
+/// Durable virtual actors for AI agents, over NATS.
+#[derive(Debug, Parser)]
+#[command(name = "clawnode", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(
+    subcommand_required = false,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(super) struct Cli {
+    /// Be a node that holds client connections (gateway), owns sessions (worker), or both
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
+    pub role: Vec<Role>,
+    #[command(flatten)]
+    pub flags: GlobalFlags,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Flags that every command takes.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Settings")]
+pub(super) struct GlobalFlags {
+    /// Read this configuration file instead of the usual one
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Keep everything in this directory
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Serve clients on this address
+    #[arg(long, global = true, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Share work with other nodes over these NATS servers
+    #[arg(long, global = true, value_name = "URL")]
+    pub nats: Option<ServerUrlArg>,
+    /// Begin all NATS subjects with this
+    #[arg(long, global = true, value_name = "NAME")]
+    pub prefix: Option<Prefix>,
+    /// Let the agent `default` use this model
+    #[arg(long, global = true, value_name = "PROVIDER/MODEL")]
+    pub model: Option<ModelRef>,
+    /// Ask clients for no token (on loopback only)
+    #[arg(long, global = true, action = ArgAction::SetTrue)]
+    pub no_auth: bool,
+    /// Serve TLS with this certificate chain
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve beyond loopback without TLS, because a proxy in front has it
+    #[arg(long, global = true, action = ArgAction::SetTrue)]
+    pub plain_http: bool,
+    /// Speak to the node at this address, not to this machine's own
+    #[arg(long, global = true, value_name = "URL")]
+    pub url: Option<String>,
+    /// Read the node's token from this file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Print JSON: documents to standard output, errors and logs to standard error
+    #[arg(long, global = true, action = ArgAction::SetTrue)]
+    pub json: bool,
+    /// Log this much to standard error: error, warn, info, debug, trace, or a filter
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<String>,
+}
+
+/// An address that is checked on the command line and never quoted in an error.
+#[derive(Clone, Debug)]
+pub(super) struct ServerUrlArg(ServerUrl);
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Role {
+    // Holds client connections.
+    Gateway,
+    // Owns sessions.
+    Worker,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Start a node that does everything, and set up what it needs
+    Up(up::UpArgs),
+    /// Start a node with chosen roles, as one of a cluster
+    Run(up::RunArgs),
+    /// Talk to an agent at the terminal
+    Chat(chat::ChatArgs),
+    /// Show the node and the cluster
+    Status,
+    /// List, show, follow, export and delete sessions
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
+    /// List, show, pause and resume agents
+    #[command(subcommand)]
+    Agents(agents::AgentsCommand),
+    /// Show, verify, replay and repair journals
+    #[command(subcommand)]
+    Journal(journal::JournalCommand),
+    /// Write everything in the data directory to a file
+    Backup(backup::BackupArgs),
+    /// Fill an empty data directory from a backup
+    Restore(backup::RestoreArgs),
+    /// Look for what keeps a node from working, and say what to do about it
+    Doctor(doctor::DoctorArgs),
+    /// Show and check the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+}
+
+impl std::str::FromStr for ServerUrlArg {
+    type Err = crate::config::secret::UrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<Role> for NodeRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Gateway => Self::Gateway,
+            Role::Worker => Self::Worker,
+        }
+    }
+}
+
+impl GlobalFlags {
+    /// The settings that were made on the command line.
+    pub(super) fn settings(&self) -> Vec<Flag> {
+        let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let on = |flag: bool| flag.then(|| "true".to_owned());
+        let all: [(_, &[&str], _); 10] = [
+            ("--data-dir", &["node", "data_dir"], self.data_dir.as_ref().map(path)),
+            ("--listen", &["gateway", "listen"], self.listen.map(|it| it.to_string())),
+            ("--nats", &["cluster", "nats"], self.nats.as_ref().map(|it| it.0.expose().to_owned())),
+            ("--prefix", &["cluster", "prefix"], self.prefix.as_ref().map(ToString::to_string)),
+            (
+                "--model",
+                &["agents", "default", "model"],
+                self.model.as_ref().map(ToString::to_string),
+            ),
+            ("--no-auth", &["gateway", "no_auth"], on(self.no_auth)),
+            ("--tls-cert", &["gateway", "tls_cert"], self.tls_cert.as_ref().map(path)),
+            ("--tls-key", &["gateway", "tls_key"], self.tls_key.as_ref().map(path)),
+            ("--plain-http", &["gateway", "plain_http"], on(self.plain_http)),
+            ("--log", &["telemetry", "log"], self.log.clone()),
+        ];
+        all.into_iter()
+            .filter_map(|(name, path, value)| Some(Flag { name, path, value: value? }))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_bad_address_is_not_quoted() {
+        let error = Cli::try_parse_from(["clawnode", "--nats", "ok", "status"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+    }
+}

@@ -1,0 +1,59 @@
+//! `backup` and `restore`: the data directory as one file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{context::Context, offline::BackupView};
+use crate::{
+    app,
+    failure::{Exit, Failure},
+};
+
+/// `backup`.
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// The file to write; it must not exist
+    pub file: PathBuf,
+}
+
+/// `restore`.
+#[derive(Debug, Args)]
+pub(super) struct RestoreArgs {
+    /// The file that `backup` wrote
+    pub file: PathBuf,
+}
+
+/// `backup`.
+pub(super) async fn backup(args: BackupArgs, context: &Context) -> Result<Exit, Failure> {
+    refuse_beside_a_node(context, "a backup").await?;
+    let done = app::backup(&context.loaded.config, &args.file).await?;
+    report(context, "wrote", &done)
+}
+
+/// `restore`.
+pub(super) async fn restore(args: RestoreArgs, context: &Context) -> Result<Exit, Failure> {
+    refuse_beside_a_node(context, "a restore").await?;
+    let done = app::restore(&context.loaded.config, &args.file).await?;
+    report(context, "restored from", &done)
+}
+
+fn report(context: &Context, verb: &str, done: &BackupView) -> Result<Exit, Failure> {
+    context.out.document(done, |it| {
+        format!("{verb} `{}`: {} sessions, {} bytes", it.file, it.sessions, it.bytes)
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// The directory is a node's own while it runs.
+pub(super) async fn refuse_beside_a_node(context: &Context, what: &str) -> Result<(), Failure> {
+    match context.running().await? {
+        None => Ok(()),
+        Some(client) => Err(Failure::new(
+            Exit::Failed,
+            "conflict",
+            format!("{what} needs the directory alone, and a node runs at `{}`", client.url()),
+        )
+        .hint("stop the node first")),
+    }
+}

@@ -1,0 +1,325 @@
+//! The terminal chat: a turn a line, typed by a person or read from a script.
+//!
+//! A person sees the reply as it is written; Ctrl-C cancels the running turn, a second one leaves.
+//! A script gets each reply whole, once its turn has ended, so that a reply that had to begin anew
+//! is printed once.
+
+use std::time::Duration;
+
+use clap::Args;
+use clawnode_cluster::Backoff;
+use clawnode_proto::{
+    AgentName, ErrorBody,
+    api::{ChatCancel, ChatSend, Method, SendMode},
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    context::Context,
+    output::Output,
+    signals::Signals,
+    terminal::Lines,
+    turn::{Step, Turn},
+};
+use crate::{
+    client::{Client, ClientError, Incoming, Socket},
+    config::Env,
+    failure::{Exit, Failure},
+};
+
+/// How long a lost node is looked for before the chat gives up: longer than a restart takes.
+const RECONNECT_FOR: Duration = Duration::from_mins(1);
+/// The first wait between two tries, doubling with jitter...
+const RECONNECT_FIRST: Duration = Duration::from_millis(200);
+/// ...up to this.
+const RECONNECT_MOST: Duration = Duration::from_secs(3);
+/// Longest name of a peer that is made of the user's name.
+const PEER_CHARS: usize = 64;
+
+/// Examples of `chat`.
+const EXAMPLES: &str = "\
+The session is `AGENT:cli:local:USER`, so the next chat goes on where this one ended. Ctrl-C cancels
+the running turn; a second one leaves.
+
+Examples:
+  clawnode chat
+  clawnode chat --agent ops
+  printf 'one\\ntwo\\n' | clawnode chat      a turn a line; exit code 1 if one failed
+  clawnode chat --url https://node.example --token-file token";
+
+/// `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ChatArgs {
+    /// Talk to this agent, past the bindings
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
+}
+
+/// `chat`.
+pub(super) async fn run(args: ChatArgs, context: &Context) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    client.ping().await?;
+    talk(context, client, args.agent).await
+}
+
+/// Talks until the input ends.
+pub(super) async fn talk(
+    context: &Context,
+    client: Client,
+    agent: Option<AgentName>,
+) -> Result<Exit, Failure> {
+    let mut lines = Lines::open();
+    let signals = Signals::take()?;
+    let peer = peer(context.loaded.env());
+    let interactive = lines.interactive;
+    let mut chat =
+        Chat { out: context.out, client, socket: None, signals, agent, peer, interactive };
+    context.out.talk(&format!("ready {}", chat.client.url()));
+    let mut all_well = true;
+    loop {
+        if interactive {
+            context.out.prompt();
+        }
+        let line = tokio::select! {
+            line = lines.next() => line?,
+            () = chat.signals.next() => None,
+        };
+        let Some(line) = line else { break };
+        match chat.say(line).await? {
+            Said::Well => {}
+            Said::Badly(error) => {
+                all_well = false;
+                context.out.failure(&error.into());
+            }
+            Said::Left => {
+                all_well = false;
+                break;
+            }
+        }
+    }
+    if let Some(socket) = chat.socket.take() {
+        socket.close().await;
+    }
+    // A person has seen what failed.
+    Ok(if all_well || interactive { Exit::Ok } else { Exit::Failed })
+}
+
+/// The other side of the chat: the user's name, as far as a session key may hold it.
+fn peer(env: &Env) -> String {
+    let name = env.get("USER").or_else(|| env.get("LOGNAME")).unwrap_or_default();
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let peer: String = name.chars().take(PEER_CHARS).map(safe).collect();
+    if peer.is_empty() { "user".to_owned() } else { peer }
+}
+
+struct Chat {
+    out: Output,
+    client: Client,
+    socket: Option<Socket>,
+    signals: Signals,
+    agent: Option<AgentName>,
+    peer: String,
+    interactive: bool,
+}
+
+/// How a turn went.
+enum Said {
+    Well,
+    Badly(ErrorBody),
+    /// The person left in the middle.
+    Left,
+}
+
+/// How following a turn on one connection went.
+enum Followed {
+    Ended(Said),
+    /// To be tried again.
+    Lost(ClientError),
+}
+
+/// What of the reply is shown so far.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    interrupted: bool,
+}
+
+impl Chat {
+    /// One turn, over as many connections as it takes.
+    async fn say(&mut self, content: String) -> Result<Said, Failure> {
+        let mut turn = Turn::new(ChatSend {
+            channel: "cli".to_owned(),
+            account: "local".to_owned(),
+            peer: self.peer.clone(),
+            content,
+            guild: None,
+            team: None,
+            agent: self.agent.as_ref().map(ToString::to_string),
+            idempotency_key: Some(ulid::Ulid::generate().to_string()),
+            mode: SendMode::Turn,
+        });
+        let mut shown = Shown::default();
+        let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MOST);
+        let mut give_up = Instant::now() + RECONNECT_FOR;
+        loop {
+            let followed = self.follow(&mut turn, &mut shown, &mut give_up).await?;
+            let lost = match followed {
+                Followed::Ended(said) => {
+                    self.finish(&shown)?;
+                    return Ok(said);
+                }
+                Followed::Lost(error) => error,
+            };
+            self.socket = None;
+            if !lost.is_lost() || Instant::now() >= give_up {
+                self.finish(&shown)?;
+                return Err(lost.into());
+            }
+            if backoff.tries() == 0 {
+                self.out.talk(&format!("lost the node ({lost}); trying again"));
+            }
+            let wait = backoff.next(&mut rand::rng());
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.signals.next() => return Ok(Said::Left),
+            }
+        }
+    }
+
+    /// Sends what is to be sent and takes frames, until the turn ends or the connection does.
+    async fn follow(
+        &mut self,
+        turn: &mut Turn,
+        shown: &mut Shown,
+        give_up: &mut Instant,
+    ) -> Result<Followed, Failure> {
+        let (method, params) = turn.request().map_err(|error| {
+            Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
+        })?;
+        let mut socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => match Socket::open(&self.client).await {
+                Ok(socket) => socket,
+                Err(error) => return Ok(Followed::Lost(error)),
+            },
+        };
+        let request = match socket.send(method, params).await {
+            Ok(id) => id,
+            Err(error) => return Ok(Followed::Lost(error)),
+        };
+        loop {
+            let incoming = tokio::select! {
+                incoming = socket.next() => incoming,
+                () = self.signals.next() => {
+                    if shown.interrupted {
+                        return Ok(Followed::Ended(Said::Left));
+                    }
+                    shown.interrupted = true;
+                    cancel(&mut socket, turn, self.out).await;
+                    continue;
+                }
+            };
+            let step = match incoming {
+                Ok(Incoming::Frame { id, event, cursor, data }) if id == request => {
+                    // Only what moves the turn on counts: a node that refuses is not there again.
+                    if cursor.is_some() {
+                        *give_up = Instant::now() + RECONNECT_FOR;
+                    }
+                    if self.out.json {
+                        self.out.json_line(&json!({ "event": event.name(), "data": data }))?;
+                    }
+                    turn.take(event, cursor)
+                }
+                Ok(Incoming::Answer { id, result: Err(error) }) if id == request => {
+                    Step::Failed(error)
+                }
+                // Frames of an earlier request, and the answer to a cancel.
+                Ok(_) => Step::Wait,
+                Err(error) => return Ok(Followed::Lost(error)),
+            };
+            match step {
+                Step::Wait => {}
+                Step::Show(text) => self.show(shown, &text)?,
+                Step::Restart(text) => self.restart(shown, text)?,
+                Step::Tell(message) => self.out.talk(&format!("note: {message}")),
+                Step::Completed => {
+                    self.socket = Some(socket);
+                    return Ok(Followed::Ended(Said::Well));
+                }
+                Step::Failed(error) => {
+                    self.socket = Some(socket);
+                    return Ok(Followed::Ended(Said::Badly(error)));
+                }
+                Step::Again => {
+                    let url = self.client.url().to_owned();
+                    let detail = "it lost sight of the turn".to_owned();
+                    return Ok(Followed::Lost(ClientError::Unreachable { url, detail }));
+                }
+            }
+        }
+    }
+
+    fn show(&self, shown: &mut Shown, text: &str) -> Result<(), Failure> {
+        shown.text.push_str(text);
+        if self.interactive && !self.out.json { self.out.reply(text) } else { Ok(()) }
+    }
+
+    fn restart(&self, shown: &mut Shown, text: String) -> Result<(), Failure> {
+        let anew = !shown.text.is_empty() && !text.starts_with(shown.text.as_str());
+        let more = match text.strip_prefix(shown.text.as_str()) {
+            Some(more) => more.to_owned(),
+            None => text.clone(),
+        };
+        shown.text = text;
+        if !self.interactive || self.out.json {
+            return Ok(());
+        }
+        if anew {
+            self.out.reply("\n")?;
+            self.out.talk("note: the reply begins anew");
+        }
+        self.out.reply(&more)
+    }
+
+    /// Ends the reply's line; for a script, prints the reply.
+    fn finish(&self, shown: &Shown) -> Result<(), Failure> {
+        match (self.out.json || shown.text.is_empty(), self.interactive) {
+            (true, _) => Ok(()),
+            (false, true) => self.out.reply("\n"),
+            (false, false) => self.out.reply(&format!("{}\n", shown.text)),
+        }
+    }
+}
+
+/// Asks the node to end the turn. If that cannot be sent, the connection is lost, and following
+/// the turn notices.
+async fn cancel(socket: &mut Socket, turn: &Turn, out: Output) {
+    let Some(accepted) = turn.accepted() else {
+        out.talk("the message is not stored yet; Ctrl-C again leaves");
+        return;
+    };
+    out.talk("cancelling; Ctrl-C again leaves");
+    let params = ChatCancel { session: accepted.session.clone(), turn: accepted.turn.to_string() };
+    if let Err(error) = socket.send(Method::ChatCancel, json!(params)).await {
+        tracing::debug!(%error, "the cancel was not sent");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_part_of_a_session_key() {
+        for (user, expected) in
+            [("ada", "ada"), ("", "user"), ("a:b c\n", "a_b_c_"), ("jos\u{e9}", "jos_")]
+        {
+            let peer = peer(&Env::from([("USER", user)]));
+            assert_eq!(peer, expected);
+            assert!(peer.parse::<clawnode_proto::id::KeyPart>().is_ok());
+        }
+        assert_eq!(peer(&Env::default()), "user");
+    }
+}

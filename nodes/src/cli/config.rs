@@ -1,0 +1,66 @@
+//! `config`: what is set, where it was set, and whether it holds.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{
+    args::GlobalFlags,
+    context::{Context, sources},
+    output::Output,
+};
+use crate::{
+    config::{Env, load, show},
+    failure::{Exit, Failure},
+};
+
+/// `config`.
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Show every setting, its value, and where it was made; secrets are left out
+    Show,
+    /// Check a configuration and exit: 0 if it holds, 78 if not
+    Check(CheckArgs),
+}
+
+/// `config check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// The file to check, instead of the usual one
+    pub file: Option<PathBuf>,
+}
+
+/// `config show`.
+pub(super) fn show(context: &Context) -> Result<Exit, Failure> {
+    let settings = show::settings(&context.loaded).map_err(|error| {
+        Failure::new(Exit::Failed, "internal", format!("cannot write settings: {error}"))
+    })?;
+    let out = context.out;
+    let document = json!({ "file": context.loaded.file, "settings": settings });
+    out.document(&document, |_| {
+        let row =
+            |it: &show::Setting| vec![it.key.clone(), it.value.to_string(), it.origin.clone()];
+        out.table(&["key", "value", "from"], settings.iter().map(row))
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// `config check`.
+pub(super) fn check(
+    args: &CheckArgs,
+    flags: &GlobalFlags,
+    env: &Env,
+    out: Output,
+) -> Result<Exit, Failure> {
+    let mut sources = sources(flags, env);
+    if args.file.is_some() {
+        sources.file.clone_from(&args.file);
+    }
+    let loaded = load(&sources)?;
+    out.document(&json!({ "file": loaded.file, "ok": true }), |_| match &loaded.file {
+        Some(file) => format!("`{}` holds", file.display()),
+        None => "there is no configuration file, and the rest holds".to_owned(),
+    })?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,117 @@
+//! What every command is given: settings, output, and ways to data.
+
+use std::path::PathBuf;
+
+use clawnode_proto::api::Method;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{args::GlobalFlags, offline::Offline, output::Output};
+use crate::{
+    client::{Client, ClientError, Target},
+    config::{Env, Loaded, Sources, env, load},
+    failure::{Exit, Failure},
+};
+
+/// What every command is given.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub out: Output,
+    pub loaded: Loaded,
+    url: Option<String>,
+    token_file: Option<PathBuf>,
+}
+
+/// Where a command reads: a running node, or the directory itself.
+pub(super) enum Door {
+    Node(Client),
+    Directory(Box<dyn Offline>),
+}
+
+/// Where the configuration comes from, given the command line.
+pub(super) fn sources(flags: &GlobalFlags, env: &Env) -> Sources {
+    Sources { env: env.clone(), file: flags.config.clone(), flags: flags.settings() }
+}
+
+impl Context {
+    pub(super) fn new(flags: &GlobalFlags, env: &Env, out: Output) -> Result<Self, Failure> {
+        let loaded = load(&sources(flags, env))?;
+        let url = flags.url.clone().or_else(|| env.get(env::URL).map(str::to_owned));
+        Ok(Self { out, loaded, url, token_file: flags.token_file.clone() })
+    }
+
+    /// The data directory.
+    pub(super) fn data_dir(&self) -> &PathBuf {
+        &self.loaded.config.node.data_dir
+    }
+
+    /// Whether another node than this machine's own was named.
+    pub(super) const fn names_a_node(&self) -> bool {
+        self.url.is_some()
+    }
+
+    /// The node that is meant; it need not be there.
+    pub(super) fn client(&self) -> Result<Client, ClientError> {
+        Client::find(&Target {
+            data_dir: self.data_dir().clone(),
+            url: self.url.clone(),
+            token: self.loaded.token.clone(),
+            token_file: self.token_file.clone(),
+            certificate: self.loaded.config.gateway.tls_cert.clone(),
+        })
+    }
+
+    /// The node that is meant, if it answers; `None` if none runs on the data directory.
+    pub(super) async fn running(&self) -> Result<Option<Client>, Failure> {
+        let found = match self.client() {
+            Ok(client) => client.ping().await.map(|()| client),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(client) => Ok(Some(client)),
+            // A node that is gone leaves its address behind.
+            Err(error) if error.is_lost() && !self.names_a_node() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The running node; without one, the data directory, opened read-only.
+    pub(super) async fn door(&self) -> Result<Door, Failure> {
+        match self.running().await? {
+            Some(client) => Ok(Door::Node(client)),
+            None => crate::app::open_read_only(&self.loaded.config).await.map(Door::Directory),
+        }
+    }
+
+    /// Calls a method of the node that is meant.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        params: Value,
+    ) -> Result<T, Failure> {
+        read(method, self.client()?.call(method, params).await?)
+    }
+}
+
+impl Door {
+    /// Calls a method of whichever it is.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        params: Value,
+    ) -> Result<T, Failure> {
+        let answer = match self {
+            Self::Node(client) => client.call(method, params).await?,
+            Self::Directory(directory) => directory.call(method, params).await?,
+        };
+        read(method, answer)
+    }
+}
+
+fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result<T, Failure> {
+    serde_json::from_value(answer).map_err(|error| {
+        let what = format!("the answer to `{}` is not as expected: {error}", method.as_str());
+        Failure::new(Exit::Failed, "protocol", what)
+            .hint("check that node and command line are of the same version")
+    })
+}

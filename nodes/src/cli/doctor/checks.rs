@@ -1,0 +1,239 @@
+//! The checks that look at this machine.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use clawnode_cluster::{Clock, SystemClock};
+use clawnode_proto::Timestamp;
+
+use super::{Check, network};
+use crate::{
+    cli::context::Context,
+    client::TOKEN_FILE,
+    config::{ProviderOptions, Wire, units::ByteSize},
+};
+
+/// Below this a node soon refuses input.
+const DISK_LOW: u64 = 256 << 20;
+/// Below this somebody should know.
+const DISK_SCARCE: u64 = 2 << 30;
+/// 2026-01-01: no build of this program is older, so a clock that is before it is wrong.
+const NOT_BEFORE: Timestamp = Timestamp(1_767_225_600_000);
+
+/// All checks, those first that others depend on.
+pub(super) async fn all(context: &Context) -> Vec<Check> {
+    let config = &context.loaded.config;
+    let mut checks = vec![configuration(context)];
+    checks.push(data_dir(&config.node.data_dir));
+    checks.push(disk(&config.node.data_dir));
+    checks.push(token(&config.node.data_dir.join(TOKEN_FILE)));
+    checks.push(exposure(context));
+    checks.push(network::listen(context).await);
+    checks.extend(providers(context));
+    if let Some(nats) = &config.cluster.nats {
+        checks.extend(network::nats(nats).await);
+    }
+    checks.push(clock(SystemClock.now()));
+    checks
+}
+
+fn configuration(context: &Context) -> Check {
+    match &context.loaded.file {
+        Some(file) => Check::green("config.valid", format!("`{}`", file.display())),
+        None => Check::green("config.valid", "no file, defaults"),
+    }
+}
+
+fn data_dir(path: &Path) -> Check {
+    const NAME: &str = "data_dir.writable";
+    let shown = path.display();
+    // The nearest directory that exists tells whether the rest can be made.
+    let Some(there) = path.ancestors().find(|path| path.exists()) else {
+        return Check::red(NAME, format!("`{shown}` cannot be"), "name another with `--data-dir`");
+    };
+    let fix = "correct the owner of the directory, or name another with `--data-dir`";
+    match tempfile_in(there) {
+        Ok(()) if there == path => Check::green(NAME, format!("`{shown}`")),
+        Ok(()) => Check::green(NAME, format!("`{shown}`, made when a node starts")),
+        Err(error) => Check::red(NAME, format!("`{}`: {error}", there.display()), fix),
+    }
+}
+
+/// Writes and removes a file in `folder`.
+fn tempfile_in(folder: &Path) -> std::io::Result<()> {
+    let probe = folder.join(format!(".clawnode-doctor-{}", std::process::id()));
+    fs::File::create_new(&probe)?;
+    fs::remove_file(probe)
+}
+
+fn disk(path: &Path) -> Check {
+    const NAME: &str = "disk.free";
+    let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
+    let fix = "make room, or name another directory with `--data-dir`";
+    match rustix::fs::statvfs(there) {
+        Ok(about) => {
+            let free = about.f_bavail.saturating_mul(about.f_frsize);
+            // To the MiB, so that it reads well.
+            let found = format!("{} free", ByteSize(free >> 20 << 20));
+            if free < DISK_LOW {
+                Check::red(NAME, found, fix)
+            } else if free < DISK_SCARCE {
+                Check::yellow(NAME, found, fix)
+            } else {
+                Check::green(NAME, found)
+            }
+        }
+        Err(error) => Check::yellow(NAME, format!("cannot be known: {error}"), fix),
+    }
+}
+
+fn token(path: &Path) -> Check {
+    const NAME: &str = "token.permissions";
+    // The six lowest bits are what the group and others may do.
+    match fs::metadata(path) {
+        Ok(about) if about.permissions().mode().trailing_zeros() >= 6 => {
+            Check::green(NAME, format!("`{}` is its owner's alone", path.display()))
+        }
+        Ok(about) => {
+            let mode = about.permissions().mode() & 0o777;
+            let found = format!("`{}` has mode {mode:03o}: others may read it", path.display());
+            Check::red(NAME, found, &format!("chmod 600 {}", path.display()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Check::green(NAME, "no token yet; made when a node starts")
+        }
+        Err(error) => {
+            let found = format!("`{}`: {error}", path.display());
+            Check::red(NAME, found, "correct the owner of the directory")
+        }
+    }
+}
+
+/// What the configuration allows is not always what is wise.
+fn exposure(context: &Context) -> Check {
+    const NAME: &str = "gateway.exposure";
+    let gateway = &context.loaded.config.gateway;
+    let listen = gateway.listen;
+    if gateway.no_auth {
+        let found =
+            format!("`{listen}` asks for no token: every program on this machine may use it");
+        return Check::yellow(NAME, found, "leave out `no_auth`");
+    }
+    if !listen.ip().is_loopback() && gateway.tls_cert.is_none() {
+        let found = format!("`{listen}` is open to other machines without TLS");
+        return Check::yellow(NAME, found, "make sure that only a proxy with TLS reaches it");
+    }
+    for path in [&gateway.tls_cert, &gateway.tls_key].into_iter().flatten() {
+        if let Err(error) = fs::File::open(path) {
+            let found = format!("cannot read `{}`: {error}", path.display());
+            return Check::red(NAME, found, "correct the path or the file's permissions");
+        }
+    }
+    Check::green(NAME, format!("`{listen}`, with a token"))
+}
+
+/// One check a configured provider; keys are named, never shown.
+fn providers(context: &Context) -> Vec<Check> {
+    const NAME: &str = "providers.keys";
+    let configured = &context.loaded.config.providers;
+    if configured.is_empty() {
+        let found = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OLLAMA_HOST"]
+            .into_iter()
+            .filter(|name| context.loaded.env().get(name).is_some())
+            .collect::<Vec<_>>();
+        return vec![if found.is_empty() {
+            let fix = "set `ANTHROPIC_API_KEY` or `OPENAI_API_KEY`, or run Ollama";
+            Check::yellow(NAME, "none configured: Ollama if it runs here, else the demo", fix)
+        } else {
+            Check::green(NAME, format!("none configured; found {}", found.join(", ")))
+        }];
+    }
+    configured.iter().map(|(name, it)| provider(context, name, it)).collect()
+}
+
+fn provider(context: &Context, name: &str, it: &ProviderOptions) -> Check {
+    const NAME: &str = "providers.keys";
+    let present = |what: String| Check::green(NAME, format!("`{name}`: {what}"));
+    if it.api_key.is_some() {
+        return present("key in the configuration".to_owned());
+    }
+    if let Some(path) = &it.api_key_file {
+        return match fs::metadata(path) {
+            Ok(about) if about.len() > 0 => present(format!("key in `{}`", path.display())),
+            Ok(_) => {
+                let found = format!("`{name}`: `{}` is empty", path.display());
+                Check::red(NAME, found, "write the key into it")
+            }
+            Err(error) => {
+                let found = format!("`{name}`: cannot read `{}`: {error}", path.display());
+                Check::red(NAME, found, "correct `api_key_file`")
+            }
+        };
+    }
+    let usual = match (it.wire, name, it.base_url.is_some()) {
+        (Some(Wire::Demo), ..) | (_, "demo" | "ollama", _) => {
+            return present("needs no key".to_owned());
+        }
+        (Some(Wire::Anthropic), _, false) | (None, "anthropic", _) => Some("ANTHROPIC_API_KEY"),
+        (Some(Wire::Openai), _, false) | (None, "openai", _) => Some("OPENAI_API_KEY"),
+        _ => None,
+    };
+    let Some(variable) = it.api_key_env.as_deref().or(usual) else {
+        return present("no key is configured, as local servers have it".to_owned());
+    };
+    if context.loaded.env().get(variable).is_some() {
+        present(format!("key in `{variable}`"))
+    } else {
+        let found = format!("`{name}`: `{variable}` is not set");
+        Check::red(NAME, found, &format!("set `{variable}`, or `api_key_file`"))
+    }
+}
+
+fn clock(now: Timestamp) -> Check {
+    const NAME: &str = "clock.sane";
+    let shown = crate::cli::output::time(now);
+    if now < NOT_BEFORE {
+        Check::red(
+            NAME,
+            format!("it is {shown}, which cannot be"),
+            "set the clock, run an NTP client",
+        )
+    } else {
+        Check::green(NAME, format!("it is {shown}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Verdict, *};
+
+    #[test]
+    fn a_token_that_others_may_read_is_red() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(TOKEN_FILE);
+        assert_eq!(token(&path).verdict, Verdict::Green);
+        fs::write(&path, "secret").unwrap();
+        for (mode, verdict) in
+            [(0o600, Verdict::Green), (0o640, Verdict::Red), (0o604, Verdict::Red)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let check = token(&path);
+            assert_eq!(check.verdict, verdict, "{mode:o}");
+            assert!(!check.found.contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_clock_before_the_program_is_red() {
+        assert_eq!(clock(Timestamp(0)).verdict, Verdict::Red);
+        assert_eq!(clock(NOT_BEFORE).verdict, Verdict::Green);
+    }
+
+    #[test]
+    fn a_directory_that_is_a_file_is_red() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(data_dir(&file.path().join("data")).verdict, Verdict::Red);
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(data_dir(&dir.path().join("a/b")).verdict, Verdict::Green);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    }
+}

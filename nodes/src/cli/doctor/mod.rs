@@ -1,0 +1,107 @@
+//! `doctor`: looks for what keeps a node from working, and says what to do about it.
+
+mod checks;
+mod network;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    args::GlobalFlags,
+    context::Context,
+    output::{Output, Tone},
+};
+use crate::{
+    config::Env,
+    failure::{Exit, Failure},
+};
+
+/// `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1 if something is red, 78 if that is the configuration.")]
+pub(super) struct DoctorArgs {}
+
+/// How one check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// As it should be.
+    Green,
+    /// A node works, but something is to be known.
+    Yellow,
+    /// A node does not work, or not safely.
+    Red,
+}
+
+/// One check.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Check {
+    /// A stable name: `data_dir.writable`.
+    pub name: &'static str,
+    /// How it went.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+/// All checks.
+#[derive(Debug, Serialize)]
+struct Report {
+    verdict: Verdict,
+    checks: Vec<Check>,
+}
+
+impl Check {
+    pub(super) fn green(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Green, found: found.into(), fix: None }
+    }
+
+    pub(super) fn yellow(name: &'static str, found: impl Into<String>, fix: &str) -> Self {
+        Self { name, verdict: Verdict::Yellow, found: found.into(), fix: Some(fix.to_owned()) }
+    }
+
+    pub(super) fn red(name: &'static str, found: impl Into<String>, fix: &str) -> Self {
+        Self { name, verdict: Verdict::Red, found: found.into(), fix: Some(fix.to_owned()) }
+    }
+}
+
+/// `doctor`.
+pub(super) async fn run(
+    _args: &DoctorArgs,
+    flags: &GlobalFlags,
+    env: &Env,
+    out: Output,
+) -> Result<Exit, Failure> {
+    let (checks, exit) = match Context::new(flags, env, out) {
+        Ok(context) => (checks::all(&context).await, Exit::Failed),
+        // Without a configuration nobody knows what else to look at.
+        Err(failure) => {
+            let fix = failure.hint.clone().unwrap_or_default();
+            (vec![Check::red("config.valid", failure.message, &fix)], failure.exit)
+        }
+    };
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Green);
+    let report = Report { verdict, checks };
+    out.document(&report, |report| human(out, report))?;
+    Ok(if report.verdict == Verdict::Red { exit } else { Exit::Ok })
+}
+
+fn human(out: Output, report: &Report) -> String {
+    let mut lines = Vec::new();
+    for check in &report.checks {
+        let (tone, word) = match check.verdict {
+            Verdict::Green => (Tone::Good, "green "),
+            Verdict::Yellow => (Tone::Warn, "yellow"),
+            Verdict::Red => (Tone::Bad, "red   "),
+        };
+        let word = out.paint(tone, word);
+        lines.push(format!("{word}  {:<22} {}", check.name, super::output::clean(&check.found)));
+        if let Some(fix) = &check.fix {
+            lines.push(format!("        {:<22} fix: {fix}", ""));
+        }
+    }
+    lines.join("\n")
+}

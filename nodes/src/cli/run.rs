@@ -1,0 +1,115 @@
+//! From the command line to an exit code.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+use clawnode_proto::node::NodeRole;
+
+use super::{
+    agents,
+    args::{Cli, Command},
+    backup, chat, config,
+    context::Context,
+    doctor, journal,
+    output::Output,
+    sessions, status, up,
+};
+use crate::{
+    config::{Env, Origin},
+    failure::{Exit, Failure},
+    telemetry::{self, Telemetry},
+};
+
+/// What is logged by commands that are not a node, unless somebody asks for more.
+const QUIET: &str = "warn";
+
+/// Does what the command line says.
+pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let out = Output::new(cli.flags.json, &env);
+    match dispatch(cli, &env, out).await {
+        Ok(exit) => exit,
+        Err(failure) => {
+            if failure.exit != Exit::Ok {
+                out.failure(&failure);
+            }
+            failure.exit
+        }
+    }
+}
+
+/// Help and version go to standard output and are no error.
+fn usage(error: &clap::Error) -> Exit {
+    if error.print().is_err() {
+        return Exit::Failed;
+    }
+    if error.exit_code() == 0 { Exit::Ok } else { Exit::Usage }
+}
+
+async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
+    let Cli { role, flags, command } = cli;
+    let command = match (command, role.is_empty()) {
+        (Some(command), true) => command,
+        (None, false) => Command::Run(up::RunArgs { role }),
+        (Some(_), false) => {
+            return Ok(conflict("`--role` goes with no command, or after `run`"));
+        }
+        (None, true) => return Ok(conflict("a command is needed, or `--role`")),
+    };
+    // Both judge a configuration that may be broken.
+    match &command {
+        Command::Doctor(args) => return doctor::run(args, &flags, env, out).await,
+        Command::Config(config::ConfigCommand::Check(args)) => {
+            return config::check(args, &flags, env, out);
+        }
+        _ => {}
+    }
+    let context = Context::new(&flags, env, out)?;
+    let is_node = matches!(command, Command::Up(_) | Command::Run(_));
+    let telemetry = start_telemetry(&context, is_node)?;
+    let done = perform(command, &context).await;
+    telemetry.stop().await;
+    done
+}
+
+async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
+    match command {
+        Command::Up(args) => Box::pin(up::up(args, context)).await,
+        Command::Run(args) => {
+            let roles: Vec<NodeRole> = args.role.into_iter().map(NodeRole::from).collect();
+            Box::pin(up::run(roles, context)).await
+        }
+        Command::Chat(args) => Box::pin(chat::run(args, context)).await,
+        Command::Status => status::run(context).await,
+        Command::Sessions(command) => Box::pin(sessions::run(command, context)).await,
+        Command::Agents(command) => agents::run(command, context).await,
+        Command::Journal(command) => journal::run(command, context).await,
+        Command::Backup(args) => backup::backup(args, context).await,
+        Command::Restore(args) => backup::restore(args, context).await,
+        Command::Config(config::ConfigCommand::Show) => config::show(context),
+        // Done before the configuration was read.
+        Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
+    }
+}
+
+fn start_telemetry(context: &Context, is_node: bool) -> Result<Telemetry, Failure> {
+    let mut options = context.loaded.config.telemetry.clone();
+    let asked = context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default;
+    if !is_node && !asked {
+        QUIET.clone_into(&mut options.log);
+    }
+    if context.out.json {
+        options.format = crate::config::options::LogFormat::Json;
+    }
+    telemetry::start(&options, context.loaded.env(), is_node).map_err(|error| {
+        Failure::new(Exit::Config, "config_invalid", error.to_string())
+            .hint("write `--log info`, or a filter such as `--log info,clawnode=debug`")
+    })
+}
+
+fn conflict(message: &str) -> Exit {
+    usage(&Cli::command().error(clap::error::ErrorKind::ArgumentConflict, message))
+}

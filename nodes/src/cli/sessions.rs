@@ -1,0 +1,295 @@
+//! `sessions`: what was said, with whom.
+
+use std::{io::Write, path::PathBuf, time::Duration};
+
+use clap::Subcommand;
+use clawnode_proto::{
+    TurnId,
+    api::{ListParams, Method, SessionParams, SessionsResume},
+    llm::{Message, Role, Text},
+    view::{HistoryView, SessionList, SessionRow, TurnView},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    context::{Context, Door},
+    output::{Output, clean, time},
+};
+use crate::{
+    client::{Client, Event, Incoming, Socket},
+    failure::{Exit, Failure},
+};
+
+/// How often `tail --follow` asks whether a new turn has begun.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// Rows of one page, and of a list unless `--limit` says otherwise.
+const PAGE: u32 = 1_000;
+
+/// `sessions`.
+#[derive(Debug, Subcommand)]
+pub(super) enum SessionsCommand {
+    /// List sessions
+    List {
+        /// At most this many
+        #[arg(long, default_value_t = 100, value_name = "N")]
+        limit: u32,
+        /// Go on after this id, where an earlier list ended
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+    },
+    /// Show what was said
+    Show {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+    },
+    /// Show the end of what was said, and follow what is said from now on
+    Tail {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+        /// Turns to begin with
+        #[arg(long, short = 'n', default_value_t = 3, value_name = "N")]
+        turns: usize,
+        /// Go on until Ctrl-C
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Write everything known of a session as JSON
+    Export {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+        /// Write here instead of to standard output; the file must not exist
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Delete a session and what is personal in it
+    Delete {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+        /// Really
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// `sessions`.
+pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<Exit, Failure> {
+    match command {
+        SessionsCommand::List { limit, after } => list(context, limit, after).await,
+        SessionsCommand::Show { session } => {
+            let history: HistoryView =
+                context.door().await?.call(Method::SessionsHistory, params(&session)).await?;
+            context.out.document(&history, |history| human(history, usize::MAX))?;
+            Ok(Exit::Ok)
+        }
+        SessionsCommand::Tail { session, turns, follow } => {
+            tail(context, &session, turns, follow).await
+        }
+        SessionsCommand::Export { session, output } => export(context, &session, output).await,
+        SessionsCommand::Delete { session, yes } => delete(context, &session, yes).await,
+    }
+}
+
+fn params(session: &str) -> Value {
+    json!(SessionParams { session: session.to_owned() })
+}
+
+async fn list(context: &Context, limit: u32, after: Option<String>) -> Result<Exit, Failure> {
+    let door = context.door().await?;
+    let mut all = SessionList { sessions: Vec::new(), next: after };
+    let mut left = limit.max(1);
+    loop {
+        let page = ListParams { limit: Some(left.min(PAGE)), after: all.next.take() };
+        let page: SessionList = door.call(Method::SessionsList, json!(page)).await?;
+        let got = u32::try_from(page.sessions.len()).unwrap_or(u32::MAX);
+        left = left.saturating_sub(got);
+        all.sessions.extend(page.sessions);
+        all.next = page.next;
+        if left == 0 || all.next.is_none() || got == 0 {
+            break;
+        }
+    }
+    let out = context.out;
+    out.document(&all, |all| table(out, &all.sessions))?;
+    if let (Some(next), false) = (&all.next, out.json) {
+        out.talk(&format!("there are more: `--after {next}`"));
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(out: Output, sessions: &[SessionRow]) -> String {
+    let head = ["session", "state", "turns", "events", "tokens in", "tokens out", "updated"];
+    let row = |it: &SessionRow| {
+        let state = match &it.detail {
+            Some(detail) => format!("{}: {detail}", it.state),
+            None => it.state.clone(),
+        };
+        vec![
+            it.key.clone().unwrap_or_else(|| it.id.to_string()),
+            state,
+            it.turns.to_string(),
+            it.events.to_string(),
+            it.usage.input_tokens.to_string(),
+            it.usage.output_tokens.to_string(),
+            time(it.updated),
+        ]
+    };
+    out.table(&head, sessions.iter().map(row))
+}
+
+/// The last `turns` turns, for people.
+fn human(history: &HistoryView, turns: usize) -> String {
+    let from = history.turns.len().saturating_sub(turns);
+    let mut lines = vec![format!("{} ({})", clean(&history.key), history.state)];
+    for turn in history.turns.iter().skip(from) {
+        lines.push(String::new());
+        lines.extend(turn.messages.iter().map(message));
+        if let Some(outcome) = &turn.outcome
+            && outcome.name() != "completed"
+        {
+            lines.push(format!("[{}]", outcome.name()));
+        }
+        if turn.outcome.is_none() {
+            lines.push("[running]".to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
+fn message(it: &Message) -> String {
+    let who = match it.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    };
+    match &it.content {
+        Text::Inline { text } => format!("{who}: {}", clean(text)),
+        Text::Blob { bytes, digest } => format!("{who}: [{bytes} bytes in blob {digest}]"),
+    }
+}
+
+async fn tail(
+    context: &Context,
+    session: &str,
+    turns: usize,
+    follow: bool,
+) -> Result<Exit, Failure> {
+    let door = context.door().await?;
+    let history: HistoryView = door.call(Method::SessionsHistory, params(session)).await?;
+    let from = history.turns.len().saturating_sub(turns);
+    let last = HistoryView { turns: history.turns.into_iter().skip(from).collect(), ..history };
+    context.out.document(&last, |last| human(last, turns))?;
+    if !follow {
+        return Ok(Exit::Ok);
+    }
+    let Door::Node(client) = door else {
+        return Err(Failure::new(
+            Exit::Unreachable,
+            "not_running",
+            "nothing can be followed, because no node runs",
+        )
+        .hint("start one with `clawnode up`"));
+    };
+    // Turns that have ended were shown whole; one that still runs is followed from its beginning.
+    let mut seen = last.turns.iter().rev().find(|turn| turn.outcome.is_some()).map(|it| it.turn);
+    loop {
+        let history: HistoryView = read_history(&client, session).await?;
+        for turn in after(&history.turns, seen) {
+            follow_turn(context, &client, session, turn).await?;
+            seen = Some(turn.turn);
+        }
+        sleep(FOLLOW_EVERY).await;
+    }
+}
+
+async fn read_history(client: &Client, session: &str) -> Result<HistoryView, Failure> {
+    Door::Node(client.clone()).call(Method::SessionsHistory, params(session)).await
+}
+
+/// The turns after `seen`; all, if it is not among them.
+fn after(turns: &[TurnView], seen: Option<TurnId>) -> &[TurnView] {
+    let at = turns.iter().position(|turn| Some(turn.turn) == seen);
+    turns.get(at.map_or(0, |at| at + 1)..).unwrap_or_default()
+}
+
+/// Prints a turn as it goes, until it ends.
+async fn follow_turn(
+    context: &Context,
+    client: &Client,
+    session: &str,
+    turn: &TurnView,
+) -> Result<(), Failure> {
+    let out = context.out;
+    if !out.json {
+        for said in turn.messages.iter().filter(|it| it.role == Role::User) {
+            out.line(&format!("\n{}", message(said)))?;
+        }
+        out.write("assistant: ")?;
+    }
+    let resume = SessionsResume {
+        session: session.to_owned(),
+        turn: Some(turn.turn.to_string()),
+        cursor: None,
+    };
+    let mut socket = Socket::open(client).await?;
+    let request = socket.send(Method::SessionsResume, json!(resume)).await?;
+    loop {
+        match socket.next().await? {
+            Incoming::Answer { result: Err(error), .. } => return Err(error.into()),
+            Incoming::Frame { id, event, data, .. } if id == request => {
+                if out.json {
+                    out.json_line(
+                        &json!({ "turn": turn.turn, "event": event.name(), "data": data }),
+                    )?;
+                }
+                match event {
+                    Event::Text(text) if !out.json => out.reply(&text)?,
+                    Event::Reset(text) if !out.json => out.reply(&format!("\n{text}"))?,
+                    Event::Error(error) if !out.json => out.talk(&format!("\n[{}]", error.message)),
+                    Event::Done(_) => {
+                        socket.close().await;
+                        return if out.json { Ok(()) } else { out.line("") };
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn export(
+    context: &Context,
+    session: &str,
+    output: Option<PathBuf>,
+) -> Result<Exit, Failure> {
+    let everything: Value =
+        context.door().await?.call(Method::SessionsExport, params(session)).await?;
+    let Some(path) = output else {
+        context.out.document(&everything, |it| format!("{it:#}"))?;
+        return Ok(Exit::Ok);
+    };
+    // `create_new`: an export never replaces a file.
+    let written = std::fs::File::create_new(&path).and_then(|mut file| {
+        file.write_all(format!("{everything:#}\n").as_bytes())?;
+        file.sync_all()
+    });
+    match written {
+        Ok(()) => Ok(Exit::Ok),
+        Err(error) => {
+            let what = format!("cannot write `{}`: {error}", path.display());
+            Err(Failure::new(Exit::Failed, "local_file", what).hint("name another file"))
+        }
+    }
+}
+
+async fn delete(context: &Context, session: &str, yes: bool) -> Result<Exit, Failure> {
+    if !yes {
+        let what =
+            format!("`{session}` is not deleted: what was said in it would be gone for ever");
+        return Err(Failure::new(Exit::Usage, "not_confirmed", what)
+            .hint("say so with `--yes`; `clawnode sessions export` keeps a copy"));
+    }
+    let answer: Value = context.call(Method::SessionsDelete, params(session)).await?;
+    context.out.document(&answer, |_| format!("deleted {session}"))?;
+    Ok(Exit::Ok)
+}

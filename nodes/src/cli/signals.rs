@@ -1,0 +1,34 @@
+//! Signals: the first asks the node to drain, the second to go at once.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::{Exit, Failure};
+
+/// The signals that end a process.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over; from here on they do not end the process by themselves.
+    pub(super) fn take() -> Result<Self, Failure> {
+        let take = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::new(Exit::Failed, "signals", format!("cannot take signals: {error}"))
+            })
+        };
+        Ok(Self {
+            terminate: take(SignalKind::terminate())?,
+            interrupt: take(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next SIGTERM or SIGINT. Safe to drop in the middle.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

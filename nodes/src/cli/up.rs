@@ -1,0 +1,173 @@
+//! `up` and `run`: be a node.
+
+use clap::Args;
+use clawnode_proto::node::NodeRole;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{args::Role, chat, context::Context, signals::Signals};
+use crate::{
+    app::{self, NodeArgs, Ready},
+    client::Client,
+    failure::{Exit, Failure},
+};
+
+/// Examples of `up`.
+const UP_EXAMPLES: &str = "\
+Examples:
+  clawnode up                                    serve on 127.0.0.1:3100
+  clawnode up --chat                             the same, and talk to it here
+  clawnode up --model anthropic/claude-sonnet-4-5
+  clawnode up --listen 127.0.0.1:0 --json        a free port, named in the `ready` line";
+
+/// Examples of `run`.
+const RUN_EXAMPLES: &str = "\
+Examples:
+  clawnode run --role gateway --nats nats://127.0.0.1:4222
+  clawnode run --role worker  --nats nats://127.0.0.1:4222
+  clawnode run --role gateway,worker";
+
+/// `up`.
+#[derive(Debug, Args)]
+#[command(after_help = UP_EXAMPLES)]
+pub(super) struct UpArgs {
+    /// Talk to the agent here; where a node already runs, use that one
+    #[arg(long)]
+    pub chat: bool,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(super) struct RunArgs {
+    /// What this node does: hold client connections (gateway), own sessions (worker), or both
+    #[arg(long, value_enum, value_delimiter = ',', required = true, value_name = "ROLE")]
+    pub role: Vec<Role>,
+}
+
+/// `up`: a node with all roles, perhaps with a chat.
+pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure> {
+    let roles = vec![NodeRole::Gateway, NodeRole::Worker];
+    if !args.chat {
+        return run(roles, context).await;
+    }
+    match context.running().await? {
+        Some(client) => chat::talk(context, client, None).await,
+        None => node_and_chat(roles, context).await,
+    }
+}
+
+/// A node until a signal ends it.
+pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<Exit, Failure> {
+    roles.sort_unstable();
+    roles.dedup();
+    let mut signals = Signals::take()?;
+    let (node, ready, stop) = node(roles, context);
+    let mut node = std::pin::pin!(node);
+    let mut ready = std::pin::pin!(ready);
+    let mut told = false;
+    loop {
+        tokio::select! {
+            ended = &mut node => return ended.map(|()| Exit::Ok),
+            Ok(ready) = &mut ready, if !told => {
+                told = true;
+                announce(context, &ready, false)?;
+            }
+            () = signals.next() => {
+                if stop.is_cancelled() {
+                    return Err(Failure::new(Exit::Failed, "stopped", "stopped before it had drained"));
+                }
+                tracing::info!("stopping; a second signal stops at once");
+                stop.cancel();
+            }
+        }
+    }
+}
+
+/// A node for as long as the chat lasts.
+async fn node_and_chat(roles: Vec<NodeRole>, context: &Context) -> Result<Exit, Failure> {
+    let (node, ready, stop) = node(roles, context);
+    let mut node = tokio::spawn(node);
+    let Ok(ready) = ready.await else {
+        // It ended before it served, and says why.
+        return joined(node.await).map(|()| Exit::Failed);
+    };
+    announce(context, &ready, true)?;
+    let gateway = &context.loaded.config.gateway;
+    let client = Client::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
+    let talked = tokio::select! {
+        talked = chat::talk(context, client, None) => talked,
+        // A node that ends by itself has failed; the chat cannot go on.
+        ended = &mut node => return joined(ended).map(|()| Exit::Failed),
+    };
+    stop.cancel();
+    joined(node.await)?;
+    talked
+}
+
+fn joined(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
+    match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            Err(Failure::new(Exit::Failed, "internal", format!("the node died: {error}"))
+                .hint("this is a defect; the log says where"))
+        }
+    }
+}
+
+/// The node as a future, its `ready`, and the way to stop it.
+fn node(
+    roles: Vec<NodeRole>,
+    context: &Context,
+) -> (
+    impl Future<Output = Result<(), Failure>> + Send + 'static,
+    oneshot::Receiver<Ready>,
+    CancellationToken,
+) {
+    let (tell, ready) = oneshot::channel();
+    let stop = CancellationToken::new();
+    let loaded = context.loaded.clone();
+    let args = NodeArgs { loaded, roles, ready: tell, stop: stop.clone() };
+    (app::run(args), ready, stop)
+}
+
+/// Says that the node serves: one line, on standard output unless that is the chat's.
+fn announce(context: &Context, ready: &Ready, chatting: bool) -> Result<(), Failure> {
+    /// What `--json` prints.
+    #[derive(Serialize)]
+    struct Line<'a> {
+        event: &'static str,
+        url: &'a str,
+        process: clawnode_proto::ProcessId,
+        pid: u32,
+        data_dir: String,
+        model: &'a str,
+    }
+    let out = context.out;
+    if !out.json {
+        for line in &ready.banner {
+            out.talk(line);
+        }
+    }
+    let line = if out.json {
+        json!(Line {
+            event: "ready",
+            url: &ready.url,
+            process: ready.process,
+            pid: std::process::id(),
+            data_dir: context.data_dir().display().to_string(),
+            model: &ready.model,
+        })
+        .to_string()
+    } else {
+        format!("ready {}", ready.url)
+    };
+    if chatting {
+        out.talk(&line);
+        Ok(())
+    } else {
+        out.line(&line)
+    }
+}

@@ -1,0 +1,234 @@
+//! Calls: one JSON-RPC request over `POST /v1/rpc`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clawnode_proto::{ErrorBody, ErrorChain, ErrorCode, api::Method};
+use reqwest::{StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    ClientError,
+    rendezvous::{NodeFile, TOKEN_FILE, read_token},
+};
+use crate::config::Secret;
+
+/// How long a connection may take; a node on the same machine takes a millisecond.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a call may take: `journal.verify` of everything is the longest.
+const CALL_TIMEOUT: Duration = Duration::from_mins(5);
+/// Most bytes of an answer (256 MiB): an export of a very long session.
+const ANSWER_BYTES: usize = 256 << 20;
+
+/// Which node is meant.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The data directory, where a node on this machine says where it is.
+    pub data_dir: PathBuf,
+    /// An address that goes before the data directory's.
+    pub url: Option<String>,
+    /// A token that goes before the data directory's.
+    pub token: Option<Secret>,
+    /// A file with the token, before both.
+    pub token_file: Option<PathBuf>,
+    /// A certificate to trust besides the system's: the node's own, where it has one.
+    pub certificate: Option<PathBuf>,
+}
+
+/// A node within reach. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(super) http: reqwest::Client,
+    /// HTTP/1.1 only, because a WebSocket begins as an upgrade.
+    pub(super) upgrade: reqwest::Client,
+    pub(super) url: String,
+    token: Option<Secret>,
+}
+
+/// A JSON-RPC answer.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    result: Option<Value>,
+    #[serde(default)]
+    error: Option<RpcError>,
+}
+
+/// A JSON-RPC error.
+#[derive(Deserialize)]
+pub(super) struct RpcError {
+    code: i32,
+    message: String,
+    #[serde(default)]
+    data: Option<ErrorBody>,
+}
+
+impl RpcError {
+    /// Its body; one without is made from the code, for servers that leave it out.
+    pub(super) fn into_body(self) -> ErrorBody {
+        let Self { code, message, data } = self;
+        data.unwrap_or_else(|| {
+            let known = ErrorCode::ALL.iter().find(|known| known.rpc_code() == code);
+            ErrorBody::new(known.copied().unwrap_or(ErrorCode::Internal), message)
+        })
+    }
+}
+
+impl Client {
+    /// The node that `target` means. Nothing is sent yet.
+    pub fn find(target: &Target) -> Result<Self, ClientError> {
+        let url = match &target.url {
+            Some(url) => url.clone(),
+            None => match NodeFile::read(&target.data_dir)? {
+                Some(node) => node.url,
+                None => {
+                    return Err(ClientError::NotRunning { data_dir: target.data_dir.clone() });
+                }
+            },
+        };
+        let token = match (&target.token_file, &target.token) {
+            (Some(path), _) => {
+                let Some(token) = read_token(path)? else {
+                    let detail = "there is no such file".to_owned();
+                    return Err(ClientError::Local { path: path.clone(), detail });
+                };
+                Some(token)
+            }
+            (None, Some(token)) => Some(token.clone()),
+            // A token of this machine's node is not for other machines' nodes.
+            (None, None) if target.url.is_some() => None,
+            (None, None) => read_token(&target.data_dir.join(TOKEN_FILE))?,
+        };
+        Self::new(&url, token, target.certificate.as_ref())
+    }
+
+    /// The node at `url`.
+    pub fn new(
+        url: &str,
+        token: Option<Secret>,
+        certificate: Option<&PathBuf>,
+    ) -> Result<Self, ClientError> {
+        let url = url.trim_end_matches('/').to_owned();
+        let parsed = reqwest::Url::parse(&url)
+            .ok()
+            .filter(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host());
+        let Some(parsed) = parsed else {
+            let detail = "not an address such as `http://127.0.0.1:3100`".to_owned();
+            return Err(ClientError::Unreachable { url, detail });
+        };
+        let loopback = match parsed.host_str() {
+            Some("localhost") => true,
+            Some(host) => host
+                .trim_matches(['[', ']'])
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback()),
+            None => false,
+        };
+        let extra = certificate.map(read_certificates).transpose()?.unwrap_or_default();
+        let builder = || {
+            let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
+            if loopback {
+                builder = builder.no_proxy();
+            }
+            if !extra.is_empty() {
+                builder = builder.tls_certs_merge(extra.clone());
+            }
+            builder
+        };
+        let fault = |error: reqwest::Error| ClientError::Unreachable {
+            url: url.clone(),
+            detail: ErrorChain(&error).to_string(),
+        };
+        let http = builder().timeout(CALL_TIMEOUT).build().map_err(fault)?;
+        let upgrade = builder().http1_only().build().map_err(fault)?;
+        Ok(Self { http, upgrade, url, token })
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether a node answers there, and takes our token.
+    pub async fn ping(&self) -> Result<(), ClientError> {
+        self.call(Method::Ping, json!({})).await.map(drop)
+    }
+
+    /// Calls `method` and waits for its answer.
+    pub async fn call(&self, method: Method, params: Value) -> Result<Value, ClientError> {
+        let request = json!({ "id": 1, "method": method.as_str(), "params": params });
+        let post = self.authorize(self.http.post(format!("{}/v1/rpc", self.url)).json(&request));
+        let mut response = post.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + part.len() > ANSWER_BYTES {
+                return Err(self.protocol(format!("the answer is over {ANSWER_BYTES} bytes")));
+            }
+            body.extend_from_slice(&part);
+        }
+        self.answer(status, &body)
+    }
+
+    fn answer(&self, status: StatusCode, body: &[u8]) -> Result<Value, ClientError> {
+        if let Ok(Answer { error: Some(error), .. }) = serde_json::from_slice::<Answer>(body) {
+            return Err(ClientError::Answered(error.into_body()));
+        }
+        match serde_json::from_slice::<Answer>(body) {
+            Ok(Answer { result: Some(result), .. }) if status.is_success() => Ok(result),
+            _ => Err(self.refused(status, body)),
+        }
+    }
+
+    /// An answer outside JSON-RPC: from the door (401, 403, 413) or from another program.
+    pub(super) fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        /// REST bodies carry the error under `error`; a bare one is taken too.
+        #[derive(Deserialize)]
+        struct Wrapped {
+            error: ErrorBody,
+        }
+        let wrapped = serde_json::from_slice::<Wrapped>(body).map(|it| it.error);
+        if let Ok(body) = wrapped.or_else(|_| serde_json::from_slice::<ErrorBody>(body)) {
+            return ClientError::Answered(body);
+        }
+        let code = match status {
+            StatusCode::UNAUTHORIZED => ErrorCode::Unauthorized,
+            StatusCode::FORBIDDEN => ErrorCode::Forbidden,
+            StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Unavailable,
+            _ => return self.protocol(format!("HTTP status {status}")),
+        };
+        ClientError::Answered(ErrorBody::new(code, format!("`{}` answered {status}", self.url)))
+    }
+
+    pub(super) fn authorize(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        let Some(token) = &self.token else { return request };
+        // Marked sensitive, so that no debug output shows it.
+        match header::HeaderValue::from_str(&format!("Bearer {}", token.expose())) {
+            Ok(mut value) => {
+                value.set_sensitive(true);
+                request.header(header::AUTHORIZATION, value)
+            }
+            Err(_) => request,
+        }
+    }
+
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> ClientError {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        // The innermost cause says it; the outer ones repeat the address.
+        ClientError::Unreachable { url: self.url.clone(), detail: cause.to_string() }
+    }
+
+    pub(super) fn protocol(&self, detail: impl Into<String>) -> ClientError {
+        ClientError::Protocol { url: self.url.clone(), detail: detail.into() }
+    }
+}
+
+fn read_certificates(path: &PathBuf) -> Result<Vec<reqwest::Certificate>, ClientError> {
+    let local = |detail: String| ClientError::Local { path: path.clone(), detail };
+    let pem = std::fs::read(path).map_err(|error| local(error.to_string()))?;
+    reqwest::Certificate::from_pem_bundle(&pem)
+        .map_err(|error| local(ErrorChain(&error).to_string()))
+}

@@ -1,0 +1,172 @@
+//! Settings of providers, agents and bindings.
+
+use std::{path::PathBuf, time::Duration};
+
+use clawnode_proto::{
+    AgentName,
+    llm::{ModelRef, Sampling},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    secret::{Secret, ServerUrl},
+    units,
+};
+
+/// The agent that answers where no binding fits; it needs no configuration.
+pub const DEFAULT_AGENT: &str = "default";
+/// Providers that an agent may name without a `[providers.NAME]` section.
+pub const BUILT_IN_PROVIDERS: &[&str] = &["anthropic", "openai", "ollama", "demo"];
+
+/// The protocol that a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    /// Anthropic Messages.
+    Anthropic,
+    /// `OpenAI` Chat Completions, and every server compatible with it.
+    Openai,
+    /// The built-in model that is no language model.
+    Demo,
+}
+
+/// `[providers.NAME]`: who serves models.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderOptions {
+    /// The protocol it speaks. The built-in names know theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
+    /// Where it is, with `/v1` where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<ServerUrl>,
+    /// The environment variable that holds its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    /// The file that holds its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key_file: Option<PathBuf>,
+    /// The key itself; a file or a variable is a better place for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<Secret>,
+    /// To connect (10 s).
+    #[serde(with = "units::duration")]
+    pub connect_timeout: Duration,
+    /// Between two pieces of a streamed reply (60 s: reasoning models are silent for long).
+    #[serde(with = "units::duration")]
+    pub idle_timeout: Duration,
+    /// One whole call, retries included (10 min).
+    #[serde(with = "units::duration")]
+    pub total_timeout: Duration,
+    /// Further tries while nothing of the reply has been received (4).
+    pub retries: u32,
+}
+
+/// `[agents.NAME]`: who answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentOptions {
+    /// `PROVIDER/MODEL`. Unless set: the first provider that is found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// The system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// A file with the system prompt, instead of `system`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soul: Option<PathBuf>,
+    /// How it chooses its words.
+    pub sampling: SamplingOptions,
+    /// Tokens that its model reads at most (100,000: under what current models take). Older turns
+    /// are dropped beyond it.
+    pub window_tokens: u32,
+    /// Model calls of one turn (25).
+    pub step_limit: u32,
+    /// Turns at once on one node (256); more wait.
+    pub max_turns: u32,
+}
+
+/// `[agents.NAME.sampling]`: how an agent chooses its words; what is absent is the provider's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SamplingOptions {
+    /// 0 (always the likeliest) to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Most tokens of one reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// Texts at which to stop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+}
+
+/// `[[bindings]]`: this agent answers what fits all that is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    /// Who answers.
+    pub agent: AgentName,
+    /// The other side: a user, a room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The server or workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guild: Option<String>,
+    /// The team.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Our side of the channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// The channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+}
+
+impl Default for ProviderOptions {
+    fn default() -> Self {
+        Self {
+            wire: None,
+            base_url: None,
+            api_key_env: None,
+            api_key_file: None,
+            api_key: None,
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+            total_timeout: Duration::from_mins(10),
+            retries: 4,
+        }
+    }
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            model: None,
+            system: None,
+            soul: None,
+            sampling: SamplingOptions::default(),
+            window_tokens: 100_000,
+            step_limit: 25,
+            max_turns: 256,
+        }
+    }
+}
+
+impl From<SamplingOptions> for Sampling {
+    fn from(it: SamplingOptions) -> Self {
+        Self { temperature: it.temperature, max_tokens: it.max_tokens, stop: it.stop }
+    }
+}
+
+impl Binding {
+    /// Whether it says anything about where.
+    pub const fn is_anywhere(&self) -> bool {
+        self.peer.is_none()
+            && self.guild.is_none()
+            && self.team.is_none()
+            && self.account.is_none()
+            && self.channel.is_none()
+    }
+}

@@ -1,0 +1,97 @@
+//! What is wrong with a configuration: what, where, and what to do about it.
+
+use std::fmt;
+
+use super::tree::Origin;
+
+/// A configuration that cannot be used; the process ends with exit code 78.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// What is wrong.
+    pub what: String,
+    /// The key it is about, with dots: `gateway.listen`; empty if it is about a whole file.
+    pub key: String,
+    /// Where it stands.
+    pub origin: Origin,
+    /// What to do.
+    pub hint: String,
+}
+
+impl ConfigError {
+    /// An error about the value of `key`.
+    pub fn new(
+        key: &str,
+        origin: Origin,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { what: what.into(), key: key.to_owned(), origin, hint: hint.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if !self.key.is_empty() {
+            write!(f, ", at `{}`", self.key)?;
+        }
+        match &self.origin {
+            Origin::Default => Ok(()),
+            origin => write!(f, ", in {origin}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The known word nearest to `word`, if one is near enough to be what was meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_ascii_lowercase().replace('-', "_");
+    known
+        .into_iter()
+        .map(|candidate| (distance(&lower, candidate), candidate))
+        .filter(|&(distance, candidate)| distance <= (candidate.len() / 3).max(1))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits (insert, delete, replace, swap neighbours) from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(64).collect();
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for (i, from) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, to) in b.iter().enumerate() {
+            let replace = rows[i][j] + usize::from(from != to);
+            let mut best = replace.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
+                best = best.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typo_finds_its_word_and_a_stranger_does_not() {
+        let known = ["listen", "tls_cert", "tls_key", "plain_http", "no_auth"];
+        for (word, meant) in [
+            ("lissten", Some("listen")),
+            ("lsiten", Some("listen")),
+            ("Listen", Some("listen")),
+            ("tls-cert", Some("tls_cert")),
+            ("noauth", Some("no_auth")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, known), meant, "{word}");
+        }
+    }
+}

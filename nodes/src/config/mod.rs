@@ -1,0 +1,33 @@
+//! Configuration: a file below the environment below flags, read once into types.
+//!
+//! Each layer becomes a [`tree`] whose every value knows where it came from ([`Origin`]); the
+//! layers are merged, and one deserializer turns the result into [`Config`]. So an error can name
+//! the file, line and key (or the variable, or the flag), and `config show` can say where each
+//! value was set. [`validate`] then refuses what is well-formed and wrong.
+//!
+//! Nothing here reads the process environment: [`Env`] is a value.
+
+pub mod agents;
+mod de;
+pub mod env;
+mod error;
+mod file;
+mod json;
+pub mod load;
+pub mod options;
+pub mod paths;
+pub mod secret;
+pub mod show;
+pub mod tree;
+pub mod units;
+mod validate;
+
+pub use agents::{AgentOptions, Binding, ProviderOptions, Wire};
+pub use env::Env;
+pub use error::ConfigError;
+pub use load::{Flag, Loaded, Sources, load};
+pub use options::{
+    ClusterOptions, Config, GatewayOptions, NodeOptions, SessionOptions, TelemetryOptions,
+};
+pub use secret::{Secret, ServerUrl};
+pub use tree::Origin;

@@ -1,0 +1,186 @@
+//! Every setting, in the order of the file. Each default is stated here, with its reason.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clawnode_proto::{AgentName, NodeName, limits, subject::Prefix};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    agents::{AgentOptions, Binding, ProviderOptions},
+    secret::ServerUrl,
+    units::{self, ByteSize},
+};
+
+/// All settings of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `[node]`: this process.
+    pub node: NodeOptions,
+    /// `[gateway]`: what clients connect to.
+    pub gateway: GatewayOptions,
+    /// `[cluster]`: what nodes share.
+    pub cluster: ClusterOptions,
+    /// `[session]`: how sessions live.
+    pub session: SessionOptions,
+    /// `[telemetry]`: what is told of the work.
+    pub telemetry: TelemetryOptions,
+    /// `[providers.NAME]`: who serves models. Empty: found from the environment.
+    pub providers: BTreeMap<String, ProviderOptions>,
+    /// `[agents.NAME]`: who answers. Without one there is `default`.
+    pub agents: BTreeMap<AgentName, AgentOptions>,
+    /// `[[bindings]]`: which agent answers where; the most specific binding wins (peer, guild,
+    /// team, account, channel), and `default` answers where none fits.
+    pub bindings: Vec<Binding>,
+}
+
+/// `[node]`: this process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeOptions {
+    /// What people call it; for display only. The host's name unless set.
+    pub name: NodeName,
+    /// Where everything is kept. `$XDG_DATA_HOME/clawnode` unless set.
+    pub data_dir: PathBuf,
+    /// How long running model calls may take to end when the node stops; 30 s is longer than most
+    /// replies and shorter than what service managers wait. Less loses more calls (they are made
+    /// again), more delays a restart.
+    #[serde(with = "units::duration")]
+    pub drain: Duration,
+}
+
+/// `[gateway]`: what clients connect to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayOptions {
+    /// One listener for everything. Beyond loopback it needs TLS or `plain_http`.
+    #[serde(with = "units::text")]
+    pub listen: SocketAddr,
+    /// Values of `Origin` that browsers may send, besides the gateway's own address.
+    pub origins: Vec<String>,
+    /// Values of `Host` that are answered, besides loopback names and the listen address.
+    pub hosts: Vec<String>,
+    /// Certificate chain, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve without TLS beyond loopback, because a proxy in front has it.
+    pub plain_http: bool,
+    /// Ask for no token; on loopback only.
+    pub no_auth: bool,
+    /// Open connections at once (4,096: well under the usual limit of open files times two);
+    /// more are refused until one closes.
+    pub max_connections: u32,
+    /// Bytes of one user message, at most 1 MiB.
+    pub message_size: ByteSize,
+}
+
+/// `[cluster]`: what nodes share.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterOptions {
+    /// The NATS servers, comma-separated. Without it one process keeps everything in its data
+    /// directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nats: Option<ServerUrl>,
+    /// A NATS credentials file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<PathBuf>,
+    /// What all subjects and streams begin with, so that clusters can share servers.
+    #[serde(with = "units::text")]
+    pub prefix: Prefix,
+    /// Partitions, fixed when the cluster is born: 256 on NATS, 16 in one process, at most 512.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u16>,
+    /// Copies of each stream (1, 3 or 5). Unless set: 3 where there are three servers, else 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u8>,
+}
+
+/// `[session]`: how sessions live.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionOptions {
+    /// How long an idle session stays in memory (60 s). Less saves memory, more saves reads.
+    #[serde(with = "units::duration")]
+    pub passivate_after: Duration,
+    /// Events between two snapshots (200). Less shortens loading, more writes less.
+    pub snapshot_every: u32,
+}
+
+/// `[telemetry]`: what is told of the work. Traces are exported under the standard `OTEL_*`
+/// variables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryOptions {
+    /// What is logged to standard error, as `tracing` filters say it: `info`, `clawnode=debug`.
+    pub log: String,
+    /// In what form.
+    pub format: LogFormat,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self { name: super::paths::node_name(None), data_dir: PathBuf::new(), drain: DRAIN }
+    }
+}
+
+/// See [`NodeOptions::drain`].
+const DRAIN: Duration = Duration::from_secs(30);
+/// See [`GatewayOptions::listen`].
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3100);
+/// See [`GatewayOptions::max_connections`].
+const MAX_CONNECTIONS: u32 = 4_096;
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self {
+            listen: LISTEN,
+            origins: Vec::new(),
+            hosts: Vec::new(),
+            tls_cert: None,
+            tls_key: None,
+            plain_http: false,
+            no_auth: false,
+            max_connections: MAX_CONNECTIONS,
+            message_size: ByteSize(limits::MESSAGE_BYTES as u64),
+        }
+    }
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { passivate_after: Duration::from_mins(1), snapshot_every: 200 }
+    }
+}
+
+impl Default for TelemetryOptions {
+    fn default() -> Self {
+        Self { log: "info".to_owned(), format: LogFormat::default() }
+    }
+}
+
+impl GatewayOptions {
+    /// The scheme that clients use.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls_cert.is_some() { "https" } else { "http" }
+    }
+}

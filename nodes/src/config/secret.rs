@@ -1,0 +1,160 @@
+//! What must not be printed: secrets, and addresses that may carry a password.
+
+use std::{fmt, str::FromStr};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// What stands in a secret's place wherever it would be shown.
+pub const REDACTED: &str = "[redacted]";
+
+/// A text that is never shown; only [`Secret::expose`] gives it.
+#[derive(Clone)]
+pub struct Secret(SecretString);
+
+/// An address that may carry a user and a password, which are never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+/// A text that is no address. It does not quote the text, which may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an address such as `{example}`")]
+pub struct UrlError {
+    example: &'static str,
+}
+
+// === impl Secret ===
+
+impl Secret {
+    /// Keeps `text` from being shown.
+    pub fn new(text: String) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose() == other.expose()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(REDACTED)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
+// === impl ServerUrl ===
+
+impl ServerUrl {
+    /// The whole address, password included, for the one place that connects.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// The addresses of a comma-separated list, each whole.
+    pub fn each(&self) -> impl Iterator<Item = &str> {
+        self.0.split(',').map(str::trim).filter(|one| !one.is_empty())
+    }
+}
+
+impl FromStr for ServerUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let fits = |one: &str| match one.trim().split_once("://") {
+            Some((scheme, rest)) => {
+                !scheme.is_empty()
+                    && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+')
+                    && !rest.is_empty()
+                    && !rest.chars().any(|c| c.is_whitespace() || c.is_control())
+            }
+            None => false,
+        };
+        if text.split(',').all(fits) {
+            Ok(Self(text.trim().to_owned()))
+        } else {
+            Err(UrlError { example: "nats://127.0.0.1:4222` or `https://host/path" })
+        }
+    }
+}
+
+/// Cuts `user:password@` out of one address.
+fn without_password(one: &str) -> String {
+    let Some((scheme, rest)) = one.split_once("://") else { return REDACTED.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    // A query or a fragment may carry a key as well; a path does not.
+    let path = tail.split(['?', '#']).next().unwrap_or("");
+    let cut = if path.len() < tail.len() { "?…" } else { "" };
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{REDACTED}@{host}{path}{cut}"),
+        None => format!("{scheme}://{authority}{path}{cut}"),
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> = self.each().map(without_password).collect();
+        f.write_str(&shown.join(","))
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for ServerUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServerUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let secret = Secret::new("sk-hunter2".to_owned());
+        let shown = format!("{secret:?} {}", serde_json::to_string(&secret).unwrap());
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert_eq!(secret.expose(), "sk-hunter2");
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        let url: ServerUrl = "nats://ada:hunter2@one:4222,nats://two:4222".parse().unwrap();
+        assert_eq!(url.to_string(), "nats://[redacted]@one:4222,nats://two:4222");
+        assert_eq!(url.each().count(), 2);
+        let url: ServerUrl = "https://host/v1?key=hunter2".parse().unwrap();
+        assert_eq!(url.to_string(), "https://host/v1?…");
+        let error = "hunter2@host".parse::<ServerUrl>().unwrap_err();
+        assert!(!error.to_string().contains("hunter2"));
+    }
+}

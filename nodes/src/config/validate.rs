@@ -1,0 +1,199 @@
+//! What is well-formed and wrong.
+
+use std::time::Duration;
+
+use clawnode_proto::limits;
+
+use super::{
+    agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
+    error::{ConfigError, nearest},
+    options::Config,
+    tree::Node,
+};
+
+/// Refuses the first thing that is wrong.
+pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
+    let checks = Checks { config, tree };
+    checks.node()?;
+    checks.gateway()?;
+    checks.cluster()?;
+    checks.session()?;
+    checks.providers()?;
+    checks.agents()?;
+    checks.bindings()
+}
+
+struct Checks<'a> {
+    config: &'a Config,
+    tree: &'a Node,
+}
+
+impl Checks<'_> {
+    fn fail(&self, path: &[&str], what: impl Into<String>, hint: &str) -> Result<(), ConfigError> {
+        Err(ConfigError::new(&path.join("."), self.tree.origin_of(path), what, hint))
+    }
+
+    fn at_least_one(&self, path: &[&str], value: u32) -> Result<(), ConfigError> {
+        match value {
+            0 => self.fail(path, "0 is too few", "write 1 or more"),
+            _ => Ok(()),
+        }
+    }
+
+    fn some_time(&self, path: &[&str], value: Duration) -> Result<(), ConfigError> {
+        match value {
+            Duration::ZERO => self.fail(path, "no time at all", "write a duration such as `10s`"),
+            _ => Ok(()),
+        }
+    }
+
+    fn node(&self) -> Result<(), ConfigError> {
+        if self.config.node.data_dir.as_os_str().is_empty() {
+            let what = "no data directory, because neither `XDG_DATA_HOME` nor `HOME` is set";
+            return self.fail(&["node", "data_dir"], what, "set `--data-dir DIR`");
+        }
+        Ok(())
+    }
+
+    fn gateway(&self) -> Result<(), ConfigError> {
+        let it = &self.config.gateway;
+        let listen = it.listen;
+        let tls = match (&it.tls_cert, &it.tls_key) {
+            (Some(_), Some(_)) => true,
+            (None, None) => false,
+            (Some(_), None) => {
+                let what = "a certificate without its key";
+                return self.fail(&["gateway", "tls_cert"], what, "set `gateway.tls_key` as well");
+            }
+            (None, Some(_)) => {
+                let what = "a key without its certificate";
+                return self.fail(&["gateway", "tls_key"], what, "set `gateway.tls_cert` as well");
+            }
+        };
+        if it.no_auth && !listen.ip().is_loopback() {
+            let what = format!("`{listen}` is not loopback, so a token is needed");
+            let hint = "leave out `--no-auth`, or listen on 127.0.0.1";
+            return self.fail(&["gateway", "no_auth"], what, hint);
+        }
+        if !listen.ip().is_loopback() && !tls && !it.plain_http {
+            let what = format!("`{listen}` is not loopback, so it needs TLS");
+            let hint = "set `--tls-cert FILE --tls-key FILE`, or `--plain-http` behind a proxy \
+                        that has TLS";
+            return self.fail(&["gateway", "listen"], what, hint);
+        }
+        let most = limits::MESSAGE_BYTES as u64;
+        if it.message_size.0 == 0 || it.message_size.0 > most {
+            let what = format!("`{}` is not between 1B and 1MiB", it.message_size);
+            return self.fail(&["gateway", "message_size"], what, "write a size within");
+        }
+        self.at_least_one(&["gateway", "max_connections"], it.max_connections)
+    }
+
+    fn cluster(&self) -> Result<(), ConfigError> {
+        let it = &self.config.cluster;
+        if let Some(count) = it.partitions
+            && !(1..=limits::PARTITIONS_MAX).contains(&count)
+        {
+            let what = format!("{count} partitions are not 1 to {}", limits::PARTITIONS_MAX);
+            return self.fail(&["cluster", "partitions"], what, "write a number within");
+        }
+        if let Some(count) = it.replicas
+            && ![1, 3, 5].contains(&count)
+        {
+            let what = format!("{count} replicas cannot vote: 1, 3 or 5 can");
+            return self.fail(&["cluster", "replicas"], what, "write 1, 3 or 5");
+        }
+        Ok(())
+    }
+
+    fn session(&self) -> Result<(), ConfigError> {
+        let it = &self.config.session;
+        self.some_time(&["session", "passivate_after"], it.passivate_after)?;
+        self.at_least_one(&["session", "snapshot_every"], it.snapshot_every)
+    }
+
+    fn providers(&self) -> Result<(), ConfigError> {
+        for (name, it) in &self.config.providers {
+            if name.is_empty() || name.contains('/') {
+                let what = format!("`{name}` is no provider name");
+                return self.fail(&["providers", name], what, "use letters, digits, `-`, `_`");
+            }
+            if it.wire.is_none() && !BUILT_IN_PROVIDERS.contains(&name.as_str()) {
+                let what = format!("provider `{name}` does not say which protocol it speaks");
+                let hint = "add `wire = \"openai\"` (for every compatible server) or \
+                            `wire = \"anthropic\"`";
+                return self.fail(&["providers", name], what, hint);
+            }
+            for (key, value) in [
+                ("connect_timeout", it.connect_timeout),
+                ("idle_timeout", it.idle_timeout),
+                ("total_timeout", it.total_timeout),
+            ] {
+                self.some_time(&["providers", name, key], value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn agents(&self) -> Result<(), ConfigError> {
+        for (name, it) in &self.config.agents {
+            let name = name.as_str();
+            self.model_of(name, it)?;
+            if it.system.is_some() && it.soul.is_some() {
+                let what = "both `system` and `soul` give a system prompt";
+                return self.fail(&["agents", name, "soul"], what, "remove one of them");
+            }
+            if let Some(value) = it.sampling.temperature
+                && !(0.0..=2.0).contains(&value)
+            {
+                let path = ["agents", name, "sampling", "temperature"];
+                return self.fail(&path, format!("{value} is not 0 to 2"), "write 0 to 2");
+            }
+            for (key, value) in [
+                ("window_tokens", it.window_tokens),
+                ("step_limit", it.step_limit),
+                ("max_turns", it.max_turns),
+            ] {
+                self.at_least_one(&["agents", name, key], value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn model_of(&self, name: &str, agent: &AgentOptions) -> Result<(), ConfigError> {
+        let Some(model) = &agent.model else { return Ok(()) };
+        let configured = self.config.providers.keys().map(String::as_str);
+        let known: Vec<&str> = configured.chain(BUILT_IN_PROVIDERS.iter().copied()).collect();
+        if known.contains(&model.provider.as_str()) {
+            return Ok(());
+        }
+        let near = nearest(&model.provider, known.iter().copied());
+        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let hint = format!("{meant}add `[providers.{}]`, or name one of: {}", model.provider, {
+            known.join(", ")
+        });
+        let what = format!("no provider is called `{}`", model.provider);
+        self.fail(&["agents", name, "model"], what, &hint)
+    }
+
+    fn bindings(&self) -> Result<(), ConfigError> {
+        for (at, it) in self.config.bindings.iter().enumerate() {
+            let at = at.to_string();
+            let agent = it.agent.as_str();
+            if agent != DEFAULT_AGENT && !self.config.agents.contains_key(&it.agent) {
+                let known = self.config.agents.keys().map(clawnode_proto::AgentName::as_str);
+                let near = nearest(agent, known);
+                let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+                let hint = format!("{meant}add `[agents.{agent}]`, or correct the name");
+                let what = format!("no agent is called `{agent}`");
+                return self.fail(&["bindings", &at, "agent"], what, &hint);
+            }
+            if it.is_anywhere() {
+                let hint = "add `peer`, `guild`, `team`, `account` or `channel`; where no binding \
+                            fits, the agent `default` answers";
+                return self.fail(&["bindings", &at], "a binding that says nothing of where", hint);
+            }
+        }
+        Ok(())
+    }
+}

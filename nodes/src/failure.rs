@@ -1,0 +1,113 @@
+//! How a command ends: its exit code, and the error it prints. Exit codes are assigned only here.
+
+use clawnode_proto::{ErrorBody, ErrorCode};
+use serde::Serialize;
+
+use crate::{client::ClientError, config::ConfigError};
+
+/// What the process tells its caller. Documented in `--help`; never renumbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Ok = 0,
+    /// It was tried and failed.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// No node, or no server that it needs, can be reached.
+    Unreachable = 69,
+    /// The token is missing or wrong, or this may not be done.
+    Refused = 77,
+    /// The configuration is wrong.
+    Config = 78,
+}
+
+/// An error as it is printed: what and where, a stable code, and what to do next.
+#[derive(Clone, Debug, Serialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// How the process ends.
+    #[serde(skip)]
+    pub exit: Exit,
+    /// For scripts: a word that does not change.
+    pub code: &'static str,
+    /// What happened, where.
+    pub message: String,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// An error with a code of the command line's own.
+    pub fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Self {
+        Self { exit, code, message: message.into(), hint: None }
+    }
+
+    /// Something that was tried and failed, with a code that clients of the API know as well.
+    pub fn of(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { exit: exit_of(code), code: code.as_str(), message: message.into(), hint: None }
+    }
+
+    /// The same, saying what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Whoever read our output has gone: nothing to say, and nothing wrong.
+    pub(crate) fn output_closed() -> Self {
+        Self::new(Exit::Ok, "output_closed", "standard output is closed")
+    }
+}
+
+/// The exit code that goes with an error code.
+const fn exit_of(code: ErrorCode) -> Exit {
+    match code {
+        ErrorCode::Unauthorized | ErrorCode::Forbidden => Exit::Refused,
+        ErrorCode::Unavailable => Exit::Unreachable,
+        _ => Exit::Failed,
+    }
+}
+
+impl From<ErrorBody> for Failure {
+    fn from(body: ErrorBody) -> Self {
+        let failure = Self::of(body.code, body.message);
+        match body.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(Exit::Config, "config_invalid", error.to_string()).hint(error.hint)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let message = clawnode_proto::ErrorChain(&error).to_string();
+        match error {
+            ClientError::NotRunning { .. } => Self::new(Exit::Unreachable, "not_running", message)
+                .hint("start one with `clawnode up`, or name one with `--url URL`"),
+            ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, "unreachable", message)
+                .hint("check the address, and that the node runs: `clawnode doctor`"),
+            ClientError::Answered(body) => {
+                let refused = exit_of(body.code) == Exit::Refused && body.hint.is_none();
+                let failure = Self::from(body);
+                if refused { failure.hint(TOKEN_HINT) } else { failure }
+            }
+            ClientError::Protocol { .. } => Self::new(Exit::Failed, "protocol", message)
+                .hint("check that the address is a clawnode of this version"),
+            ClientError::Local { .. } => Self::new(Exit::Failed, "local_file", message)
+                .hint("check the file's owner and permissions, or name another with a flag"),
+        }
+    }
+}
+
+/// What to do about a missing or wrong token.
+const TOKEN_HINT: &str = "set `CLAWNODE_TOKEN`, or `--token-file FILE`; a node keeps its token in \
+                          the file `token` of its data directory";
