@@ -14,9 +14,11 @@ pub mod error;
 pub mod inbox;
 pub mod journal;
 pub mod local;
+pub mod membership;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod outcome;
+pub mod placement;
 #[cfg(feature = "test-util")]
 pub mod sim;
 pub mod substrate;
