@@ -75,10 +75,8 @@ impl Bucket for LocalBucket {
         // what is present and what comes.
         let guard = shared.index();
         let Some(index) = guard.as_ref() else { return Err(shared.closed(STORE)) };
-        let places = places(shared, index, prefix).map_err(|error| StoreError::Closed {
-            store: STORE,
-            detail: error.to_string(),
-        })?;
+        let places = places(shared, index, prefix)
+            .map_err(|error| StoreError::Closed { store: STORE, detail: error.to_string() })?;
         let present = entries(shared, places)?;
         Ok(Box::pin(shared.watchers.add(prefix.to_owned(), present)))
     }

@@ -143,12 +143,8 @@ impl Bus for LocalBus {
         let number = self.0.next_reply.fetch_add(1, Ordering::Relaxed);
         let reply = format!("_INBOX.{number}");
         let mut answers = self.listen(reply.clone());
-        let message = BusMessage {
-            subject: subject.clone(),
-            reply: Some(reply),
-            traceparent: None,
-            payload,
-        };
+        let message =
+            BusMessage { subject: subject.clone(), reply: Some(reply), traceparent: None, payload };
         if self.deliver(message) == 0 {
             return Err(RequestError::NoResponders { subject });
         }

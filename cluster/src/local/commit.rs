@@ -172,8 +172,7 @@ impl Engine {
                     return Ok(());
                 }
                 let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes();
-                let parts: [&[u8]; 4] =
-                    [&expires.to_be_bytes(), &key_len, key.as_bytes(), &value];
+                let parts: [&[u8]; 4] = [&expires.to_be_bytes(), &key_len, key.as_bytes(), &value];
                 let nobody = EntityId::from_u128(0);
                 let kind = RecordKind::BucketPut;
                 let at = self.stage(index, group, kind, nobody, Position(0), &parts)?;
@@ -409,4 +408,3 @@ fn answer<T>(to: oneshot::Sender<T>, with: T) {
         tracing::trace!("the asker gave up");
     }
 }
-

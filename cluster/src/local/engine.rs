@@ -237,4 +237,3 @@ impl std::fmt::Display for Fatal {
         }
     }
 }
-

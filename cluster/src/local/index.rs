@@ -188,11 +188,7 @@ impl Loc {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        Some(Self {
-            segment: u32_at(bytes, 0)?,
-            offset: u32_at(bytes, 4)?,
-            len: u32_at(bytes, 8)?,
-        })
+        Some(Self { segment: u32_at(bytes, 0)?, offset: u32_at(bytes, 4)?, len: u32_at(bytes, 8)? })
     }
 }
 

@@ -64,9 +64,8 @@ impl Journal for LocalJournal {
         let shared = &self.0.0;
         shared.sound(entity)?;
         let last = shared.look(STORE, |index| index.last(&keys::journal(entity)))?;
-        let place = last.and_then(|(key, value)| {
-            Some((keys::split_append(&key)?.1, Loc::decode(&value)?))
-        });
+        let place =
+            last.and_then(|(key, value)| Some((keys::split_append(&key)?.1, Loc::decode(&value)?)));
         let Some((position, loc)) = place else { return Ok(None) };
         let (_, bytes) = shared.read(entity, position, loc)?;
         Ok(Some(Record { position, bytes }))

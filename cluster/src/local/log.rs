@@ -179,7 +179,8 @@ impl Log {
 
     /// Begins the next segment. The one before must be synced.
     pub(super) fn rotate(&mut self, next_position: u64) -> Result<(), WriteError> {
-        let head = SegmentHead { id: self.active + 1, store: self.store, first_position: next_position };
+        let head =
+            SegmentHead { id: self.active + 1, store: self.store, first_position: next_position };
         let file = create_segment(&*self.disk, &self.dir, head)?;
         self.files.insert(head.id, Arc::clone(&file));
         self.segments.insert(head.id, Segment { len: SEGMENT_HEADER, live: 0 });

@@ -129,9 +129,11 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
 pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let lock = DirLock::shared(dir)?;
-    let (partitions, store) = read_format(&*disk, dir)?.ok_or_else(|| {
-        OpenError::NotADataDirectory { dir: dir.to_owned(), detail: "it has no `format`".to_owned() }
-    })?;
+    let (partitions, store) =
+        read_format(&*disk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
+            dir: dir.to_owned(),
+            detail: "it has no `format`".to_owned(),
+        })?;
     let memory = Index::Memory(BTreeMap::new());
     let recovered = recover(&*disk, &log_dir(dir), store, memory, false).map_err(|e| match e {
         ReplayError::Open(error) => error,
@@ -238,8 +240,8 @@ impl IndexState {
 
     /// The index was closed: it is synced, and good for ever.
     pub(super) fn set_clean(&self) {
-        let synced = sync_tree(&self.index)
-            .and_then(|()| write_whole(&RealDisk, &self.state, b"clean"));
+        let synced =
+            sync_tree(&self.index).and_then(|()| write_whole(&RealDisk, &self.state, b"clean"));
         if let Err(error) = synced {
             warn!(%error, "the index could not be synced; a restart of the machine rebuilds it");
         }
@@ -432,13 +434,10 @@ fn open_segments(
         if readers.last().is_some_and(|before| before.segment + 1 != id) {
             return Err(damaged(0, "the segment before it is missing"));
         }
-        let opened = disk
-            .open(&path, writable)
-            .and_then(|file| Reader::new(file, path.clone(), id));
+        let opened =
+            disk.open(&path, writable).and_then(|file| Reader::new(file, path.clone(), id));
         let mut reader = opened.map_err(OpenError::io("open", &path))?;
-        let head = SegmentHead::decode(
-            reader.bytes(0, 40).map_err(OpenError::io("read", &path))?,
-        );
+        let head = SegmentHead::decode(reader.bytes(0, 40).map_err(OpenError::io("read", &path))?);
         match head {
             Some(head) if head.id == id && head.store == store => {
                 highest = highest.max(head.first_position.saturating_sub(1));

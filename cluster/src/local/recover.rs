@@ -75,7 +75,8 @@ impl Reader {
     pub(super) fn bytes(&mut self, at: u64, want: usize) -> io::Result<&[u8]> {
         let left = usize::try_from(self.len.saturating_sub(at)).map_err(io::Error::other)?;
         let want = want.min(left);
-        let has = self.chunk_at <= at && at + want as u64 <= self.chunk_at + self.chunk.len() as u64;
+        let has =
+            self.chunk_at <= at && at + want as u64 <= self.chunk_at + self.chunk.len() as u64;
         if !has {
             self.chunk.resize(want.max(CHUNK).min(left), 0);
             self.chunk_at = at;

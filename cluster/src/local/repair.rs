@@ -115,12 +115,7 @@ fn fix_segment(
 }
 
 /// Copies a stretch to a file of its own.
-fn keep(
-    disk: &dyn Disk,
-    reader: &mut Reader,
-    at: u64,
-    next: u64,
-) -> std::io::Result<DamagedSpan> {
+fn keep(disk: &dyn Disk, reader: &mut Reader, at: u64, next: u64) -> std::io::Result<DamagedSpan> {
     let len = next - at;
     let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
     DiskFile::read_at(&*reader.file, at, &mut bytes)?;

@@ -233,7 +233,8 @@ impl Queue {
         loop {
             let now = Instant::now();
             let linger_end = state.first_ack.map(|first| first + ACK_LINGER);
-            let lingered = linger_end.is_some_and(|end| now >= end) || state.acks.len() >= ACKS_MOST;
+            let lingered =
+                linger_end.is_some_and(|end| now >= end) || state.acks.len() >= ACKS_MOST;
             let is_time = state.poked || state.closing || until.is_some_and(|until| now >= until);
             if !state.ops.is_empty() || lingered || is_time {
                 state.poked = false;
@@ -285,8 +286,9 @@ impl Shared {
         look: impl FnOnce(&Index) -> Result<T, IndexError>,
     ) -> Result<T, StoreError> {
         match self.index().as_ref() {
-            Some(index) => look(index).map_err(|error| {
-                StoreError::Closed { store, detail: format!("{error}; start the node again") }
+            Some(index) => look(index).map_err(|error| StoreError::Closed {
+                store,
+                detail: format!("{error}; start the node again"),
             }),
             None => Err(self.closed(store)),
         }

@@ -177,9 +177,7 @@ impl Staged {
                 .and_then(decode_waiting)
                 .map(|(_, loc)| loc),
             RecordKind::TimerSet => match split_timer(body) {
-                Some((timer, _)) => {
-                    self.timer(index, header.entity, timer)?.map(|(_, _, loc)| loc)
-                }
+                Some((timer, _)) => self.timer(index, header.entity, timer)?.map(|(_, _, loc)| loc),
                 None => None,
             },
             RecordKind::BucketPut => match split_bucket(body) {

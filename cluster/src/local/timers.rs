@@ -57,9 +57,7 @@ impl Timers for LocalTimers {
             let input = split_timer(&body)
                 .and_then(|(_, rest)| split_due(rest))
                 .ok_or_else(|| "a timer without an input".to_owned())
-                .and_then(|(_, input)| {
-                    Input::from_bytes(input).map_err(|error| error.to_string())
-                })
+                .and_then(|(_, input)| Input::from_bytes(input).map_err(|error| error.to_string()))
                 .map_err(|detail| StoreError::Corrupt { entity, position, detail })?;
             timers.push(Timer { id, due: Timestamp(due), input });
         }
