@@ -1,3 +1,4 @@
-//! The harness as a library.
+//! The harness as a library: real servers, scripted models, the conformance suite.
 
+pub mod conformance;
 pub mod model;
