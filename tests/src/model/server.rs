@@ -280,11 +280,11 @@ async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<V
     let all = &shared.models;
     if headers.contains_key("anthropic-version") {
         let created_at = "2026-01-01T00:00:00Z";
-        let list = all.iter().map(
+        let listed = all.iter().map(
             |id| json!({"type": "model", "id": id, "display_name": id, "created_at": created_at}),
         );
-        let (first, last, list) = (all.first(), all.last(), list.collect::<Vec<_>>());
-        Json(json!({"data": list, "has_more": false, "first_id": first, "last_id": last}))
+        let (first, last, listed) = (all.first(), all.last(), listed.collect::<Vec<_>>());
+        Json(json!({"data": listed, "has_more": false, "first_id": first, "last_id": last}))
     } else {
         let list = all.iter().map(|id| {
             json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "tests"})
@@ -294,13 +294,14 @@ async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<V
 }
 
 async fn tags(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let tag = |model: &String| {
+    let modified_at = "2026-01-01T00:00:00Z";
+    let list = shared.models.iter().map(|name| {
         json!({
-            "name": model, "model": model, "modified_at": "2026-01-01T00:00:00Z", "size": 1,
-            "digest": "0", "details": {"format": "gguf", "family": "scripted"},
+            "name": name, "model": name, "modified_at": modified_at, "size": 1, "digest": "0",
+            "details": {"format": "gguf", "family": "scripted"},
         })
-    };
-    Json(json!({"models": shared.models.iter().map(tag).collect::<Vec<_>>()}))
+    });
+    Json(json!({"models": list.collect::<Vec<_>>()}))
 }
 
 async fn answer(
