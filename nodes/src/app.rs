@@ -1,14 +1,51 @@
-//! The composition root: from settings to a running node.
+//! The composition root: from settings to a running node. The only file that knows every part.
 
-use clawnode_proto::{ProcessId, node::NodeRole};
-use tokio::sync::oneshot;
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use clawnode_actors::{
+    agent::Agents,
+    durable::{
+        MachineOptions,
+        driver::{Context, Worker, WorkerOptions},
+    },
+    session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
+    supervise::Supervisor,
+};
+use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
+use clawnode_proto::{
+    ErrorChain, ProcessId,
+    node::{Heartbeat, NodeRole},
+};
+use secrecy::SecretString;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
 
 use crate::{
     cli::offline::{BackupView, Offline, RepairView},
+    client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
+    gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
+    node::{
+        backend::{Node, NodeBackend},
+        backup, ground,
+        models::{Answering, answering},
+        offline::Directory,
+        scan,
+    },
+    telemetry,
 };
+
+/// How often the configuration's files are looked at for changes.
+const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// What a node is told.
 #[derive(Debug)]
@@ -26,7 +63,7 @@ pub struct NodeArgs {
 /// What a node says once it serves.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    /// Where: `http://127.0.0.1:3100`.
+    /// Where: `http://127.0.0.1:3100`; empty without a gateway.
     pub url: String,
     /// Its process id.
     pub process: ProcessId,
@@ -38,32 +75,379 @@ pub struct Ready {
     pub banner: Vec<String>,
 }
 
+/// Everything of a node that its stop must reach.
+struct Running {
+    worker: Option<Worker>,
+    serving: Option<Serving>,
+    supervisor: Supervisor,
+    substrate: Substrate,
+    draining: Arc<AtomicBool>,
+    node_file: Option<(NodeFile, PathBuf)>,
+    shutdown: CancellationToken,
+}
+
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
-    drop(args);
-    std::future::ready(Err(unfinished())).await
+    let NodeArgs { loaded, roles, ready, stop } = args;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (answering, ground) = tokio::try_join!(
+        answering(&loaded.config, loaded.env(), &clock),
+        ground::open(&loaded.config, &clock)
+    )?;
+    let control = ground.control;
+    let substrate = ground.substrate.clone();
+    let started = Box::pin(start(&loaded, &roles, answering, substrate.clone(), clock)).await;
+    let (running, told) = match started {
+        Ok(started) => started,
+        Err(failure) => {
+            substrate.health.close().await;
+            return Err(failure);
+        }
+    };
+    info!(process = %told.process, url = told.url, "node serves");
+    if ready.send(told).is_err() {
+        info!("nobody waits for this node to be ready");
+    }
+    let fatal = async {
+        match &control {
+            Some(control) => control.fatal().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {
+            running.stop().await;
+            Ok(())
+        }
+        why = fatal => {
+            error!(why, "the store has failed; the process ends");
+            Err(Failure::new(Exit::Failed, "store_failed", format!("the store has failed: {why}"))
+                .hint("look at the disk, then start again: what was answered is safe"))
+        }
+    }
+}
+
+async fn start(
+    loaded: &Loaded,
+    roles: &[NodeRole],
+    answering: Answering,
+    substrate: Substrate,
+    clock: Arc<dyn Clock>,
+) -> Result<(Running, Ready), Failure> {
+    let config = &loaded.config;
+    let spawn = |error: ractor::SpawnErr| {
+        Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
+    };
+    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
+    let supervisor = Supervisor::spawn().await.map_err(spawn)?;
+    let bucket = Arc::clone(&substrate.bucket);
+    let agents =
+        Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(spawn)?;
+    let routes = Arc::new(RwLock::new(answering.routes));
+    let hub = FrameHub::default();
+    let runner = SessionRunner::new(
+        substrate.clone(),
+        agents.clone(),
+        Arc::new(answering.models),
+        hub.clone(),
+        Arc::clone(&clock),
+        Arc::new(telemetry::set_parent),
+    );
+    let context: Arc<Context<Session>> = Arc::new(Context {
+        process,
+        substrate: substrate.clone(),
+        clock: Arc::clone(&clock),
+        runner: Arc::new(runner),
+        machine: machine_options(config),
+        activations: AtomicU64::new(1),
+        resident: AtomicU64::new(0),
+    });
+    let draining = Arc::new(AtomicBool::new(false));
+    let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
+    let (tell, members) = watch::channel(membership::Members::default());
+    let mut worker = None;
+    if roles.contains(&NodeRole::Worker) {
+        let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
+        let spawned = Worker::spawn(context.clone(), Arc::new(hub), options, &supervisor);
+        worker = Some(spawned.await.map_err(spawn)?);
+    }
+    if substrate.shared {
+        let (ground, say, told) = (substrate.clone(), Arc::clone(&heartbeat), tell.clone());
+        let beat = move || {
+            membership::run(ground.clone(), process, Arc::clone(&say), told.clone())
+        };
+        supervisor.adopt_task("membership", beat).await.map_err(spawn)?;
+        if let Some(worker) = &worker {
+            let (ground, worker, seen) = (substrate.clone(), worker.clone(), members.clone());
+            let scan = move || scan::run(ground.clone(), process, worker.clone(), seen.clone());
+            supervisor.adopt_task("worker.scan", scan).await.map_err(spawn)?;
+        }
+    }
+    let (watched, agents_again, routes_again) = (loaded.clone(), agents.clone(), routes.clone());
+    let reload = move || follow_files(watched.clone(), agents_again.clone(), routes_again.clone());
+    supervisor.adopt_task("config.follow", reload).await.map_err(spawn)?;
+
+    let model = format!("{} ({})", answering.choice.model, answering.choice.why);
+    let shutdown = CancellationToken::new();
+    let mut running = Running {
+        worker,
+        serving: None,
+        supervisor,
+        substrate: substrate.clone(),
+        draining,
+        node_file: None,
+        shutdown: shutdown.clone(),
+    };
+    let mut ready = Ready {
+        url: String::new(),
+        process,
+        token: None,
+        banner: vec![
+            format!("clawnode {} on {}", env!("CARGO_PKG_VERSION"), substrate.health.describe()),
+            format!("model {model}"),
+        ],
+        model: model.clone(),
+    };
+    if roles.contains(&NodeRole::Gateway) {
+        let resident = Arc::clone(&context);
+        let node = Node {
+            process,
+            heartbeat,
+            model,
+            members,
+            resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
+        };
+        let sessions = Sessions::new(substrate, Arc::clone(&clock));
+        let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
+        let token = token(loaded)?;
+        let options = gateway_options(config, token.as_ref(), clock);
+        let serving =
+            gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+        ready.url.clone_from(&serving.url);
+        ready.token = token;
+        let dir = config.node.data_dir.clone();
+        let file = NodeFile { url: serving.url.clone(), pid: std::process::id(), process };
+        std::fs::create_dir_all(&dir).and_then(|()| file.write(&dir)).map_err(|error| {
+            Failure::new(
+                Exit::Failed,
+                "data_dir_unusable",
+                format!("cannot write into `{}`: {error}", dir.display()),
+            )
+            .hint("name another directory with `--data-dir`")
+        })?;
+        running.node_file = Some((file, dir));
+        running.serving = Some(serving);
+    }
+    Ok((running, ready))
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
+    async fn stop(self) {
+        info!("draining");
+        self.draining.store(true, Ordering::Relaxed);
+        self.shutdown.cancel();
+        if let Some(worker) = &self.worker {
+            worker.drain().await;
+        }
+        if let Some(serving) = self.serving {
+            serving.ended().await;
+        }
+        self.supervisor.stop().await;
+        self.substrate.health.close().await;
+        if let Some((file, dir)) = self.node_file
+            && let Err(error) = file.remove(&dir)
+        {
+            warn!(%error, "the node's address was left behind");
+        }
+        info!("stopped");
+    }
+}
+
+fn machine_options(config: &Config) -> MachineOptions {
+    MachineOptions {
+        passivate_after: config.session.passivate_after,
+        snapshot_every: u64::from(config.session.snapshot_every),
+        ..MachineOptions::default()
+    }
+}
+
+fn heartbeat(
+    config: &Config,
+    roles: &[NodeRole],
+    context: &Arc<Context<Session>>,
+    agents: &Agents,
+    draining: &Arc<AtomicBool>,
+) -> Arc<dyn Fn() -> Heartbeat + Send + Sync> {
+    let node = config.node.name.clone();
+    let roles = roles.to_vec();
+    let (context, agents) = (Arc::clone(context), agents.clone());
+    let draining = Arc::clone(draining);
+    let started = context.clock.now();
+    Arc::new(move || Heartbeat {
+        process: context.process,
+        node: node.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        roles: roles.clone(),
+        started,
+        draining: draining.load(Ordering::Relaxed),
+        entities: context.resident.load(Ordering::Relaxed),
+        config: agents.digest(),
+    })
+}
+
+fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {
+    if loaded.config.gateway.no_auth {
+        return Ok(None);
+    }
+    if let Some(token) = &loaded.token {
+        return Ok(Some(token.clone()));
+    }
+    let dir = &loaded.config.node.data_dir;
+    std::fs::create_dir_all(dir).map_err(|error| {
+        let message = format!("cannot make `{}`: {error}", dir.display());
+        Failure::new(Exit::Failed, "data_dir_unusable", message)
+            .hint("name another directory with `--data-dir`")
+    })?;
+    Ok(Some(ensure_token(dir)?))
+}
+
+fn gateway_options(
+    config: &Config,
+    token: Option<&Secret>,
+    clock: Arc<dyn Clock>,
+) -> GatewayOptions {
+    let it = &config.gateway;
+    let tls = match (&it.tls_cert, &it.tls_key) {
+        (Some(cert), Some(key)) => Some(TlsFiles { cert: cert.clone(), key: key.clone() }),
+        _ => None,
+    };
+    let connections = usize::try_from(it.max_connections).unwrap_or(usize::MAX);
+    let defaults = GatewayOptions::default();
+    GatewayOptions {
+        listen: it.listen,
+        token: token.map(|token| SecretString::from(token.expose().to_owned())),
+        tls,
+        plain_http: it.plain_http,
+        allowed_hosts: it.hosts.clone(),
+        allowed_origins: it.origins.clone(),
+        connections: connections.try_into().unwrap_or(defaults.connections),
+        drain: config.node.drain,
+        clock,
+        adopt_trace: telemetry::adopt,
+        ..defaults
+    }
+}
+
+fn refused(error: &ServeError) -> Failure {
+    let message = ErrorChain(error).to_string();
+    match error {
+        ServeError::Bind { .. } => Failure::new(Exit::Failed, "listen_failed", message)
+            .hint("name a free address with `--listen 127.0.0.1:0`; is another node running?"),
+        ServeError::TokenRequired { .. }
+        | ServeError::TlsRequired { .. }
+        | ServeError::EmptyToken
+        | ServeError::AllowList { .. }
+        | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
+    }
+}
+
+/// Reads the configuration again when one of its files has changed. What does not read is
+/// reported, and the old settings stay.
+async fn follow_files(loaded: Loaded, agents: Agents, routes: Arc<RwLock<Routes>>) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut current = loaded;
+    let mut seen = changed_at(&current);
+    loop {
+        tokio::time::sleep(RELOAD_EVERY).await;
+        let now = changed_at(&current);
+        if now == seen {
+            continue;
+        }
+        seen = now;
+        let again = match current.reload() {
+            Ok(again) => again,
+            Err(error) => {
+                warn!(error = %ErrorChain(&error), "the configuration does not read; the old one stays");
+                continue;
+            }
+        };
+        match answering(&again.config, again.env(), &clock).await {
+            Ok(answering) => {
+                if let Err(error) = agents.reload(answering.agents).await {
+                    warn!(%error, "an agent cannot be started");
+                }
+                *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                    answering.routes;
+                current = again;
+                info!("the configuration was read again; providers change at the next start");
+            }
+            Err(failure) => {
+                warn!(%failure, "the configuration is not valid; the old one stays");
+            }
+        }
+    }
+}
+
+fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
+    let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
+    let files = loaded.file.iter().chain(souls);
+    files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 
 /// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(_config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    std::future::ready(Err(unfinished())).await
+pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
+    Ok(Box::new(Directory::open(config).await?))
 }
 
 /// Looks for damage in the data directory, and repairs it if `apply`.
-pub async fn repair(_config: &Config, _apply: bool) -> Result<RepairView, Failure> {
-    std::future::ready(Err(unfinished())).await
+pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
+    let dir = config.node.data_dir.clone();
+    let looked = tokio::task::spawn_blocking(move || {
+        if apply { local::repair(&dir) } else { local::inspect(&dir) }
+    });
+    let report = looked
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| ground::refused(&error))?;
+    let mut findings: Vec<String> = report
+        .spans
+        .iter()
+        .map(|span| {
+            format!(
+                "`{}` at offset {}: {} bytes hold no readable record; a copy goes to `{}`",
+                span.file.display(),
+                span.offset,
+                span.len,
+                span.kept.display()
+            )
+        })
+        .collect();
+    findings.extend(report.damaged_entities.iter().map(|entity| {
+        format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
+    }));
+    Ok(RepairView { findings, applied: apply })
 }
 
 /// Writes the data directory to `file`, which must not exist.
-pub async fn backup(_config: &Config, _file: &std::path::Path) -> Result<BackupView, Failure> {
-    std::future::ready(Err(unfinished())).await
+pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
+    // Open, it is held shared: no node can start while it is read.
+    let directory = Directory::open(config).await?;
+    let sessions = directory.all().await?.len() as u64;
+    let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
+    tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
 }
 
 /// Fills the data directory, which must be empty, from `file`.
-pub async fn restore(_config: &Config, _file: &std::path::Path) -> Result<BackupView, Failure> {
-    std::future::ready(Err(unfinished())).await
-}
-
-fn unfinished() -> Failure {
-    Failure::new(Exit::Failed, "unsupported", "the composition root is not part of this build")
+pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
+    let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
+    let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
+    let sessions = Directory::open(config).await?.all().await?.len() as u64;
+    Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }

@@ -8,4 +8,5 @@ pub mod client;
 pub mod config;
 pub mod failure;
 pub mod gateway;
+pub mod node;
 pub mod telemetry;

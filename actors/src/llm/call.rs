@@ -17,7 +17,7 @@ use super::{
     http::{Answer, Fault, Http, Prepared},
     options::{BaseUrl, ProviderOptions},
     retry::Retry,
-    sse::{Event, Events, EventsError},
+    sse::{Event, Events, EventsError, within},
     tell::{Finish, Teller, tell},
 };
 
@@ -121,11 +121,13 @@ impl Inner {
     }
 
     async fn call(&self, request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
+        let asked = request.model.clone();
         let prepared = self.dialect.prepare(request)?;
         let total = self.options.total_timeout;
         let deadline = Instant::now() + total;
         match timeout_at(deadline, self.attempts(&prepared, to, deadline)).await {
-            Ok(ended) => ended,
+            Ok(Ok(finish)) => Ok(self.named(finish, asked)),
+            Ok(Err(failure)) => Err(failure),
             Err(_elapsed) => {
                 let message = format!("provider timeout: no end within {} s", total.as_secs_f64());
                 Err(Fault::last(FailureClass::Timeout, message).failure)
@@ -173,7 +175,7 @@ impl Inner {
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared).await? {
             Answer::Stream(response) => {
-                Events::new(response.bytes_stream(), self.options.idle_timeout)
+                Events::new(within(response.bytes_stream(), self.options.idle_timeout))
             }
             Answer::Whole(body) => {
                 let read = decoder.whole(&body, &mut pieces);
@@ -199,6 +201,16 @@ impl Inner {
                 return Ok(finish);
             }
         }
+    }
+
+    /// The end with names from outside made fit to be kept; not every server gives its model's.
+    fn named(&self, finish: Finish, asked: String) -> Finish {
+        let model = if finish.model.is_empty() { asked } else { self.http.clean(&finish.model) };
+        let stop = match finish.stop {
+            StopReason::Other { reason } => StopReason::Other { reason: self.http.clean(&reason) },
+            known => known,
+        };
+        Finish { stop, model, usage: finish.usage }
     }
 
     fn unreadable(&self, error: &EventsError) -> Fault {

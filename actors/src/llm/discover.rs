@@ -38,7 +38,7 @@ pub struct Choice {
 /// Chooses a model with no configuration. `lookup` reads the environment; `probe` lists the models
 /// of an Ollama at an address, and nothing if there is none ([`ollama_models`]).
 pub async fn discover<F>(
-    lookup: &dyn Fn(&str) -> Option<String>,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
     probe: impl FnOnce(BaseUrl) -> F,
 ) -> Choice
 where
@@ -109,7 +109,7 @@ pub async fn ollama_models(base: BaseUrl) -> Vec<String> {
 
 /// Where Ollama is, from `OLLAMA_HOST` as Ollama itself reads it: host, port and scheme may each be
 /// left out. The address that a server listens on everywhere means this machine.
-pub(super) fn ollama_url(lookup: &dyn Fn(&str) -> Option<String>) -> Result<BaseUrl, OptionsError> {
+pub(super) fn ollama_url(lookup: &(dyn Fn(&str) -> Option<String> + Sync)) -> Result<BaseUrl, OptionsError> {
     let host = set(lookup, "OLLAMA_HOST").unwrap_or_default();
     let host = host.trim();
     if host.is_empty() {
@@ -130,7 +130,7 @@ pub(super) fn ollama_url(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Base
 
 /// A vendor's address from its own variable; `None` where it is not set.
 pub(super) fn server_url(
-    lookup: &dyn Fn(&str) -> Option<String>,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
     variable: &'static str,
 ) -> Result<Option<BaseUrl>, OptionsError> {
     set(lookup, variable).map(|url| parse(variable, url.trim())).transpose()
@@ -140,7 +140,7 @@ fn parse(variable: &'static str, url: &str) -> Result<BaseUrl, OptionsError> {
     url.parse().map_err(|source| OptionsError::Url { variable, source })
 }
 
-fn set(lookup: &dyn Fn(&str) -> Option<String>, variable: &str) -> Option<String> {
+fn set(lookup: &(dyn Fn(&str) -> Option<String> + Sync), variable: &str) -> Option<String> {
     lookup(variable).filter(|value| !value.trim().is_empty())
 }
 

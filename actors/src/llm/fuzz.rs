@@ -1,7 +1,5 @@
 //! Entry points for fuzzers and property tests: arbitrary bytes through the real decoders.
 
-use std::{convert::Infallible, time::Duration};
-
 use bytes::Bytes;
 use clawnode_proto::llm::ModelFailure;
 use futures_util::{FutureExt, stream};
@@ -13,12 +11,9 @@ use super::{
     http::Fault,
     openai::Reader as OpenAi,
     options::Wire,
-    sse::Events,
+    sse::{Events, EventsError},
     tell::Finish,
 };
-
-/// The most that is read before "no end" is concluded; input is finite, this only bounds defects.
-const IDLE: Duration = Duration::from_mins(1);
 
 /// What a client makes of a response whose body arrives in these chunks: the same reader and
 /// decoder as in a call, without a connection. The last event is the terminal one.
@@ -27,24 +22,23 @@ pub fn replay(wire: Wire, chunks: impl IntoIterator<Item = Vec<u8>>) -> Vec<Mode
         Wire::Anthropic => Box::new(Anthropic::default()),
         Wire::Openai | Wire::Demo => Box::new(OpenAi::default()),
     };
-    let chunks: Vec<_> =
-        chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))).collect();
+    let chunks: Vec<_> = chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk))).collect();
     let mut said = Vec::new();
     let read = read(stream::iter(chunks), decoder.as_mut(), &mut said).now_or_never();
     said.push(match read {
         Some(Ok(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
         Some(Err(failure)) => ModelEvent::Failed(failure),
-        None => ModelEvent::Failed(Fault::silent(IDLE).failure),
+        None => ModelEvent::Failed(Fault::broken("the reader waits, with all bytes there").failure),
     });
     said
 }
 
 async fn read(
-    bytes: impl stream::Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+    bytes: impl stream::Stream<Item = Result<Bytes, EventsError>> + Send + 'static,
     decoder: &mut dyn Decoder,
     said: &mut Vec<ModelEvent>,
 ) -> Result<Finish, ModelFailure> {
-    let mut events = Events::new(bytes, IDLE);
+    let mut events = Events::new(bytes);
     let mut pieces = Vec::new();
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| Fault::broken(error).failure)?;

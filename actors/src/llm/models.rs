@@ -60,7 +60,7 @@ impl Models {
     /// is asked for.
     pub fn new(
         configured: BTreeMap<String, ProviderOptions>,
-        lookup: &dyn Fn(&str) -> Option<String>,
+        lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         let mut providers: BTreeMap<String, Entry> = builtin(lookup)
@@ -108,7 +108,7 @@ impl Models {
 impl Entry {
     fn new(
         options: Result<ProviderOptions, OptionsError>,
-        lookup: &dyn Fn(&str) -> Option<String>,
+        lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
         configured: bool,
     ) -> Self {
@@ -119,7 +119,7 @@ impl Entry {
 
 /// Providers that need no configuration, under names that people expect.
 fn builtin(
-    lookup: &dyn Fn(&str) -> Option<String>,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
 ) -> BTreeMap<String, Result<ProviderOptions, OptionsError>> {
     let vendor = |wire, url: &'static str, key: &str| {
         let mut options = ProviderOptions::new(wire);
@@ -146,7 +146,7 @@ fn builtin(
 
 fn client(
     options: ProviderOptions,
-    lookup: &dyn Fn(&str) -> Option<String>,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn Model>, OptionsError> {
     options.check()?;

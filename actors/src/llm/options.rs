@@ -231,7 +231,7 @@ impl ProviderOptions {
     /// The key, from wherever it is set; `None` where the provider needs none.
     pub(super) fn key(
         &self,
-        lookup: &dyn Fn(&str) -> Option<String>,
+        lookup: &(dyn Fn(&str) -> Option<String> + Sync),
     ) -> Result<Option<SecretString>, OptionsError> {
         if let Some(key) = &self.api_key {
             return usable(key.expose_secret(), "`api_key`".to_owned()).map(Some);

@@ -65,20 +65,31 @@ impl fmt::Debug for Events {
     }
 }
 
+/// The `bytes` of a connection, which may pause for `idle`.
+pub(super) fn within<S, E>(
+    bytes: S,
+    idle: Duration,
+) -> impl Stream<Item = Result<Bytes, EventsError>>
+where
+    S: Stream<Item = Result<Bytes, E>>,
+    E: Error + Send + Sync + 'static,
+{
+    stream::unfold(Box::pin(bytes), move |mut bytes| async move {
+        let chunk = match timeout(idle, bytes.next()).await {
+            Ok(chunk) => chunk?.map_err(|error| EventsError::Connection(Box::new(error))),
+            Err(_elapsed) => Err(EventsError::Silent(idle)),
+        };
+        Some((chunk, bytes))
+    })
+}
+
+// === impl Events ===
+
 impl Events {
-    /// Reads `bytes`, which may pause for `idle`.
-    pub(super) fn new<S, E>(bytes: S, idle: Duration) -> Self
+    pub(super) fn new<S>(bytes: S) -> Self
     where
-        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-        E: Error + Send + Sync + 'static,
+        S: Stream<Item = Result<Bytes, EventsError>> + Send + 'static,
     {
-        let bytes = stream::unfold(Box::pin(bytes), move |mut bytes| async move {
-            let chunk = match timeout(idle, bytes.next()).await {
-                Ok(chunk) => chunk?.map_err(|error| EventsError::Connection(Box::new(error))),
-                Err(_elapsed) => Err(EventsError::Silent(idle)),
-            };
-            Some((chunk, bytes))
-        });
         let pending = Arc::new(AtomicUsize::new(0));
         let waiting = pending.clone();
         let mut total = 0usize;
@@ -117,13 +128,11 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
 
     async fn read(chunks: Vec<Vec<u8>>) -> Vec<Result<Event, String>> {
-        let chunks = chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk)));
-        let mut events = Events::new(stream::iter(chunks), Duration::from_mins(1));
+        let chunks = chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk)));
+        let mut events = Events::new(stream::iter(chunks));
         let mut read = Vec::new();
         while let Some(event) = events.next().await {
             read.push(event.map_err(|error| error.to_string()));

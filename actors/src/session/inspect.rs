@@ -162,6 +162,34 @@ impl Sessions {
     /// Folds the whole chain: each archived segment from the snapshot it began with, then what is
     /// in the journal.
     async fn check(&self, id: EntityId) -> Result<(Option<String>, u64), SendError> {
+        let segments = self.segments(id).await?;
+        let mut events = 0;
+        let mut key = None;
+        for segment in segments.iter().rev() {
+            let entity = Entity::<Session>::of(id, segment)?;
+            replay(id, segment, &mut 0)?;
+            key = entity.core.key.or(key);
+            events = entity.core.tail.n.0;
+        }
+        Ok((key, events))
+    }
+
+    /// Plays a session's turns again without a model; how many requests were compared, and the
+    /// first that differs.
+    pub async fn replay(&self, id: EntityId) -> (u64, Option<String>) {
+        let mut compared = 0;
+        let played = async {
+            for segment in self.segments(id).await?.iter().rev() {
+                replay(id, segment, &mut compared)?;
+            }
+            Ok::<(), SendError>(())
+        };
+        let problem = played.await.err().map(|failure| ErrorChain(&failure).to_string());
+        (compared, problem)
+    }
+
+    /// What is in the journal, then the archived segments, the newest first.
+    async fn segments(&self, id: EntityId) -> Result<Vec<Loaded>, SendError> {
         let mut segments = vec![self.load(id).await?];
         while let Some(archive) = segments.last().and_then(archive_of) {
             if segments.len() > ARCHIVES_MAX {
@@ -169,15 +197,7 @@ impl Sessions {
             }
             segments.push(self.segment(archive).await?);
         }
-        let mut events = 0;
-        let mut key = None;
-        for segment in segments.iter().rev() {
-            let entity = Entity::<Session>::of(id, segment)?;
-            replay(id, segment)?;
-            key = entity.core.key.or(key);
-            events = entity.core.tail.n.0;
-        }
-        Ok((key, events))
+        Ok(segments)
     }
 
     async fn segment(&self, archive: Digest) -> Result<Loaded, SendError> {
@@ -209,13 +229,7 @@ impl Sessions {
     }
 
     async fn all_events(&self, id: EntityId) -> Result<Vec<Sealed>, SendError> {
-        let mut segments = vec![self.load(id).await?];
-        while let Some(archive) = segments.last().and_then(archive_of) {
-            if segments.len() > ARCHIVES_MAX {
-                break;
-            }
-            segments.push(self.segment(archive).await?);
-        }
+        let segments = self.segments(id).await?;
         let mut events = Vec::new();
         for record in segments.iter().rev().flat_map(|segment| &segment.records) {
             let at = events.last().map_or(Seq(0), |last: &Sealed| last.head.n);
@@ -271,7 +285,7 @@ fn archive_of(loaded: &Loaded) -> Option<Digest> {
 }
 
 /// Compares what each call was shown with what the fold says it should have been shown.
-fn replay(id: EntityId, loaded: &Loaded) -> Result<(), SendError> {
+fn replay(id: EntityId, loaded: &Loaded, compared: &mut u64) -> Result<(), SendError> {
     let mut entity = Entity::<Session>::unborn(id);
     let mut first = true;
     for record in &loaded.records {
@@ -280,6 +294,7 @@ fn replay(id: EntityId, loaded: &Loaded) -> Result<(), SendError> {
         })?;
         for sealed in events {
             if let Ok(Some(SessionEvent::ModelBegun(begun))) = sealed.event::<SessionEvent>() {
+                *compared += 1;
                 let expected = entity.state.profile.as_ref().and_then(|profile| {
                     let turn = entity.state.turn(begun.turn)?;
                     Some(assemble(&entity.state, profile, turn).digest())

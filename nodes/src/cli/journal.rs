@@ -3,9 +3,8 @@
 use clap::Subcommand;
 use clawnode_proto::{
     api::{Method, SessionParams},
-    view::{EventView, VerifyView},
+    view::{EventList, EventView, VerifyView},
 };
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
@@ -47,19 +46,13 @@ pub(super) enum JournalCommand {
     },
 }
 
-/// A journal's events, as `journal.show` answers them.
-#[derive(Debug, Serialize, Deserialize)]
-struct Events {
-    events: Vec<EventView>,
-}
-
 /// `journal`.
 pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
         JournalCommand::Show { session } => {
             let params = json!(SessionParams { session });
-            let journal: Events = context.door().await?.call(Method::JournalShow, params).await?;
+            let journal: EventList = context.door().await?.call(Method::JournalShow, params).await?;
             out.document(&journal, |journal| events(out, &journal.events))?;
             Ok(Exit::Ok)
         }

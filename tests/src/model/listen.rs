@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
 };
@@ -22,7 +22,11 @@ use tokio::{
 
 /// A listener whose connections carry a [`Breaker`].
 #[derive(Debug)]
-pub(super) struct Breakable(pub(super) TcpListener);
+pub(super) struct Breakable {
+    pub(super) listener: TcpListener,
+    /// How many connections there were.
+    pub(super) accepted: Arc<AtomicU64>,
+}
 
 /// Breaks its connection: the next write fails, and the server closes it.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +64,8 @@ impl Listener for Breakable {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Line, SocketAddr) {
-        let (stream, peer) = Listener::accept(&mut self.0).await;
+        let (stream, peer) = Listener::accept(&mut self.listener).await;
+        self.accepted.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
@@ -68,7 +73,7 @@ impl Listener for Breakable {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 }
 

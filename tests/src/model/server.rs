@@ -5,7 +5,10 @@ use std::{
     fmt, io,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -56,6 +59,7 @@ pub struct Setup {
 pub struct ModelServer {
     addr: SocketAddr,
     shared: Arc<Shared>,
+    accepted: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
@@ -111,12 +115,14 @@ impl ModelServer {
             .layer(DefaultBodyLimit::max(REQUEST_BYTES))
             .with_state(shared.clone())
             .into_make_service_with_connect_info::<Breaker>();
+        let accepted = Arc::new(AtomicU64::new(0));
+        let listener = Breakable { listener, accepted: accepted.clone() };
         let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(Breakable(listener), routes).await {
+            if let Err(error) = axum::serve(listener, routes).await {
                 tracing::error!(%error, "the model server ended");
             }
         });
-        Ok(Self { addr, shared, task })
+        Ok(Self { addr, shared, accepted, task })
     }
 
     /// Where it listens.
@@ -154,6 +160,11 @@ impl ModelServer {
     /// How many requests there were.
     pub fn count(&self) -> u64 {
         self.shared.book.counts.borrow().0
+    }
+
+    /// How many connections there were.
+    pub fn connections(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Waits until there were `n` requests, and returns all of them.
@@ -269,11 +280,11 @@ async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<V
     let all = &shared.models;
     if headers.contains_key("anthropic-version") {
         let created_at = "2026-01-01T00:00:00Z";
-        let list = all.iter().map(
+        let listed = all.iter().map(
             |id| json!({"type": "model", "id": id, "display_name": id, "created_at": created_at}),
         );
-        let (first, last, list) = (all.first(), all.last(), list.collect::<Vec<_>>());
-        Json(json!({"data": list, "has_more": false, "first_id": first, "last_id": last}))
+        let (first, last, listed) = (all.first(), all.last(), listed.collect::<Vec<_>>());
+        Json(json!({"data": listed, "has_more": false, "first_id": first, "last_id": last}))
     } else {
         let list = all.iter().map(|id| {
             json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "tests"})
@@ -283,13 +294,14 @@ async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<V
 }
 
 async fn tags(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let tag = |model: &String| {
+    let modified_at = "2026-01-01T00:00:00Z";
+    let list = shared.models.iter().map(|name| {
         json!({
-            "name": model, "model": model, "modified_at": "2026-01-01T00:00:00Z", "size": 1,
-            "digest": "0", "details": {"format": "gguf", "family": "scripted"},
+            "name": name, "model": name, "modified_at": modified_at, "size": 1, "digest": "0",
+            "details": {"format": "gguf", "family": "scripted"},
         })
-    };
-    Json(json!({"models": shared.models.iter().map(tag).collect::<Vec<_>>()}))
+    });
+    Json(json!({"models": list.collect::<Vec<_>>()}))
 }
 
 async fn answer(

@@ -1,0 +1,301 @@
+//! The gateway's door to sessions and agents, and the same door for commands without a node.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use clawnode_actors::{
+    agent::Agents,
+    session::{SendError, Sent, Sessions, route::{Inbound, Routes}},
+};
+use clawnode_cluster::{StoreError, Substrate, membership::Members};
+use clawnode_proto::{
+    AgentName, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey, IdempotencyKey, ProcessId,
+    Seq, Traceparent, TurnId,
+    api::{ListParams, SendMode},
+    node::Heartbeat,
+    session::SessionInput,
+    view::{
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, SessionList,
+        StatusView, VerifyView, WarningView,
+    },
+};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::gateway::{Backend, Following, SendRequest, SessionRef};
+
+/// Sessions that `status` counts at most; more is shown as this many.
+const COUNTED_MAX: usize = 10_000;
+/// Rows of one page.
+const PAGE_MAX: u32 = 1_000;
+/// How long a deletion may take before the client is told to look again.
+const DELETION: Duration = Duration::from_secs(30);
+/// How often a deletion is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a node knows of itself.
+#[derive(Clone)]
+pub struct Node {
+    /// Its process id.
+    pub process: ProcessId,
+    /// What it says of itself now.
+    pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    /// The default model, and why that one.
+    pub model: String,
+    /// The cluster as it sees it; nobody else in one process.
+    pub members: watch::Receiver<Members>,
+    /// Resident entities.
+    pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// The gateway's door.
+pub struct NodeBackend {
+    sessions: Sessions,
+    agents: Agents,
+    routes: Arc<std::sync::RwLock<Routes>>,
+    node: Node,
+}
+
+impl NodeBackend {
+    /// A door to these.
+    pub fn new(
+        sessions: Sessions,
+        agents: Agents,
+        routes: Arc<std::sync::RwLock<Routes>>,
+        node: Node,
+    ) -> Self {
+        Self { sessions, agents, routes, node }
+    }
+
+    fn substrate(&self) -> &Substrate {
+        self.sessions.substrate()
+    }
+
+    fn nodes(&self) -> Vec<NodeView> {
+        let own = (self.node.heartbeat)();
+        let members = self.node.members.borrow();
+        let others = members.alive.iter().filter(|one| one.process != own.process).cloned();
+        let mut nodes: Vec<NodeView> =
+            std::iter::once(own.clone()).chain(others).map(node_view).collect();
+        nodes.sort_by(|a, b| (&a.node, a.process).cmp(&(&b.node, b.process)));
+        nodes
+    }
+
+    async fn warnings(&self, nodes: &[NodeView]) -> Vec<WarningView> {
+        let mut warnings: Vec<WarningView> = self
+            .substrate()
+            .health
+            .warnings()
+            .await
+            .into_iter()
+            .map(|one| WarningView { name: one.name, message: one.message, hint: one.hint })
+            .collect();
+        let mut configs: Vec<_> = nodes.iter().map(|node| node.config).collect();
+        configs.sort_unstable();
+        configs.dedup();
+        if configs.len() > 1 {
+            warnings.push(WarningView {
+                name: "agents.config_differs".to_owned(),
+                message: format!(
+                    "the nodes have {} different configurations of their agents",
+                    configs.len()
+                ),
+                hint: "give every node the same `[agents]`, or sessions change with their owner"
+                    .to_owned(),
+            });
+        }
+        warnings
+    }
+}
+
+#[async_trait]
+impl Backend for NodeBackend {
+    fn route(&self, inbound: &Inbound<'_>) -> AgentName {
+        let routes = self.routes.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        routes.resolve(inbound).clone()
+    }
+
+    async fn ready(&self) -> bool {
+        self.substrate().health.ready().await.is_ok()
+    }
+
+    async fn status(&self) -> Result<StatusView, ErrorBody> {
+        let sessions = self.sessions.list(None, COUNTED_MAX).await.map_err(store)?.sessions;
+        let nodes = self.nodes();
+        let warnings = self.warnings(&nodes).await;
+        Ok(StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: self.node.process,
+            substrate: self.substrate().health.describe(),
+            partitions: self.substrate().partitions,
+            model: self.node.model.clone(),
+            plugins: Vec::new(),
+            sessions: sessions.len() as u64,
+            nodes,
+            quarantined: sessions
+                .iter()
+                .filter(|row| row.state == "quarantined")
+                .map(|row| row.id)
+                .collect(),
+            warnings,
+        })
+    }
+
+    async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
+        let SendRequest { session, message, mode, key, trace } = request;
+        if let Err(failure) = self.agents.get(&session.agent) {
+            return Err(ErrorBody::new(ErrorCode::NotFound, failure.to_string())
+                .hint("`clawnode agents list` shows the agents there are"));
+        }
+        let input = match mode {
+            SendMode::Turn => SessionInput::UserMessage(message),
+            SendMode::Steer => SessionInput::Steer(message),
+        };
+        let sent = self.sessions.send(&session, input, key, trace).await?;
+        Ok(following(sent, session.to_string()))
+    }
+
+    async fn cancel(
+        &self,
+        session: &SessionRef,
+        turn: TurnId,
+        trace: Option<Traceparent>,
+    ) -> Result<(), ErrorBody> {
+        let key = idempotency_key("cancel", &turn)?;
+        Ok(self.sessions.cancel(session.id, turn, key, trace).await?)
+    }
+
+    async fn follow(
+        &self,
+        session: &SessionRef,
+        turn: Option<TurnId>,
+        after: Option<FrameKey>,
+    ) -> Result<Following, ErrorBody> {
+        let sent = self.sessions.follow(session.id, turn, after).await?;
+        let key = session.key.as_ref().map_or_else(|| session.id.to_string(), ToString::to_string);
+        Ok(following(sent, key))
+    }
+
+    async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody> {
+        let limit = page.limit.unwrap_or(100).clamp(1, PAGE_MAX) as usize;
+        let after = page
+            .after
+            .map(|after| after.parse::<EntityId>())
+            .transpose()
+            .map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))?;
+        self.sessions.list(after, limit).await.map_err(store)
+    }
+
+    async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {
+        Ok(self.sessions.history(session.id).await?)
+    }
+
+    async fn export(&self, session: &SessionRef) -> Result<Value, ErrorBody> {
+        Ok(self.sessions.export(session.id).await?)
+    }
+
+    async fn delete(&self, session: &SessionRef) -> Result<(), ErrorBody> {
+        let before = self.sessions.read(session.id).await?;
+        if before.core.key.is_none() {
+            let name = session.id.to_string();
+            return Err(SendError::NotFound { session: name }.into());
+        }
+        let key = idempotency_key("delete", &before.core.tail.hash)?;
+        self.sessions.delete(session.id, key).await?;
+        let gone = async {
+            loop {
+                match self.sessions.read(session.id).await {
+                    Ok(entity) if entity.core.key.is_none() => return Ok(()),
+                    Ok(_) => tokio::time::sleep(LOOK).await,
+                    Err(failure) => return Err(ErrorBody::from(failure)),
+                }
+            }
+        };
+        tokio::time::timeout(DELETION, gone).await.unwrap_or_else(|_elapsed| {
+            Err(ErrorBody::new(
+                ErrorCode::Unavailable,
+                "the deletion is accepted and not done yet".to_owned(),
+            )
+            .hint("look again with `clawnode sessions list`"))
+        })
+    }
+
+    async fn journal(
+        &self,
+        session: &SessionRef,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<EventView>, ErrorBody> {
+        Ok(self.sessions.journal(session.id, after, limit as usize).await?)
+    }
+
+    async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
+        self.sessions.verify(session.map(|one| one.id)).await.map_err(store)
+    }
+
+    async fn agents(&self) -> Result<AgentList, ErrorBody> {
+        Ok(AgentList { agents: self.agents.views().await })
+    }
+
+    async fn agent(&self, agent: &AgentName) -> Result<AgentView, ErrorBody> {
+        let views = self.agents.views().await;
+        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| {
+            ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
+                .hint("`clawnode agents list` shows the agents there are")
+        })
+    }
+
+    async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
+        self.agent(agent).await?;
+        self.agents.pause(agent, paused).await.map_err(|error| {
+            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string())
+                .hint("try again")
+        })?;
+        self.agent(agent).await
+    }
+
+    fn metrics(&self, out: &mut String) {
+        let resident = (self.node.resident)();
+        let members = self.node.members.borrow();
+        // Writing to a string cannot fail.
+        let written = write!(
+            out,
+            "# HELP clawnode_entities_resident Entities in this process's memory.\n\
+             # TYPE clawnode_entities_resident gauge\n\
+             clawnode_entities_resident {resident}\n\
+             # HELP clawnode_processes_alive Processes of the cluster that are held alive.\n\
+             # TYPE clawnode_processes_alive gauge\n\
+             clawnode_processes_alive {}\n",
+            members.alive.len().max(1)
+        );
+        debug_assert!(written.is_ok(), "a string takes what it is given");
+    }
+}
+
+fn following(sent: Sent, session: String) -> Following {
+    let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
+    Following { accepted, events: sent.events }
+}
+
+fn store(failure: StoreError) -> ErrorBody {
+    SendError::from(failure).into()
+}
+
+fn idempotency_key(what: &str, of: &dyn std::fmt::Display) -> Result<IdempotencyKey, ErrorBody> {
+    format!("{what}:{of}")
+        .parse()
+        .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
+}
+
+fn node_view(it: Heartbeat) -> NodeView {
+    NodeView {
+        node: it.node,
+        process: it.process,
+        version: it.version,
+        roles: it.roles,
+        started: it.started,
+        draining: it.draining,
+        entities: it.entities,
+        config: it.config,
+    }
+}

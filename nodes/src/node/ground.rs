@@ -1,0 +1,77 @@
+//! Opening what a node stands on.
+
+use std::sync::Arc;
+
+use clawnode_cluster::{
+    Clock, Substrate,
+    local::{self, LocalControl, LocalOptions, OpenError},
+};
+use clawnode_proto::ErrorChain;
+
+use crate::{
+    config::Config,
+    failure::{Exit, Failure},
+};
+
+/// What a node stands on.
+#[derive(Debug)]
+pub struct Ground {
+    /// The doors.
+    pub substrate: Substrate,
+    /// The local store's word on its own health; none on NATS.
+    pub control: Option<LocalControl>,
+}
+
+/// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
+pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+    match &config.cluster.nats {
+        Some(_) => nats(config, clock).await,
+        None => {
+            let dir = config.node.data_dir.clone();
+            let mut options =
+                LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
+            if let Some(partitions) = config.cluster.partitions {
+                options.partitions = partitions;
+            }
+            let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
+            let (substrate, control) = opened
+                .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+                .map_err(|error| refused(&error))?;
+            Ok(Ground { substrate, control: Some(control) })
+        }
+    }
+}
+
+/// An unopened data directory as a command's end.
+pub fn refused(error: &OpenError) -> Failure {
+    let message = ErrorChain(error).to_string();
+    match error {
+        OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
+            .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
+        OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
+        OpenError::NotADataDirectory { .. } => {
+            Failure::new(Exit::Unreachable, "no_node", message)
+                .hint("start a node with `clawnode up`, or name its directory with `--data-dir`")
+        }
+        OpenError::Damaged { .. } => Failure::new(Exit::Failed, "log_damaged", message)
+            .hint("`clawnode journal repair` says what it would cut out; `--yes` does it"),
+        OpenError::Index { .. } | OpenError::Io { .. } => {
+            Failure::new(Exit::Failed, "data_dir_unusable", message)
+                .hint("`clawnode doctor` looks for causes")
+        }
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+    let message = "this build has no NATS: it was made without the feature `nats`";
+    std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message)
+        .hint("leave `--nats` out, or build with the default features")))
+    .await
+}
+
+#[cfg(feature = "nats")]
+async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+    let message = "this build cannot run on NATS yet";
+    std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message))).await
+}

@@ -1,0 +1,13 @@
+//! The parts of a running node that are neither gateway nor actor: what it stands on, who answers,
+//! and how both look from the gateway.
+//!
+//! `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
+//! the gateway's door to sessions, `offline` the same door where no node runs, `backup` keeps and
+//! brings back a data directory, `scan` looks after the inputs of processes that died.
+
+pub mod backend;
+pub mod backup;
+pub mod ground;
+pub mod models;
+pub mod offline;
+pub mod scan;

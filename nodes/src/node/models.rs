@@ -1,0 +1,148 @@
+//! From settings to providers and agents.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use clawnode_actors::{
+    agent::AgentOptions,
+    llm::{self, Choice, Models, discover, ollama_models},
+    session::route::{self, Routes},
+};
+use clawnode_cluster::Clock;
+use clawnode_proto::{AgentName, ErrorChain};
+use secrecy::SecretString;
+
+use crate::{
+    config::{self, Config, Env, agents::DEFAULT_AGENT},
+    failure::{Exit, Failure},
+};
+
+/// Everything about who answers.
+#[derive(Clone, Debug)]
+pub struct Answering {
+    /// The providers.
+    pub models: Models,
+    /// The agents.
+    pub agents: Vec<AgentOptions>,
+    /// Which agent answers where.
+    pub routes: Routes,
+    /// The default model, and why that one.
+    pub choice: Choice,
+}
+
+/// Reads who answers from the settings; looks for a provider where they name none.
+pub async fn answering(
+    config: &Config,
+    env: &Env,
+    clock: &Arc<dyn Clock>,
+) -> Result<Answering, Failure> {
+    let lookup = |name: &str| env.get(name).map(str::to_owned);
+    let mut providers = BTreeMap::new();
+    for (name, options) in &config.providers {
+        providers.insert(name.clone(), provider(name, options)?);
+    }
+    let models = Models::new(providers, &lookup, clock);
+    let choice = match config.agents.values().find_map(|agent| agent.model.clone()) {
+        Some(model) if config.agents.values().all(|agent| agent.model.is_some()) => {
+            Choice { model, why: "the configuration names it".to_owned() }
+        }
+        _ => discover(&lookup, ollama_models).await,
+    };
+    let mut agents = Vec::new();
+    for (name, options) in &config.agents {
+        agents.push(agent(name, options, &choice)?);
+    }
+    let default: AgentName = DEFAULT_AGENT
+        .parse()
+        .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
+    if !agents.iter().any(|agent| agent.name == default) {
+        let options = config::AgentOptions::default();
+        agents.push(agent(&default, &options, &choice)?);
+    }
+    for agent in &agents {
+        models.resolve(&agent.model).map_err(|error| {
+            Failure::new(
+                Exit::Config,
+                "config_invalid",
+                format!("agent `{}`: {}", agent.name, ErrorChain(&error)),
+            )
+            .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
+        })?;
+    }
+    let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
+    let routes = Routes::build(default, &bindings).map_err(|error| {
+        Failure::new(Exit::Config, "config_invalid", ErrorChain(&error).to_string())
+    })?;
+    Ok(Answering { models, agents, routes, choice })
+}
+
+fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, Failure> {
+    let invalid = |detail: String| {
+        Failure::new(Exit::Config, "config_invalid", format!("`providers.{name}`: {detail}"))
+    };
+    let wire = match it.wire {
+        Some(config::Wire::Anthropic) => llm::Wire::Anthropic,
+        Some(config::Wire::Openai) => llm::Wire::Openai,
+        Some(config::Wire::Demo) => llm::Wire::Demo,
+        None => match name {
+            "anthropic" => llm::Wire::Anthropic,
+            "openai" | "ollama" => llm::Wire::Openai,
+            "demo" => llm::Wire::Demo,
+            _ => {
+                return Err(invalid("`wire` is missing".to_owned())
+                    .hint("write `wire = \"openai\"` or `wire = \"anthropic\"`"));
+            }
+        },
+    };
+    let mut options = llm::ProviderOptions::new(wire);
+    if let Some(url) = &it.base_url {
+        let url = url.expose().parse().map_err(|error| invalid(format!("`base_url`: {error}")))?;
+        options.base_url = Some(url);
+    }
+    options.api_key_env.clone_from(&it.api_key_env);
+    options.api_key_file.clone_from(&it.api_key_file);
+    options.api_key =
+        it.api_key.as_ref().map(|key| SecretString::from(key.expose().to_owned()));
+    options.connect_timeout = it.connect_timeout;
+    options.idle_timeout = it.idle_timeout;
+    options.total_timeout = it.total_timeout;
+    options.retries = it.retries;
+    options.check().map_err(|error| invalid(ErrorChain(&error).to_string()))?;
+    Ok(options)
+}
+
+fn agent(
+    name: &AgentName,
+    it: &config::AgentOptions,
+    choice: &Choice,
+) -> Result<AgentOptions, Failure> {
+    let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
+    let mut options = AgentOptions::new(name.clone(), model);
+    options.system = match (&it.system, &it.soul) {
+        (Some(system), _) => system.clone(),
+        (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
+            Failure::new(
+                Exit::Config,
+                "config_invalid",
+                format!("agent `{name}`: cannot read the soul file `{}`: {error}", path.display()),
+            )
+            .hint("write the file, or name another with `soul`")
+        })?,
+        (None, None) => String::new(),
+    };
+    options.sampling = it.sampling.clone().into();
+    options.window_tokens = it.window_tokens;
+    options.step_limit = it.step_limit;
+    options.max_turns = it.max_turns;
+    Ok(options)
+}
+
+fn binding(it: &config::Binding) -> route::Binding {
+    route::Binding {
+        agent: it.agent.clone(),
+        channel: it.channel.clone(),
+        account: it.account.clone(),
+        peer: it.peer.clone(),
+        guild: it.guild.clone(),
+        team: it.team.clone(),
+    }
+}

@@ -1,0 +1,150 @@
+//! The data directory of a node that does not run, opened for reading.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use clawnode_actors::session::Sessions;
+use clawnode_cluster::{SystemClock, local::{self, LocalControl}};
+use clawnode_proto::{
+    EntityId, ErrorBody, ErrorCode, Seq,
+    api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
+    view::EventList,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::ground::refused;
+use crate::{
+    cli::offline::{Offline, ReplayRow, ReplayView},
+    config::Config,
+    failure::{Exit, Failure},
+    gateway::SessionRef,
+};
+
+/// Rows of a list unless somebody says otherwise.
+const PAGE: u32 = 100;
+/// Sessions that are read at once.
+const BATCH: usize = 1_000;
+
+/// A data directory, opened for reading; held shared until it is dropped.
+pub struct Directory {
+    sessions: Sessions,
+    _control: LocalControl,
+}
+
+impl Directory {
+    /// Opens the directory that the settings name.
+    pub async fn open(config: &Config) -> Result<Self, Failure> {
+        if config.cluster.nats.is_some() {
+            let message = "no node answers, and what is on NATS is read through a node";
+            return Err(Failure::new(Exit::Unreachable, "no_node", message)
+                .hint("start one with `clawnode run`, or name one with `--url`"));
+        }
+        let dir = config.node.data_dir.clone();
+        let opened = tokio::task::spawn_blocking(move || local::open_read_only(&dir)).await;
+        let (substrate, control) = opened
+            .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+            .map_err(|error| refused(&error))?;
+        let sessions = Sessions::new(substrate, Arc::new(SystemClock));
+        Ok(Self { sessions, _control: control })
+    }
+
+    /// All sessions' ids.
+    pub async fn all(&self) -> Result<Vec<EntityId>, ErrorBody> {
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().copied();
+            let page = self.sessions.substrate().journal.entities(after, BATCH).await;
+            let page = page.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+}
+
+#[async_trait]
+impl Offline for Directory {
+    async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
+        match method {
+            Method::SessionsList => {
+                let ListParams { limit, after } = read(params)?;
+                let after = after.map(|text| id(&text)).transpose()?;
+                let limit = limit.unwrap_or(PAGE) as usize;
+                let list = self.sessions.list(after, limit).await;
+                json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
+            }
+            Method::SessionsHistory => {
+                let SessionParams { session } = read(params)?;
+                json(self.sessions.history(id(&session)?).await?)
+            }
+            Method::SessionsExport => {
+                let SessionParams { session } = read(params)?;
+                Ok(self.sessions.export(id(&session)?).await?)
+            }
+            Method::JournalShow => {
+                let JournalShow { session, after, limit } = read(params)?;
+                let limit = limit.unwrap_or(PAGE) as usize;
+                let after = after.unwrap_or(Seq(0));
+                let events = self.sessions.journal(id(&session)?, after, limit).await?;
+                json(EventList { events })
+            }
+            Method::JournalVerify => {
+                let JournalVerify { session } = read(params)?;
+                let only = session.map(|text| id(&text)).transpose()?;
+                let verdict = self.sessions.verify(only).await;
+                json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
+            }
+            Method::Ping
+            | Method::Status
+            | Method::ChatSend
+            | Method::ChatCancel
+            | Method::SessionsResume
+            | Method::SessionsDelete
+            | Method::AgentsList
+            | Method::AgentsShow
+            | Method::AgentsPause
+            | Method::AgentsResume
+            | Method::TicketCreate => Err(ErrorBody::new(
+                ErrorCode::Unsupported,
+                format!("`{}` needs a running node", method.as_str()),
+            )
+            .hint("start one with `clawnode up`")),
+        }
+    }
+
+    async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
+        let ids = match session {
+            Some(text) => vec![id(text)?],
+            None => self.all().await?,
+        };
+        let mut sessions = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (requests, problem) = self.sessions.replay(id).await;
+            let key = self.sessions.read(id).await.ok().and_then(|entity| entity.core.key);
+            let session = key.unwrap_or_else(|| id.to_string());
+            sessions.push(ReplayRow { session, requests, problem });
+        }
+        Ok(ReplayView { sessions })
+    }
+}
+
+fn id(text: &str) -> Result<EntityId, ErrorBody> {
+    match text.parse::<SessionRef>() {
+        Ok(session) => Ok(session.id),
+        Err(error) => Err(ErrorBody::new(ErrorCode::InvalidParams, error.to_string())
+            .hint("`clawnode sessions list` shows the sessions there are")),
+    }
+}
+
+fn read<T: DeserializeOwned>(params: Value) -> Result<T, ErrorBody> {
+    let params = if params.is_null() { Value::Object(serde_json::Map::new()) } else { params };
+    serde_json::from_value(params)
+        .map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))
+}
+
+fn json<T: Serialize>(value: T) -> Result<Value, ErrorBody> {
+    serde_json::to_value(value)
+        .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
+}

@@ -1,0 +1,184 @@
+//! What is read of a reply: every kind of event, any chunking, any bytes.
+
+use std::fmt::Write as _;
+
+use clawnode_actors::llm::{
+    ModelEvent, Wire,
+    fuzz::{fuzz_anthropic, fuzz_openai, replay},
+};
+use clawnode_proto::llm::FailureClass;
+use clawnode_tests::model::{Act, Reply, Step};
+use proptest::{prelude::*, sample::Index};
+
+use crate::{EVENTS, WIRES, ask, call, client, client_with, done, failed, fixtures, server, text};
+
+#[tokio::test]
+async fn every_kind_of_event_is_read() {
+    for wire in WIRES {
+        let mut told = String::new();
+        for (name, body) in fixtures(wire) {
+            let server =
+                server([Act::Raw { content_type: EVENTS.to_owned(), body }]).await.unwrap();
+            let events = call(&*client_with(wire, &server, |o| o.retries = 0), ask("hi")).await;
+            let good = matches!(events.last(), Some(ModelEvent::Done { .. }));
+            assert_eq!(good, !name.starts_with("bad_"), "{wire:?} {name}: {events:?}");
+            writeln!(told, "{name}").unwrap();
+            for event in events {
+                writeln!(told, "  {event:?}").unwrap();
+            }
+            server.stop().await.unwrap();
+        }
+        insta::assert_snapshot!(format!("fixtures_{wire:?}"), told);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_the_reply_is_skipped() {
+    let say = |text: &str| Step::Text { text: text.to_owned() };
+    let steps = [
+        Step::Ping,
+        Step::Thinking { text: "hm".to_owned() },
+        say("Hel"),
+        Step::Ping,
+        Step::Unknown,
+        Step::Split { text: "lö 🦀".to_owned() },
+    ];
+    for wire in WIRES {
+        for crlf in [false, true] {
+            for usage in [false, true] {
+                let reply = Reply { crlf, usage, ..Reply::steps(steps.clone()) };
+                let server = server([reply.into()]).await.unwrap();
+                let events = call(&*client(wire, &server), ask("hi there")).await;
+                assert_eq!(text(&events), "Hello 🦀".replace("llo", "llö"), "{wire:?}");
+                let counts = if usage { (4, 2) } else { (0, 0) };
+                let counted = done(&events).1;
+                assert_eq!((counted.input_tokens, counted.output_tokens), counts, "{wire:?}");
+                server.stop().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fault_within_a_reply_is_a_failure_and_not_tried_again() {
+    use FailureClass::{BrokenStream, Overloaded};
+    let overloaded = |wire| Step::Error {
+        kind: if wire == Wire::Anthropic { "overloaded_error" } else { "server_error" }.to_owned(),
+        message: "too busy".to_owned(),
+    };
+    for wire in WIRES {
+        for (step, class, says) in [
+            (Step::Cut, BrokenStream, "the connection broke"),
+            (Step::BadJson, BrokenStream, "EOF while parsing"),
+            (Step::BadShape, BrokenStream, "invalid"),
+            (Step::Garble, BrokenStream, "not valid text"),
+            (Step::Tool, BrokenStream, "a tool"),
+            (overloaded(wire), Overloaded, "too busy"),
+            (Step::Raw { text: "x".repeat(2 << 20) }, BrokenStream, "1048576 bytes"),
+        ] {
+            let name = format!("{wire:?} {:.40}", format!("{step:?}"));
+            let server =
+                server([Reply::steps([Step::Text { text: "par".to_owned() }, step]).into()]);
+            let server = server.await.unwrap();
+            let events = call(&*client(wire, &server), ask("hi")).await;
+            assert_eq!(text(&events), "par", "{name}");
+            assert_eq!(failed(&events).class, class, "{name}: {events:?}");
+            assert!(failed(&events).message.contains(says), "{name}: {events:?}");
+            assert_eq!(server.stop().await.unwrap().len(), 1, "{name}: asked once");
+        }
+        let endless = Reply { end: false, ..Reply::text(["par"]) };
+        let server = server([endless.into()]).await.unwrap();
+        let events = call(&*client(wire, &server), ask("hi")).await;
+        assert!(failed(&events).message.contains("before its proper end"), "{wire:?} {events:?}");
+        assert_eq!(server.stop().await.unwrap().len(), 1);
+    }
+}
+
+fn fuzz(wire: Wire, data: &[u8]) {
+    match wire {
+        Wire::Anthropic => fuzz_anthropic(data),
+        Wire::Openai | Wire::Demo => fuzz_openai(data),
+    }
+}
+
+fn is_done(events: &[ModelEvent]) -> bool {
+    matches!(events.last(), Some(ModelEvent::Done { .. }))
+}
+
+#[test]
+fn no_prefix_of_a_stream_is_a_short_success() {
+    for wire in WIRES {
+        for (name, body) in fixtures(wire) {
+            let body = body.into_bytes();
+            let whole = replay(wire, [body.clone()]);
+            let ends = (0..=body.len()).find(|end| is_done(&replay(wire, [body[..*end].to_vec()])));
+            match ends {
+                None => assert!(!is_done(&whole), "{name}"),
+                Some(end) => {
+                    let last = String::from_utf8_lossy(&body[..end]).into_owned();
+                    let proper = if wire == Wire::Anthropic {
+                        last.ends_with("{\"type\": \"message_stop\"}\n\n")
+                    } else {
+                        last.ends_with("data: [DONE]\n\n")
+                    };
+                    assert!(proper, "{name} ends at {end}: …{last}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_stream() {
+    for wire in WIRES {
+        let (_, body) = fixtures(wire).into_iter().find(|(name, _)| name == "text").unwrap();
+        let marked = format!("\u{feff}{body}").into_bytes();
+        let bytewise = marked.iter().map(|byte| vec![*byte]);
+        assert_eq!(replay(wire, bytewise), replay(wire, [body.into_bytes()]));
+    }
+}
+
+proptest! {
+    #[test]
+    fn chunks_do_not_matter(
+        fixture: Index,
+        anthropic: bool,
+        crlf: bool,
+        cuts in prop::collection::vec(any::<Index>(), 0..24),
+    ) {
+        let wire = if anthropic { Wire::Anthropic } else { Wire::Openai };
+        let (_, body) = fixture.get(&fixtures(wire)).clone();
+        let body = if crlf { body.replace('\n', "\r\n") } else { body }.into_bytes();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+        cuts.extend([0, body.len()]);
+        cuts.sort_unstable();
+        let chunks = cuts.windows(2).map(|cut| body[cut[0]..cut[1]].to_vec());
+        prop_assert_eq!(replay(wire, chunks), replay(wire, [body.clone()]));
+    }
+
+    #[test]
+    fn no_bytes_panic(anthropic: bool, data in prop::collection::vec(any::<u8>(), 0..512)) {
+        fuzz(if anthropic { Wire::Anthropic } else { Wire::Openai }, &data);
+    }
+
+    #[test]
+    fn no_damage_panics(
+        anthropic: bool,
+        fixture: Index,
+        chunk: u8,
+        damage in prop::collection::vec((any::<Index>(), any::<u8>()), 1..8),
+        gap in prop::option::of((any::<Index>(), 0..64usize)),
+    ) {
+        let wire = if anthropic { Wire::Anthropic } else { Wire::Openai };
+        let (_, body) = fixture.get(&fixtures(wire)).clone();
+        let mut data = [&[chunk], body.as_bytes()].concat();
+        for (at, byte) in damage {
+            *at.get_mut(&mut data) = byte;
+        }
+        if let Some((at, length)) = gap {
+            let at = at.index(data.len());
+            data.drain(at..data.len().min(at + length));
+        }
+        fuzz(wire, &data);
+    }
+}
