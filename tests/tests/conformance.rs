@@ -17,8 +17,8 @@ struct Local {
 }
 
 impl Local {
-    fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a directory for the store") }
+    fn new() -> Result<Self> {
+        Ok(Self { dir: tempfile::tempdir()? })
     }
 
     fn open(&self) -> Result<Substrate> {
@@ -49,4 +49,4 @@ impl Ground for Local {
     }
 }
 
-clawnode_tests::conformance!(local, Local::new());
+clawnode_tests::conformance!(local, Local::new()?);

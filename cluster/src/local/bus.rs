@@ -95,7 +95,9 @@ impl LocalBus {
         if let Some((last, others)) =
             exact.get(&message.subject).and_then(|queues| queues.split_last())
         {
-            others.iter().for_each(|queue| queue.push(message.clone()));
+            for queue in others {
+                queue.push(message.clone());
+            }
             listeners += others.len() + 1;
             last.push(message);
         }

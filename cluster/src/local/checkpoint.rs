@@ -55,7 +55,7 @@ impl Cleaning {
             })
             .sum();
         let last = if everything || dead * 2 > total {
-            closed().map(|(id, _)| *id).last()
+            closed().map(|(id, _)| *id).next_back()
         } else {
             closed().take_while(|(_, segment)| segment.live <= 0).map(|(id, _)| *id).last()
         };

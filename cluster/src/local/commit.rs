@@ -9,7 +9,7 @@ use tracing::{error, warn};
 use super::{
     checkpoint::Cleaning,
     engine::{Engine, Fatal},
-    index::{Index, IndexError, keys},
+    index::{Index, keys},
     log::WriteError,
     record::{RecordKind, split_due, split_timer},
     shared::{Op, Queued},
@@ -41,18 +41,6 @@ struct Group {
     healed: Vec<EntityId>,
 }
 
-/// Why an operation is not in the group.
-enum Skip {
-    Index(IndexError),
-    Full(std::io::Error),
-}
-
-impl From<IndexError> for Skip {
-    fn from(error: IndexError) -> Self {
-        Self::Index(error)
-    }
-}
-
 impl Engine {
     /// Commits everything that waits, and what is due.
     pub(super) fn commit(
@@ -78,10 +66,7 @@ impl Engine {
         }
         let mut group = Group::default();
         let acks = std::mem::take(&mut self.owed_acks);
-        let prepared = self.prepare(&mut group, ops, &acks, is_due.then_some(now));
-        if let Err(Skip::Index(error)) = prepared {
-            return Err(Fatal::Index(error));
-        }
+        self.prepare(&mut group, ops, &acks, is_due.then_some(now))?;
         if self.log.staged_bytes() == 0 {
             return Ok(());
         }
@@ -119,7 +104,7 @@ impl Engine {
         ops: Vec<Queued>,
         acks: &[(EntityId, Position)],
         due: Option<u64>,
-    ) -> Result<(), Skip> {
+    ) -> Result<(), Fatal> {
         let shared = std::sync::Arc::clone(&self.shared);
         let guard = shared.index();
         let Some(index) = guard.as_ref() else { return Ok(()) };
@@ -127,11 +112,7 @@ impl Engine {
             self.fire(index, group, now)?;
         }
         for queued in ops {
-            match self.prepare_one(index, group, queued.op) {
-                // The asker sees its channel closed only if the store ends; here it was answered.
-                Ok(()) | Err(Skip::Full(_)) => {}
-                Err(error) => return Err(error),
-            }
+            self.prepare_one(index, group, queued.op)?;
         }
         for &(entity, target) in acks {
             self.stage(index, group, RecordKind::Ack, entity, target, &[])?;
@@ -139,7 +120,7 @@ impl Engine {
         Ok(())
     }
 
-    fn prepare_one(&mut self, index: &Index, group: &mut Group, op: Op) -> Result<(), Skip> {
+    fn prepare_one(&mut self, index: &Index, group: &mut Group, op: Op) -> Result<(), Fatal> {
         match op {
             Op::Append { entity, expected, write, reply } => {
                 if group.staged.tail(index, entity)? != expected {
@@ -218,10 +199,11 @@ impl Engine {
         entity: EntityId,
         target: Position,
         parts: &[&[u8]],
-    ) -> Result<Position, Skip> {
+    ) -> Result<Position, Fatal> {
         let position = Position(self.next_position);
         let staged = self.log.stage(kind, entity, position, target, parts);
-        let (header, loc) = staged.map_err(Skip::Full)?;
+        // Only a log segment beyond 4 GiB cannot be counted in.
+        let (header, loc) = staged.map_err(|source| Fatal::Disk { action: "extend", source })?;
         self.next_position += 1;
         // Journals and inputs are understood by their header alone.
         let body = match kind {
@@ -237,7 +219,7 @@ impl Engine {
         index: &Index,
         group: &mut Group,
         key: &str,
-    ) -> Result<Position, Skip> {
+    ) -> Result<Position, Fatal> {
         group.values.remove(key);
         let nobody = EntityId::from_u128(0);
         let parts: [&[u8]; 1] = [key.as_bytes()];
@@ -245,7 +227,7 @@ impl Engine {
     }
 
     /// Where a value is, 0 if it is absent or has expired.
-    fn value_position(&self, index: &Index, group: &Group, key: &str) -> Result<Position, Skip> {
+    fn value_position(&self, index: &Index, group: &Group, key: &str) -> Result<Position, Fatal> {
         let now = self.shared.clock.now().0;
         let value = group.staged.value(index, key)?;
         Ok(value
@@ -254,7 +236,7 @@ impl Engine {
     }
 
     /// Turns timers that are due into inputs, and removes values that have expired.
-    fn fire(&mut self, index: &Index, group: &mut Group, now: u64) -> Result<(), Skip> {
+    fn fire(&mut self, index: &Index, group: &mut Group, now: u64) -> Result<(), Fatal> {
         let mut next = None;
         let mut soon = |moment: u64| next = Some(next.map_or(moment, |at: u64| at.min(moment)));
         let mut timers = Vec::new();
@@ -294,21 +276,18 @@ impl Engine {
         due: u64,
         entity: EntityId,
         timer: TimerId,
-    ) -> Result<(), Skip> {
+    ) -> Result<(), Fatal> {
         let Some((_, position, loc)) = group.staged.timer(index, entity, timer)? else {
             return Ok(());
         };
         let read = self.shared.read(entity, position, loc);
         let body = read.as_ref().ok().and_then(|(_, body)| split_timer(body));
-        match body.and_then(|(_, rest)| split_due(rest)) {
-            Some((_, input)) => {
-                let parts: [&[u8]; 2] = [&timer.as_u128().to_be_bytes(), input];
-                self.stage(index, group, RecordKind::Fired, entity, Position(0), &parts)?;
-            }
-            None => {
-                error!(%entity, %timer, "a stored timer is damaged and cannot fire");
-                group.staged.set(keys::due(due, entity, timer), None);
-            }
+        if let Some((_, input)) = body.and_then(|(_, rest)| split_due(rest)) {
+            let parts: [&[u8]; 2] = [&timer.as_u128().to_be_bytes(), input];
+            self.stage(index, group, RecordKind::Fired, entity, Position(0), &parts)?;
+        } else {
+            error!(%entity, %timer, "a stored timer is damaged and cannot fire");
+            group.staged.set(keys::due(due, entity, timer), None);
         }
         Ok(())
     }
@@ -333,10 +312,14 @@ impl Engine {
         staged.set(keys::applied(), Some(self.applied().encode()));
         let shared = std::sync::Arc::clone(&self.shared);
         let mut guard = shared.index.write().unwrap_or_else(PoisonError::into_inner);
-        healed.into_iter().for_each(|entity| shared.heal(entity));
+        for entity in healed {
+            shared.heal(entity);
+        }
         let rings = self.take_inputs(std::mem::take(&mut staged.inputs));
         replies.into_iter().for_each(Reply::stored);
-        rings.into_iter().for_each(|partition| shared.ring(partition));
+        for partition in rings {
+            shared.ring(partition);
+        }
         if let Some(index) = guard.as_mut() {
             index.commit(staged.take()).map_err(Fatal::Index)?;
         }

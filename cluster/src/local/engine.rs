@@ -108,6 +108,10 @@ impl Engine {
                 return self.finish();
             }
             self.clean_a_little()?;
+            if self.shared.low.load(Ordering::Relaxed) {
+                // Nobody may be sending, because we are not ready: look by ourselves.
+                self.has_room();
+            }
         }
     }
 
@@ -122,7 +126,8 @@ impl Engine {
             let left = due.saturating_sub(self.shared.clock.now().0);
             now + Duration::from_millis(left).min(CLOCK_LOOK)
         });
-        let owed = (!self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
+        let is_low = self.shared.low.load(Ordering::Relaxed);
+        let owed = (is_low || !self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
         armed.into_iter().chain(due).chain(owed).min()
     }
 
@@ -140,14 +145,13 @@ impl Engine {
         let fresh = self.room.read.filter(|(at, _)| {
             now.duration_since(*at) < ROOM_FOR && written < self.room.written + ROOM_BYTES
         });
-        let free = match fresh {
-            Some((_, free)) => free,
-            None => {
-                // A disk that does not say how full it is may be written until it refuses.
-                let free = self.log.free_bytes().unwrap_or(u64::MAX);
-                self.room = Room { read: Some((now, free)), written };
-                free
-            }
+        let free = if let Some((_, free)) = fresh {
+            free
+        } else {
+            // A disk that does not say how full it is may be written until it refuses.
+            let free = self.log.free_bytes().unwrap_or(u64::MAX);
+            self.room = Room { read: Some((now, free)), written };
+            free
         };
         let low = free < self.shared.head_room;
         if self.shared.low.swap(low, Ordering::Relaxed) != low {
@@ -222,6 +226,12 @@ impl Engine {
         }
         drop(self.lock);
         shared.done.send_replace(true);
+    }
+}
+
+impl From<IndexError> for Fatal {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
     }
 }
 

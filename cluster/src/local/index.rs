@@ -47,6 +47,9 @@ pub(super) enum Index {
     Memory(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
+/// A key and its value.
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
+
 /// Changes to make in one step; `None` removes.
 pub(super) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
@@ -113,7 +116,7 @@ impl Index {
     }
 
     /// The last pair whose key begins with `prefix`.
-    pub(super) fn last(&self, prefix: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>, IndexError> {
+    pub(super) fn last(&self, prefix: &[u8]) -> Result<Option<Pair>, IndexError> {
         match self {
             Self::Sled(db) => guarded(|| {
                 let last = db.scan_prefix(prefix).next_back().transpose()?;

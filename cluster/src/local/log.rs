@@ -119,7 +119,9 @@ impl Log {
         parts: &[&[u8]],
     ) -> io::Result<(Header, Loc)> {
         let mut crc = crc32fast::Hasher::new();
-        parts.iter().for_each(|part| crc.update(part));
+        for part in parts {
+            crc.update(part);
+        }
         let body_len: usize = parts.iter().map(|part| part.len()).sum();
         let header = Header {
             kind,
@@ -143,7 +145,9 @@ impl Log {
         let header = Header { batch_back, ..*header };
         let offset = self.end() + u64::from(batch_back);
         self.buffer.extend_from_slice(&header.encode(self.active, offset));
-        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
+        for part in parts {
+            self.buffer.extend_from_slice(part);
+        }
         Ok((header, header.loc(self.active, u32::try_from(offset).map_err(io::Error::other)?)))
     }
 

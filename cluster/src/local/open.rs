@@ -44,7 +44,8 @@ const NO_ACK_WAIT: Duration = Duration::from_hours(24 * 365);
 /// What a data directory is, in its file `format`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Format {
-    format: u32,
+    #[serde(rename = "format")]
+    version: u32,
     #[serde(default)]
     partitions: u16,
     #[serde(default)]
@@ -191,7 +192,7 @@ fn format_of(
         return Ok(found);
     }
     let id = ulid::Ulid::from_parts(clock.now().0, rand::random());
-    let format = Format { format: FORMAT, partitions: partitions.max(1), id: id.to_string() };
+    let format = Format { version: FORMAT, partitions: partitions.max(1), id: id.to_string() };
     let path = dir.join("format");
     let text = serde_json::to_vec(&format)
         .map_err(std::io::Error::other)
@@ -209,8 +210,8 @@ pub(super) fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<(u16, u1
         detail: format!("its file `format` is not readable: {detail}"),
     };
     let format: Format = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
-    if format.format > FORMAT {
-        let (dir, found) = (dir.to_owned(), format.format);
+    if format.version > FORMAT {
+        let (dir, found) = (dir.to_owned(), format.version);
         return Err(OpenError::TooNew { dir, found, supported: FORMAT });
     }
     // Formats older than 1 do not exist; the next one migrates here, before anything is opened.

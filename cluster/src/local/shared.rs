@@ -354,7 +354,7 @@ impl Shared {
             return Err(StoreError::Closed { store, detail });
         }
         // Dropped unanswered: the engine has ended, and nobody knows how far it came.
-        answer.await.or_else(|_dropped| Err(self.closed(store)))
+        answer.await.map_err(|_dropped| self.closed(store))
     }
 }
 

@@ -37,10 +37,6 @@ pub(super) enum InputChange {
 }
 
 impl Staged {
-    pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.changes.len()
     }
@@ -311,5 +307,5 @@ impl Staged {
 }
 
 fn record_bytes(loc: Loc) -> i64 {
-    i64::from(loc.len) + HEADER as i64
+    i64::from(loc.len).saturating_add(i64::try_from(HEADER).unwrap_or(0))
 }

@@ -14,6 +14,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Fails with both sides if they differ.
+#[expect(clippy::needless_pass_by_value, reason = "a case compares what it has just been given")]
 pub(super) fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Result {
     if found == expected {
         return Ok(());
