@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     error::ErrorBody,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A frame's place in its turn; as text, the cursor that a client resumes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
     /// Of which turn.
     pub turn: TurnId,
@@ -56,6 +56,38 @@ impl FromStr for FrameKey {
             index: next()?.parse().ok().ok_or_else(malformed)?,
         };
         if parts.next().is_some() { Err(malformed()) } else { Ok(key) }
+    }
+}
+
+impl Serialize for FrameKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            (self.turn, self.call, self.attempt, self.index).serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FrameKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = FrameKey;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a cursor `turn.call.attempt.index`, or its four parts")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<FrameKey, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, parts: A) -> Result<FrameKey, A::Error> {
+                let parts = de::value::SeqAccessDeserializer::new(parts);
+                let (turn, call, attempt, index) = Deserialize::deserialize(parts)?;
+                Ok(FrameKey { turn, call, attempt, index })
+            }
+        }
+        // Any, because a buffering enum reader does not say which form it buffered.
+        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -109,4 +141,24 @@ pub enum FrameBody {
 pub struct FrameBatch {
     /// In order.
     pub frames: Vec<Frame>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{codec, node::NodeReply};
+
+    #[test]
+    fn a_cursor_is_text_for_people_and_short_for_machines() {
+        let turn = TurnId::from_u128(1);
+        let key = FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(2), index: 3 };
+        let json = serde_json::to_string(&key).unwrap();
+        assert_eq!(json, format!("\"{key}\""));
+        assert_eq!(serde_json::from_str::<FrameKey>(&json).unwrap(), key);
+        let body = FrameBody::Text { delta: "a".to_owned() };
+        // Inside a tagged enum, where the reader buffers.
+        let reply = NodeReply::Frames { frames: vec![Frame { key, body }], truncated: false };
+        let bytes = codec::encode(&reply).unwrap();
+        assert_eq!(codec::decode::<NodeReply>(&bytes).unwrap(), reply);
+    }
 }

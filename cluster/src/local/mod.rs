@@ -54,5 +54,5 @@ pub use options::Planted;
 pub use options::{LocalOptions, OpenError};
 #[cfg(feature = "test-util")]
 pub use power_cut::PowerCutDisk;
-pub use repair::{DamagedSpan, RepairReport, repair};
+pub use repair::{DamagedSpan, RepairReport, inspect, repair};
 pub use shared::LocalControl;

@@ -47,27 +47,47 @@ pub struct DamagedSpan {
 /// Each damaged stretch is copied to a file beside its segment, then marked as a hole (or cut off,
 /// if nothing follows it). The index is built anew at the next start.
 pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
+    go_over(dir, Mode::Repair)
+}
+
+/// Says what [`repair`] would find and do, and changes nothing.
+pub fn inspect(dir: &Path) -> Result<RepairReport, OpenError> {
+    go_over(dir, Mode::Inspect)
+}
+
+/// Whether findings are acted upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Inspect,
+    Repair,
+}
+
+fn go_over(dir: &Path, mode: Mode) -> Result<RepairReport, OpenError> {
     let disk = RealDisk;
     let lock = DirLock::exclusive(dir)?;
     let (_, store) = read_format(&disk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
         dir: dir.to_owned(),
         detail: "it has no `format`".to_owned(),
     })?;
-    IndexState::new(dir).distrust();
+    if mode == Mode::Repair {
+        IndexState::new(dir).distrust();
+    }
     let log_dir = log_dir(dir);
     let mut report = RepairReport::default();
     let mut highest = 0;
     for id in segment_ids(&disk, &log_dir).map_err(OpenError::io("list", &log_dir))? {
         let path = segment_path(&log_dir, id);
         let mut fix = || -> std::io::Result<()> {
-            let file = disk.open(&path, true)?;
+            let file = disk.open(&path, mode == Mode::Repair)?;
             let mut reader = Reader::new(file, path.clone(), id)?;
             if reader.len > SEGMENT_HEADER && SegmentHead::decode(reader.bytes(0, 40)?).is_none() {
                 let head = SegmentHead { id, store, first_position: highest + 1 };
-                reader.file.write_at(0, &head.encode())?;
+                if mode == Mode::Repair {
+                    reader.file.write_at(0, &head.encode())?;
+                }
             }
-            highest = highest.max(fix_segment(&disk, &mut reader, &mut report)?);
-            reader.file.sync()
+            highest = highest.max(fix_segment(&disk, mode, &mut reader, &mut report)?);
+            if mode == Mode::Repair { reader.file.sync() } else { Ok(()) }
         };
         fix().map_err(OpenError::io("repair", &path))?;
         report.segments += 1;
@@ -81,6 +101,7 @@ pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
 /// Goes over one segment; says the highest position in it.
 fn fix_segment(
     disk: &dyn Disk,
+    mode: Mode,
     reader: &mut Reader,
     report: &mut RepairReport,
 ) -> std::io::Result<u64> {
@@ -98,6 +119,11 @@ fn fix_segment(
             continue;
         }
         let next = reader.resync(at, |_, _| true)?.map_or(reader.len, |(next, _)| next);
+        if mode == Mode::Inspect {
+            report.spans.push(span_of(reader, at, next));
+            at = next;
+            continue;
+        }
         let span = keep(disk, reader, at, next)?;
         warn!(file = %span.file.display(), offset = at, bytes = span.len, "closed off a stretch");
         if next == reader.len || next - at < HEADER as u64 {
@@ -119,9 +145,14 @@ fn keep(disk: &dyn Disk, reader: &mut Reader, at: u64, next: u64) -> std::io::Re
     let len = next - at;
     let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
     DiskFile::read_at(&*reader.file, at, &mut bytes)?;
+    let span = span_of(reader, at, next);
+    write_whole(disk, &span.kept, &bytes)?;
+    Ok(span)
+}
+
+fn span_of(reader: &Reader, at: u64, next: u64) -> DamagedSpan {
     let kept = reader.path.with_extension(format!("{at}.damaged"));
-    write_whole(disk, &kept, &bytes)?;
-    Ok(DamagedSpan { file: reader.path.clone(), offset: at, len, kept })
+    DamagedSpan { file: reader.path.clone(), offset: at, len: next - at, kept }
 }
 
 fn hole(len: u64) -> Header {

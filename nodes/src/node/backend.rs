@@ -48,7 +48,14 @@ pub struct Node {
     pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
 /// The gateway's door.
+#[derive(Debug)]
 pub struct NodeBackend {
     sessions: Sessions,
     agents: Agents,

@@ -27,6 +27,7 @@ const PAGE: u32 = 100;
 const BATCH: usize = 1_000;
 
 /// A data directory, opened for reading; held shared until it is dropped.
+#[derive(Debug)]
 pub struct Directory {
     sessions: Sessions,
     _control: LocalControl,

@@ -24,7 +24,7 @@ use tracing::{debug, error, warn};
 
 use super::{
     Context,
-    entity::{Arguments as EntityArguments, EntityHandle, fenced},
+    entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
 };
 use crate::durable::{
     EntityKind, In as EntityIn,
@@ -264,6 +264,9 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
     ) -> Result<(), ActorProcessingErr> {
         let (cell, cause) = match event {
             SupervisionEvent::ActorFailed(cell, cause) => (cell, Some(cause.to_string())),
+            SupervisionEvent::ActorTerminated(_, _, Some(reason)) if reason == GOODBYE => {
+                return Ok(());
+            }
             SupervisionEvent::ActorTerminated(cell, ..) => (cell, None),
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {
                 return Ok(());

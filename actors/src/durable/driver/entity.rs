@@ -23,6 +23,8 @@ use crate::durable::{
 const READ_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait before a read that failed is tried again.
 const READ_MOST: Duration = Duration::from_secs(5);
+/// Why an actor stopped that told its dispatcher itself; the supervision event may come first.
+pub(super) const GOODBYE: &str = "told its dispatcher";
 /// Tries at removing a blob.
 const DISCARDS_MAX: u32 = 8;
 
@@ -295,7 +297,7 @@ impl<K: EntityKind> State<K> {
         self.context.runner.left(id, &self.handed, stop);
         self.dispatcher.gone(id, why);
         debug_assert!(Arc::strong_count(&self.resident.0) > 0, "counted until dropped");
-        myself.stop(None);
+        myself.stop(Some(GOODBYE.to_owned()));
     }
 }
 
