@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     context::Context,
     output::Output,
-    signals::Signals,
+    signals::{Signals, Stop},
     terminal::Lines,
     turn::{Step, Turn},
 };
@@ -84,7 +84,7 @@ pub(super) async fn talk(
         }
         let line = tokio::select! {
             line = lines.next() => line?,
-            () = chat.signals.next() => None,
+            _ = chat.signals.next() => None,
         };
         let Some(line) = line else { break };
         match chat.say(line).await? {
@@ -183,7 +183,7 @@ impl Chat {
             let wait = backoff.next(&mut rand::rng());
             tokio::select! {
                 () = sleep(wait) => {}
-                () = self.signals.next() => return Ok(Said::Left),
+                _ = self.signals.next() => return Ok(Said::Left),
             }
         }
     }
@@ -212,8 +212,9 @@ impl Chat {
         loop {
             let incoming = tokio::select! {
                 incoming = socket.next() => incoming,
-                () = self.signals.next() => {
-                    if shown.interrupted {
+                stop = self.signals.next() => {
+                    // The end of this process is not the end of the turn.
+                    if stop == Stop::Terminate || shown.interrupted {
                         return Ok(Followed::Ended(Said::Left));
                     }
                     shown.interrupted = true;
