@@ -143,6 +143,11 @@ impl Checks<'_> {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");
             }
+            if let (Some(path), Err(error)) = (&it.soul, it.prompt()) {
+                let what = format!("cannot read `{}`: {error}", path.display());
+                let hint = "correct the path, which is relative to the configuration file";
+                return self.fail(&["agents", name, "soul"], what, hint);
+            }
             if let Some(value) = it.sampling.temperature
                 && !(0.0..=2.0).contains(&value)
             {
@@ -238,6 +243,7 @@ mod tests {
             ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
             ("[agents.a]\nmodel = 'x'", "agents.a.model", "PROVIDER/MODEL"),
             ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
+            ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
             ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
             ("[agents.'a b']", "agents.a b", "agent name"),
             ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),

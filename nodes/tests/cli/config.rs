@@ -117,6 +117,11 @@ async fn doctor_tells_a_broken_configuration_from_a_broken_machine() {
     assert_eq!(report["verdict"], "red");
     assert_eq!(report["checks"][0]["name"], "config.valid");
 
+    let open = ["doctor", "--json", "--listen", "0.0.0.0:0", "--no-auth", "--plain-http"];
+    let ended = home.run(&open).await;
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["checks"][0]["name"], "gateway.bind_no_auth");
+
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap().to_string();
     let ended = home.run(&["doctor", "--json", "--listen", &listen]).await;
