@@ -93,6 +93,9 @@ impl From<ClientError> for Failure {
         match error {
             ClientError::NotRunning { .. } => Self::new(Exit::Unreachable, "not_running", message)
                 .hint("start one with `clawnode up`, or name one with `--url URL`"),
+            ClientError::Address { .. } => {
+                Self::new(Exit::Usage, "usage", message).hint("correct `--url`, or `CLAWNODE_URL`")
+            }
             ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, "unreachable", message)
                 .hint("check the address, and that the node runs: `clawnode doctor`"),
             ClientError::Answered(body) => {

@@ -204,14 +204,7 @@ mod export {
             .with_http()
             .build()
             .map_err(|error| TelemetryError::Exporter { detail: error.to_string() })?;
-        let mut resource = Resource::builder();
-        if env.get("OTEL_SERVICE_NAME").is_none() {
-            resource = resource.with_service_name(SERVICE);
-        }
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(InRuntime { exporter, handle: Handle::current() })
-            .with_resource(resource.build())
-            .build();
+        let provider = provider(exporter, env.get("OTEL_SERVICE_NAME").is_some());
         let tracer = provider.tracer(SERVICE);
         // Only our own spans: those of the exporter's HTTP client would trace themselves for ever.
         let ours = |about: &Metadata<'_>| {
@@ -220,6 +213,21 @@ mod export {
         let layer = tracing_opentelemetry::layer().with_tracer(tracer);
         layers.push(layer.with_filter(filter_fn(ours)).boxed());
         Ok(Telemetry { provider: Some(provider) })
+    }
+
+    /// A provider that hands spans to `exporter` in batches, from a thread of its own.
+    pub(super) fn provider(
+        exporter: impl SpanExporter + 'static,
+        named: bool,
+    ) -> SdkTracerProvider {
+        let mut resource = Resource::builder();
+        if !named {
+            resource = resource.with_service_name(SERVICE);
+        }
+        SdkTracerProvider::builder()
+            .with_batch_exporter(InRuntime { exporter, handle: Handle::current() })
+            .with_resource(resource.build())
+            .build()
     }
 
     /// The context of the current span, to be sent along.
@@ -282,6 +290,39 @@ mod tests {
             assert_ne!(onward, incoming, "the span's own id travels on");
             assert_eq!(span.in_scope(current_traceparent), Some(onward));
         });
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_is_left_is_exported_at_the_end() {
+        use axum::{Router, body::Bytes, routing::post};
+        use opentelemetry_otlp::WithExportConfig;
+        use tokio::sync::mpsc;
+
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let (tell, mut told) = mpsc::channel(8);
+        let collect = move |body: Bytes| async move {
+            tell.send(body).await.unwrap();
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}/v1/traces", listener.local_addr().unwrap());
+        let router = Router::new().route("/v1/traces", post(collect));
+        let collector = tokio::spawn(async move { axum::serve(listener, router).await });
+
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_endpoint(endpoint)
+            .build()
+            .unwrap();
+        let provider = export::provider(exporter, false);
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            drop(tracing::info_span!("session.turn").entered());
+        });
+        Telemetry { provider: Some(provider) }.stop().await;
+        let body = told.try_recv().expect("it arrived before `stop` returned");
+        let has = |word: &str| body.windows(word.len()).any(|part| part == word.as_bytes());
+        assert!(has("session.turn") && has("clawnode"), "the span and our name");
+        collector.abort();
     }
 
     #[test]

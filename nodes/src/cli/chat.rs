@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     context::Context,
     output::Output,
-    signals::Signals,
+    signals::{Signals, Stop},
     terminal::Lines,
     turn::{Step, Turn},
 };
@@ -34,6 +34,9 @@ const RECONNECT_FOR: Duration = Duration::from_mins(1);
 const RECONNECT_FIRST: Duration = Duration::from_millis(200);
 /// ...up to this.
 const RECONNECT_MOST: Duration = Duration::from_secs(3);
+/// How long a connection is kept between two turns. Nobody answers pings meanwhile, so the gateway
+/// would close it soon after.
+const IDLE_MOST: Duration = Duration::from_secs(20);
 /// Longest name of a peer that is made of the user's name.
 const PEER_CHARS: usize = 64;
 
@@ -84,7 +87,7 @@ pub(super) async fn talk(
         }
         let line = tokio::select! {
             line = lines.next() => line?,
-            () = chat.signals.next() => None,
+            _ = chat.signals.next() => None,
         };
         let Some(line) = line else { break };
         match chat.say(line).await? {
@@ -99,7 +102,7 @@ pub(super) async fn talk(
             }
         }
     }
-    if let Some(socket) = chat.socket.take() {
+    if let Some((socket, _)) = chat.socket.take() {
         socket.close().await;
     }
     // A person has seen what failed.
@@ -117,7 +120,7 @@ fn peer(env: &Env) -> String {
 struct Chat {
     out: Output,
     client: Client,
-    socket: Option<Socket>,
+    socket: Option<(Socket, Instant)>,
     signals: Signals,
     agent: Option<AgentName>,
     peer: String,
@@ -183,7 +186,7 @@ impl Chat {
             let wait = backoff.next(&mut rand::rng());
             tokio::select! {
                 () = sleep(wait) => {}
-                () = self.signals.next() => return Ok(Said::Left),
+                _ = self.signals.next() => return Ok(Said::Left),
             }
         }
     }
@@ -199,8 +202,8 @@ impl Chat {
             Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
         })?;
         let mut socket = match self.socket.take() {
-            Some(socket) => socket,
-            None => match Socket::open(&self.client).await {
+            Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
+            _ => match Socket::open(&self.client).await {
                 Ok(socket) => socket,
                 Err(error) => return Ok(Followed::Lost(error)),
             },
@@ -212,8 +215,9 @@ impl Chat {
         loop {
             let incoming = tokio::select! {
                 incoming = socket.next() => incoming,
-                () = self.signals.next() => {
-                    if shown.interrupted {
+                stop = self.signals.next() => {
+                    // The end of this process is not the end of the turn.
+                    if stop == Stop::Terminate || shown.interrupted {
                         return Ok(Followed::Ended(Said::Left));
                     }
                     shown.interrupted = true;
@@ -232,7 +236,8 @@ impl Chat {
                     }
                     turn.take(event, cursor)
                 }
-                Ok(Incoming::Answer { id, result: Err(error) }) if id == request => {
+                // Id 0: what is refused before it is read as a request.
+                Ok(Incoming::Answer { id, result: Err(error) }) if id == request || id == 0 => {
                     Step::Failed(error)
                 }
                 // Frames of an earlier request, and the answer to a cancel.
@@ -245,11 +250,11 @@ impl Chat {
                 Step::Restart(text) => self.restart(shown, text)?,
                 Step::Tell(message) => self.out.talk(&format!("note: {message}")),
                 Step::Completed => {
-                    self.socket = Some(socket);
+                    self.socket = Some((socket, Instant::now()));
                     return Ok(Followed::Ended(Said::Well));
                 }
                 Step::Failed(error) => {
-                    self.socket = Some(socket);
+                    self.socket = Some((socket, Instant::now()));
                     return Ok(Followed::Ended(Said::Badly(error)));
                 }
                 Step::Again => {

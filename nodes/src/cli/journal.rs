@@ -3,12 +3,12 @@
 use clap::Subcommand;
 use clawnode_proto::{
     api::{Method, SessionParams},
-    view::{EventList, EventView, VerifyView},
+    view::{EventView, VerifyView},
 };
 use serde_json::json;
 
 use super::{
-    context::Context,
+    context::{Context, Door},
     offline::{RepairView, ReplayView},
     output::{Output, Tone, clean, time},
 };
@@ -17,6 +17,8 @@ use crate::{
     failure::{Exit, Failure},
 };
 
+/// Events of one page: the most that a node gives.
+const PAGE: usize = 1_000;
 /// Longest body of an event in a table; `--json` has it whole.
 const BODY_CHARS: usize = 100;
 
@@ -51,14 +53,28 @@ pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Ex
     let out = context.out;
     match command {
         JournalCommand::Show { session } => {
-            let params = json!(SessionParams { session });
-            let journal: EventList = context.door().await?.call(Method::JournalShow, params).await?;
-            out.document(&journal, |journal| events(out, &journal.events))?;
+            let journal = read_all(&context.door().await?, &session).await?;
+            out.document(&journal, |journal| events(out, journal))?;
             Ok(Exit::Ok)
         }
         JournalCommand::Verify { session } => verify(context, session).await,
         JournalCommand::Replay { session } => replay(context, session).await,
         JournalCommand::Repair { yes } => repair(context, yes).await,
+    }
+}
+
+/// A whole journal, page by page.
+async fn read_all(door: &Door, session: &str) -> Result<Vec<EventView>, Failure> {
+    let mut all: Vec<EventView> = Vec::new();
+    loop {
+        let after = all.last().map(|event| event.n);
+        let params = json!({ "session": session, "after": after, "limit": PAGE });
+        let page: Vec<EventView> = door.call(Method::JournalShow, params).await?;
+        let full = page.len() == PAGE;
+        all.extend(page);
+        if !full {
+            return Ok(all);
+        }
     }
 }
 

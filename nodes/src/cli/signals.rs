@@ -10,6 +10,15 @@ pub(super) struct Signals {
     interrupt: Signal,
 }
 
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// SIGTERM: the process is to end.
+    Terminate,
+    /// SIGINT: a person wants what runs now to end.
+    Interrupt,
+}
+
 impl Signals {
     /// Takes the signals over; from here on they do not end the process by themselves.
     pub(super) fn take() -> Result<Self, Failure> {
@@ -24,11 +33,11 @@ impl Signals {
         })
     }
 
-    /// The next SIGTERM or SIGINT. Safe to drop in the middle.
-    pub(super) async fn next(&mut self) {
+    /// The next one. Safe to drop in the middle.
+    pub(super) async fn next(&mut self) -> Stop {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Stop::Terminate,
+            _ = self.interrupt.recv() => Stop::Interrupt,
         }
     }
 }

@@ -71,13 +71,16 @@ pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<E
     loop {
         tokio::select! {
             ended = &mut node => return ended.map(|()| Exit::Ok),
-            Ok(ready) = &mut ready, if !told => {
+            ready = &mut ready, if !told => {
                 told = true;
-                announce(context, &ready, false)?;
+                // Without a word the node is about to end, and says why.
+                if let Ok(ready) = ready {
+                    announce(context, &ready, false)?;
+                }
             }
-            () = signals.next() => {
+            _ = signals.next() => {
                 if stop.is_cancelled() {
-                    return Err(Failure::new(Exit::Failed, "stopped", "stopped before it had drained"));
+                    return Err(hurried());
                 }
                 tracing::info!("stopping; a second signal stops at once");
                 stop.cancel();
@@ -103,8 +106,17 @@ async fn node_and_chat(roles: Vec<NodeRole>, context: &Context) -> Result<Exit, 
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };
     stop.cancel();
-    joined(node.await)?;
+    let mut signals = Signals::take()?;
+    tokio::select! {
+        ended = node => joined(ended)?,
+        _ = signals.next() => return Err(hurried()),
+    }
     talked
+}
+
+fn hurried() -> Failure {
+    Failure::new(Exit::Failed, "stopped", "stopped before it had drained")
+        .hint("nothing that was accepted is lost; the next start goes on with it")
 }
 
 fn joined(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
@@ -162,7 +174,9 @@ fn announce(context: &Context, ready: &Ready, chatting: bool) -> Result<(), Fail
         })
         .to_string()
     } else {
-        format!("ready {}", ready.url)
+        // A node without a gateway has no address.
+        let name = if ready.url.is_empty() { ready.process.to_string() } else { ready.url.clone() };
+        format!("ready {name}")
     };
     if chatting {
         out.talk(&line);

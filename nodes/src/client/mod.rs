@@ -22,6 +22,12 @@ pub enum ClientError {
         /// Where was looked.
         data_dir: PathBuf,
     },
+    /// What was named is no address of a node.
+    #[error("`{url}` is not an address such as `http://127.0.0.1:3100`")]
+    Address {
+        /// What was named.
+        url: String,
+    },
     /// The node does not answer at its address, or went away.
     #[error("cannot reach the node at `{url}`: {detail}")]
     Unreachable {

@@ -113,8 +113,7 @@ impl Client {
             .ok()
             .filter(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host());
         let Some(parsed) = parsed else {
-            let detail = "not an address such as `http://127.0.0.1:3100`".to_owned();
-            return Err(ClientError::Unreachable { url, detail });
+            return Err(ClientError::Address { url });
         };
         let loopback = match parsed.host_str() {
             Some("localhost") => true,
@@ -130,7 +129,10 @@ impl Client {
             if loopback {
                 builder = builder.no_proxy();
             }
-            if !extra.is_empty() {
+            if parsed.scheme() == "http" {
+                // Reading the system's certificates takes longer than most calls.
+                builder = builder.tls_certs_only([]);
+            } else if !extra.is_empty() {
                 builder = builder.tls_certs_merge(extra.clone());
             }
             builder

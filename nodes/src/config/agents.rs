@@ -1,6 +1,11 @@
 //! Settings of providers, agents and bindings.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clawnode_proto::{
     AgentName,
@@ -15,6 +20,8 @@ use super::{
 
 /// The agent that answers where no binding fits; it needs no configuration.
 pub const DEFAULT_AGENT: &str = "default";
+/// Bytes of a file with a system prompt (128 KiB): it is journaled whole in every session.
+const SOUL_BYTES: u64 = 128 << 10;
 /// Providers that an agent may name without a `[providers.NAME]` section.
 pub const BUILT_IN_PROVIDERS: &[&str] = &["anthropic", "openai", "ollama", "demo"];
 
@@ -151,6 +158,19 @@ impl Default for AgentOptions {
             step_limit: 25,
             max_turns: 256,
         }
+    }
+}
+
+impl AgentOptions {
+    /// The system prompt, from wherever it is; empty if there is none.
+    pub fn prompt(&self) -> io::Result<String> {
+        let Some(path) = &self.soul else { return Ok(self.system.clone().unwrap_or_default()) };
+        let mut text = String::new();
+        File::open(path)?.take(SOUL_BYTES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > SOUL_BYTES {
+            return Err(io::Error::other(format!("it has more than {SOUL_BYTES} bytes")));
+        }
+        Ok(text)
     }
 }
 

@@ -63,10 +63,11 @@ impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(message.to_string(), "correct the value")
+        Self::new(message.to_string(), "correct it, or remove it to take the default")
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let (found, expected) = (plainly(&found), plainly(&expected));
         Self::new(format!("{found} stands where {expected} belongs"), format!("write {expected}"))
     }
 
@@ -92,6 +93,17 @@ impl de::Error for Fault {
 
     fn missing_field(field: &'static str) -> Self {
         Self::new(format!("key `{field}` is missing"), format!("add `{field} = …`"))
+    }
+}
+
+/// `serde`'s words for kinds of values, as a person who writes TOML knows them.
+fn plainly(words: &dyn fmt::Display) -> String {
+    match words.to_string().as_str() {
+        "a boolean" => "`true` or `false`".to_owned(),
+        "a sequence" | "sequence" => "a list".to_owned(),
+        "map" => "a table".to_owned(),
+        other if other.starts_with("struct ") => "a table".to_owned(),
+        other => other.to_owned(),
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Node, ConfigError> {
         places.error(
             offset,
             what,
-            "fix the syntax; `nodes/config.example.toml` shows every setting",
+            "fix the syntax: `key = \"text\"`, `key = 1`, `key = true`, below a `[section]`",
         )
     })?;
     let start = table.span().start;

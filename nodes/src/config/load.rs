@@ -144,3 +144,181 @@ impl Loaded {
         &self.sources.env
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value as Json;
+
+    use super::*;
+    use crate::config::{agents::AgentOptions, show};
+
+    const HOME: (&str, &str) = ("HOME", "/home/ada");
+
+    /// Reads `text` as a file of this name, below this environment.
+    fn read(name: &str, text: &str, env: Env) -> Result<Loaded, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        load(&Sources { env, file: Some(path), flags: Vec::new() })
+    }
+
+    fn flag(name: &'static str, path: &'static [&'static str], value: &str) -> Flag {
+        Flag { name, path, value: value.to_owned() }
+    }
+
+    #[test]
+    fn flags_stand_above_the_environment_and_that_above_the_file() {
+        let text = "[gateway]\nlisten = \"127.0.0.1:1\"\nhosts = [\"one\"]\n\n[session]\nsnapshot_every = 7\n";
+        let env = Env::from([
+            HOME,
+            ("CLAWNODE_GATEWAY__LISTEN", "127.0.0.1:2"),
+            ("CLAWNODE_GATEWAY__HOSTS", "two, three"),
+            ("CLAWNODE_GATEWAY__NO_AUTH", "true"),
+            ("CLAWNODE_PROVIDERS__LAB__WIRE", "openai"),
+            ("CLAWNODE_SERVICE_HOST", "10.0.0.1"),
+            ("CLAWNODE_SESSION__SNAPSHOT_EVERY", ""),
+        ]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        fs::write(&path, text).unwrap();
+        let flags = vec![flag("--listen", &["gateway", "listen"], "127.0.0.1:3")];
+        let loaded = load(&Sources { env, file: Some(path.clone()), flags }).unwrap();
+        let gateway = &loaded.config.gateway;
+        assert_eq!(gateway.listen.port(), 3);
+        assert_eq!(gateway.hosts, ["two", "three"]);
+        assert!(gateway.no_auth);
+        assert!(loaded.config.providers.contains_key("lab"));
+        assert_eq!(loaded.config.session.snapshot_every, 7, "set to nothing is not set");
+        let origin = |path: &[&str]| loaded.origin_of(path).to_string();
+        assert_eq!(origin(&["gateway", "listen"]), "flag `--listen`");
+        assert_eq!(origin(&["gateway", "hosts"]), "environment variable `CLAWNODE_GATEWAY__HOSTS`");
+        assert_eq!(origin(&["session", "snapshot_every"]), format!("{}:6:18", path.display()));
+        assert_eq!(origin(&["cluster", "prefix"]), "default");
+    }
+
+    #[test]
+    fn paths_of_a_file_are_relative_to_it() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("soul.md"), "Be brief.").unwrap();
+        let env = Env::from([("HOME", home.path().to_str().unwrap())]);
+        let text = "[node]\ndata_dir = \"data\"\n[agents.ops]\nsoul = \"~/soul.md\"\n";
+        let loaded = read("config.toml", text, env).unwrap();
+        let folder = loaded.file.as_deref().and_then(Path::parent).unwrap();
+        assert_eq!(loaded.config.node.data_dir, folder.join("data"));
+        let agent: &AgentOptions = loaded.config.agents.values().next().unwrap();
+        assert_eq!(agent.soul.as_deref(), Some(&*home.path().join("soul.md")));
+        assert_eq!(agent.prompt().unwrap(), "Be brief.");
+        let flags = vec![flag("--data-dir", &["node", "data_dir"], "here")];
+        let loaded = load(&Sources { env: Env::from([HOME]), file: None, flags }).unwrap();
+        assert_eq!(loaded.config.node.data_dir, Path::new("here"), "of a flag: to where we are");
+    }
+
+    #[test]
+    fn where_things_are_follows_the_base_directories() {
+        let dir = |env: Env| load(&Sources { env, ..Sources::default() }).unwrap();
+        let of_home = dir(Env::from([HOME])).config.node.data_dir;
+        assert_eq!(of_home, Path::new("/home/ada/.local/share/clawnode"));
+        let of_xdg = dir(Env::from([HOME, ("XDG_DATA_HOME", "/data")])).config.node.data_dir;
+        assert_eq!(of_xdg, Path::new("/data/clawnode"));
+        let error = load(&Sources::default()).unwrap_err();
+        assert_eq!(error.key, "node.data_dir");
+    }
+
+    #[test]
+    fn a_file_that_is_named_must_be_there_and_the_usual_one_need_not() {
+        let named = Env::from([HOME, ("CLAWNODE_CONFIG", "/nowhere/config.toml")]);
+        let error = load(&Sources { env: named, ..Sources::default() }).unwrap_err();
+        assert!(error.what.contains("/nowhere/config.toml"), "{error}");
+        let usual = Env::from([HOME, ("XDG_CONFIG_HOME", "/nowhere")]);
+        assert!(load(&Sources { env: usual, ..Sources::default() }).unwrap().file.is_none());
+    }
+
+    #[test]
+    fn json_errors_have_places_too() {
+        let cases = [
+            ("{\n  \"gateway\": {\n    \"lissten\": 1\n  }\n}", ":3:5", "lissten"),
+            ("{\n  \"gateway\": {\"no_auth\":\n    \"perhaps\"}}", ":3:5", "perhaps"),
+            ("{\n  \"gateway\": {,}}", ":2:15", "not valid JSON"),
+            ("{\"node\": {}, \"node\": {}}", ":1:14", "stands twice"),
+            ("{\"node\": null}", ":1:10", "null"),
+        ];
+        for (text, place, what) in cases {
+            let error = read("config.json", text, Env::from([HOME])).unwrap_err();
+            let shown = error.to_string();
+            assert!(shown.ends_with(&format!("config.json{place}")), "{text}: {shown}");
+            assert!(shown.contains(what), "{text}: {shown}");
+        }
+        let text = r#"{"gateway": {"hosts": ["a", "b"], "listen": "127.0.0.1:9"}, "bindings":
+            [{"agent": "default", "peer": "\u00e9\"x"}]}"#;
+        let loaded = read("config.json", text, Env::from([HOME])).unwrap();
+        assert_eq!(loaded.config.gateway.hosts, ["a", "b"]);
+        assert_eq!(loaded.config.bindings[0].peer.as_deref(), Some("\u{e9}\"x"));
+    }
+
+    #[test]
+    fn a_secret_of_the_wrong_type_is_not_quoted() {
+        let text = "[providers.anthropic]\napi_key = 8675309\n";
+        let error = read("config.toml", text, Env::from([HOME])).unwrap_err();
+        let shown = format!("{error} {}", error.hint);
+        assert!(!shown.contains("8675309"), "{shown}");
+        assert_eq!(error.key, "providers.anthropic.api_key");
+    }
+
+    #[test]
+    fn a_reload_sees_the_file_as_it_is_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        fs::write(&path, "[session]\nsnapshot_every = 7\n").unwrap();
+        let sources =
+            Sources { env: Env::from([HOME]), file: Some(path.clone()), flags: Vec::new() };
+        let loaded = load(&sources).unwrap();
+        fs::write(&path, "[session]\nsnapshot_every = 8\n").unwrap();
+        assert_eq!(loaded.reload().unwrap().config.session.snapshot_every, 8);
+        fs::write(&path, "[session]\nsnapshot_every = 0\n").unwrap();
+        assert!(loaded.reload().is_err());
+    }
+
+    #[test]
+    fn the_example_names_every_setting_and_changes_none() {
+        let text = include_str!("../../config.example.toml");
+        let loaded = read("config.toml", text, Env::from([HOME])).unwrap();
+        let plain = load(&Sources { env: Env::from([HOME]), ..Sources::default() }).unwrap();
+        let values = |loaded: &Loaded| serde_json::to_value(&loaded.config).unwrap();
+        assert_eq!(values(&loaded), values(&plain));
+
+        // The commented lines are settings as well: with them, every key must be known.
+        let all: String = text
+            .lines()
+            .map(|line| {
+                let bare = line.strip_prefix("# ").unwrap_or(line);
+                let setting = bare.starts_with('[')
+                    || bare.split_once(" = ").is_some_and(|(key, _)| {
+                        key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                    });
+                // An agent has one of the two, and a node has it or not.
+                let apart = ["soul", "tls_", "api_key"].iter().any(|it| bare.starts_with(it));
+                if setting && !apart { format!("{bare}\n") } else { "\n".to_owned() }
+            })
+            .collect();
+        let full = read("config.toml", &all, Env::from([HOME])).unwrap();
+        let shown = show::settings(&full).unwrap();
+        let expected: &[(&str, Json)] = &[
+            ("agents.default.model", "anthropic/claude-sonnet-4-5".into()),
+            ("agents.default.sampling.temperature", 0.7.into()),
+            ("bindings.0.guild", "engineering".into()),
+            ("cluster.nats", "nats://127.0.0.1:4222".into()),
+            ("cluster.replicas", 3.into()),
+            ("node.name", "node-1".into()),
+            ("providers.anthropic.idle_timeout", "1m".into()),
+        ];
+        for (key, value) in expected {
+            let found = shown.iter().find(|setting| setting.key == *key);
+            assert_eq!(found.map(|it| &it.value), Some(value), "{key}");
+        }
+        for key in ["soul", "tls_cert", "tls_key", "api_key", "api_key_env", "api_key_file"] {
+            assert!(text.contains(&format!("# {key} = ")), "{key}");
+        }
+    }
+}

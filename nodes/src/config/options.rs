@@ -17,7 +17,7 @@ use super::{
 };
 
 /// All settings of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// `[node]`: this process.
@@ -59,7 +59,7 @@ pub struct NodeOptions {
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayOptions {
     /// One listener for everything. Beyond loopback it needs TLS or `plain_http`.
-    #[serde(with = "units::text")]
+    #[serde(with = "units::address")]
     pub listen: SocketAddr,
     /// Values of `Origin` that browsers may send, besides the gateway's own address.
     pub origins: Vec<String>,

@@ -14,6 +14,8 @@ pub struct UnitError {
 
 /// What a duration looks like.
 const DURATION: &str = "a duration such as `500ms`, `10s`, `10m` or `1h30m`";
+/// What an address to listen on looks like.
+const ADDRESS: &str = "an address and port such as `127.0.0.1:3100` or `[::1]:3100`";
 /// What a size looks like.
 const SIZE: &str = "a size such as `64KiB`, `1MiB` or `1GiB`";
 
@@ -142,6 +144,30 @@ pub mod duration {
     /// Reads it from text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_str(Text { expected: DURATION, parse: parse_duration })
+    }
+}
+
+/// For `#[serde(with = "units::address")]`.
+pub mod address {
+    use std::net::SocketAddr;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::{ADDRESS, Text, UnitError};
+
+    /// Writes it as text.
+    pub fn serialize<S: Serializer>(value: &SocketAddr, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    /// Reads it from text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+        let parse = |text: &str| match text.parse() {
+            Ok(address) => Ok(address),
+            // The parser only says that it is none.
+            Err(_) => Err(UnitError { text: text.chars().take(40).collect(), expected: ADDRESS }),
+        };
+        deserializer.deserialize_str(Text { expected: ADDRESS, parse })
     }
 }
 

@@ -143,6 +143,11 @@ impl Checks<'_> {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");
             }
+            if let (Some(path), Err(error)) = (&it.soul, it.prompt()) {
+                let what = format!("cannot read `{}`: {error}", path.display());
+                let hint = "correct the path, which is relative to the configuration file";
+                return self.fail(&["agents", name, "soul"], what, hint);
+            }
             if let Some(value) = it.sampling.temperature
                 && !(0.0..=2.0).contains(&value)
             {
@@ -195,5 +200,81 @@ impl Checks<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{
+        Env,
+        load::{Sources, load},
+    };
+
+    /// What a file with this text is told: key, message and hint; or nothing.
+    fn verdict(text: &str) -> Option<(String, String)> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        std::fs::write(&path, text).unwrap();
+        let env = Env::from([("HOME", "/home/ada")]);
+        let error = load(&Sources { env, file: Some(path), flags: Vec::new() }).err()?;
+        assert!(!error.hint.is_empty(), "{error} has no remedy");
+        Some((error.key.clone(), format!("{error}; {}", error.hint)))
+    }
+
+    #[test]
+    fn what_is_well_formed_and_wrong_is_refused() {
+        let cases = [
+            ("[gateway]\nlisten = '0.0.0.0:3100'", "gateway.listen", "--plain-http"),
+            ("[gateway]\nlisten = '[::]:3100'", "gateway.listen", "TLS"),
+            (
+                "[gateway]\nlisten = '0.0.0.0:1'\nplain_http = true\nno_auth = true",
+                "gateway.no_auth",
+                "not loopback",
+            ),
+            ("[gateway]\ntls_cert = 'c'", "gateway.tls_cert", "tls_key"),
+            ("[gateway]\ntls_key = 'k'", "gateway.tls_key", "tls_cert"),
+            ("[gateway]\nmessage_size = '2MiB'", "gateway.message_size", "1MiB"),
+            ("[gateway]\nmax_connections = 0", "gateway.max_connections", "1 or more"),
+            ("[cluster]\npartitions = 513", "cluster.partitions", "512"),
+            ("[cluster]\nreplicas = 2", "cluster.replicas", "1, 3 or 5"),
+            ("[cluster]\nprefix = 'a.b'", "cluster.prefix", "a.b"),
+            ("[session]\npassivate_after = '0s'", "session.passivate_after", "10s"),
+            ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
+            ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
+            ("[agents.a]\nmodel = 'x'", "agents.a.model", "PROVIDER/MODEL"),
+            ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
+            ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
+            ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
+            ("[agents.'a b']", "agents.a b", "agent name"),
+            ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),
+            (
+                "[agents.ops]\n[[bindings]]\nagent = 'opps'\npeer = 'x'",
+                "bindings.0.agent",
+                "did you mean `ops`",
+            ),
+            ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
+            ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
+        ];
+        for (text, key, words) in cases {
+            let (found, message) = verdict(text).unwrap_or_default();
+            assert_eq!(found, key, "{text}: {message}");
+            assert!(message.contains(words), "{text}: {message}");
+            assert!(message.contains("config.toml:"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_is_taken() {
+        for text in [
+            "",
+            "[gateway]\nlisten = '0.0.0.0:3100'\nplain_http = true",
+            "[gateway]\nlisten = '0.0.0.0:3100'\ntls_cert = 'c'\ntls_key = 'k'",
+            "[gateway]\nlisten = '[::1]:0'\nno_auth = true",
+            "[[bindings]]\nagent = 'default'\nchannel = 'telegram'",
+            "[providers.lab]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n\
+             [agents.a]\nmodel = 'lab/deep/seek'",
+        ] {
+            assert_eq!(verdict(text), None, "{text}");
+        }
     }
 }

@@ -16,7 +16,6 @@ use clawnode_proto::{
     limits,
     llm::Text,
     session::UserMessage,
-    view::EventList,
 };
 use secrecy::ExposeSecret as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -325,7 +324,7 @@ impl Unary {
                 json(&Acknowledged { ok: true })
             }
             Self::Journal { session, after, limit } => {
-                json(&EventList { events: backend.journal(&session, after, limit).await? })
+                json(&backend.journal(&session, after, limit).await?)
             }
             Self::Verify(session) => json(&backend.verify(session.as_ref()).await?),
             Self::Agents => json(&backend.agents().await?),

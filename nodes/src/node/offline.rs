@@ -8,7 +8,6 @@ use clawnode_cluster::{SystemClock, local::{self, LocalControl}};
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
     api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
-    view::EventList,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -89,7 +88,7 @@ impl Offline for Directory {
                 let limit = limit.unwrap_or(PAGE) as usize;
                 let after = after.unwrap_or(Seq(0));
                 let events = self.sessions.journal(id(&session)?, after, limit).await?;
-                json(EventList { events })
+                json(events)
             }
             Method::JournalVerify => {
                 let JournalVerify { session } = read(params)?;

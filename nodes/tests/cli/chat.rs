@@ -1,0 +1,144 @@
+//! The chat, scripted: a turn a line, over connections that break.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use super::harness::{Act, Ended, Home, Node, accepted, completed, cursor, done, text};
+
+/// Runs `chat` against a node that plays `sockets`.
+async fn chat(sockets: Vec<Vec<Act>>, input: &str) -> (Ended, Node) {
+    let home = Home::new();
+    let node = Node::streaming(sockets).await;
+    home.announce(&node);
+    (home.run_with(&["chat"], &[], input).await, node)
+}
+
+#[tokio::test]
+async fn a_line_is_a_turn_and_a_reply_is_a_line() {
+    let turn = |reply: [&str; 2]| {
+        [Act::Expect("chat.send"), accepted(), text(reply[0], 1), text(reply[1], 2), completed()]
+    };
+    let acts = [turn(["Hel", "lo"]), turn(["Good", "bye"])].concat();
+    let (ended, node) = chat(vec![acts], "hi there\n\n  bye  \n").await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "Hello\nGoodbye\n"), "{}", ended.err);
+    assert_eq!(ended.err, format!("ready {}\n", node.url));
+    let sent = node.seen("chat.send");
+    let said: Vec<_> = sent.iter().map(|it| it["content"].as_str().unwrap()).collect();
+    assert_eq!(said, ["hi there", "bye"]);
+    for it in &sent {
+        assert_eq!([&it["channel"], &it["account"], &it["peer"]], ["cli", "local", "ada"]);
+    }
+    assert_ne!(sent[0]["idempotency_key"], sent[1]["idempotency_key"]);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_resumed_from_the_cursor() {
+    let first = vec![Act::Expect("chat.send"), accepted(), text("Hel", 4), Act::Cut];
+    let second = vec![Act::Expect("sessions.resume"), text("lo", 5), completed()];
+    let (ended, node) = chat(vec![first, second], "hi\n").await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "Hello\n"), "{}", ended.err);
+    assert_eq!(node.seen("sessions.resume")[0]["cursor"], cursor(4));
+    assert_eq!(node.seen("chat.send").len(), 1, "what is stored is not sent again");
+    assert!(ended.err.contains("lost the node"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn a_message_that_may_not_be_stored_is_sent_again_with_its_key() {
+    let first = vec![Act::Expect("chat.send"), Act::Cut];
+    let second = vec![Act::Expect("chat.send"), accepted(), text("once", 1), completed()];
+    let (ended, node) = chat(vec![first, second], "hi\n").await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "once\n"), "{}", ended.err);
+    let sent = node.seen("chat.send");
+    assert_eq!(sent[0], sent[1]);
+}
+
+#[tokio::test]
+async fn a_reply_that_begins_anew_is_printed_once() {
+    let acts = vec![
+        Act::Expect("chat.send"),
+        accepted(),
+        text("Hal", 1),
+        Act::Frame("lagged", json!({ "message": "slow" }), None),
+        Act::Frame("reset", json!({ "text": "Hel" }), Some(0)),
+        text("lo", 1),
+        Act::Frame("notice", json!({ "name": "retrying", "message": "trying again" }), Some(2)),
+        Act::Frame("from_the_future", json!([1]), Some(3)),
+        completed(),
+    ];
+    let (ended, _) = chat(vec![acts], "hi\n").await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "Hello\n"), "{}", ended.err);
+    assert!(ended.err.contains("trying again"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn a_failed_turn_is_told_and_the_rest_goes_on() {
+    let error = json!({ "code": "provider_timeout", "message": "provider timeout" });
+    let failure = json!({ "class": "timeout", "message": "provider timeout" });
+    let acts = vec![
+        Act::Expect("chat.send"),
+        accepted(),
+        text("half", 1),
+        Act::Frame("error", error, Some(2)),
+        done(&json!({ "type": "failed", "failure": failure })),
+        Act::Expect("chat.send"),
+        accepted(),
+        text("whole", 1),
+        completed(),
+        Act::Expect("chat.send"),
+        Act::Frame("error", json!({ "code": "overloaded", "message": "256 wait" }), None),
+        Act::Frame("done", json!({}), None),
+    ];
+    let (ended, _) = chat(vec![acts], "one\ntwo\nthree\n").await;
+    assert_eq!((ended.code, ended.out.as_str()), (1, "half\nwhole\n"));
+    assert!(ended.err.contains("error: provider timeout\n"), "{}", ended.err);
+    assert!(ended.err.contains("error: 256 wait\n"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn json_is_a_frame_a_line() {
+    let home = Home::new();
+    let acts = vec![Act::Expect("chat.send"), accepted(), text("hello", 1), completed()];
+    let node = Node::streaming(vec![acts]).await;
+    home.announce(&node);
+    let ended = home.run_with(&["chat", "--json"], &[], "hi\n").await;
+    let frames: Vec<Value> =
+        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<_> = frames.iter().map(|it| it["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["accepted", "text", "done"]);
+    assert_eq!(frames[1]["data"], "hello");
+}
+
+#[tokio::test]
+async fn an_interrupt_cancels_the_turn_and_not_the_chat() {
+    let home = Home::new();
+    let acts = vec![
+        Act::Expect("chat.send"),
+        accepted(),
+        Act::Frame("notice", json!({ "name": "n", "message": "thinking" }), Some(1)),
+        Act::Aside("chat.cancel"),
+        done(&json!({ "type": "cancelled" })),
+        Act::Expect("chat.send"),
+        accepted(),
+        text("hello", 1),
+        completed(),
+    ];
+    let node = Node::streaming(vec![acts]).await;
+    home.announce(&node);
+    let mut child = home.command(&["chat"], &[]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"one\n").await.unwrap();
+    let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
+    while !talk.next_line().await.unwrap().expect("it says `thinking`").contains("thinking") {}
+    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    while !talk.next_line().await.unwrap().expect("it says so").contains("was cancelled") {}
+    stdin.write_all(b"two\n").await.unwrap();
+    drop(stdin);
+    let ended = home.end(child).await;
+    assert_eq!((ended.code, ended.out.as_str()), (1, "hello\n"), "a cancelled turn failed");
+    assert_eq!(node.seen("chat.cancel").len(), 1);
+    assert_eq!(node.unused(), 0);
+}

@@ -1,0 +1,138 @@
+//! Configuration errors, exit codes, and what `config show` says and does not say.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::harness::Home;
+
+#[tokio::test]
+async fn errors_say_what_where_and_what_to_do() {
+    let home = Home::new();
+    let files = [
+        ("unknown_key.toml", "[node]\nname = \"a\"\n\n[gateway]\n  lissten = \"127.0.0.1:1\"\n"),
+        ("unknown_section.toml", "[gatway]\nlisten = \"127.0.0.1:1\"\n"),
+        ("wrong_type.toml", "[gateway]\nno_auth = \"yes\"\n"),
+        ("wrong_duration.toml", "[session]\npassivate_after = 60\n"),
+        ("wrong_address.toml", "[gateway]\nlisten = \"localhost\"\n"),
+        ("wrong_word.toml", "[telemetry]\nformat = \"jsn\"\n"),
+        ("syntax.toml", "[gateway]\nlisten = \n"),
+        ("twice.toml", "[gateway]\nno_auth = true\nno_auth = false\n"),
+        ("unknown_agent.toml", "[agents.ops]\n[[bindings]]\nagent = \"opps\"\npeer = \"x\"\n"),
+        ("exposed.toml", "[gateway]\nlisten = \"0.0.0.0:3100\"\n"),
+        ("unknown_key.json", "{\n  \"session\": { \"snapshot_evry\": 1 }\n}\n"),
+    ];
+    let mut shown = String::new();
+    for (name, text) in files {
+        let path = home.write(name, text);
+        let ended = home.run(&["config", "check", &path]).await;
+        assert_eq!((ended.code, ended.out.as_str()), (78, ""), "{name}");
+        writeln!(shown, "{name}\n{}", ended.err).unwrap();
+    }
+    insta::assert_snapshot!("config_errors", shown.trim_end());
+}
+
+#[tokio::test]
+async fn errors_name_the_variable_or_the_flag() {
+    let home = Home::new();
+    let mut shown = String::new();
+    for (name, value) in [
+        ("CLAWNODE_GATEWAY__LISSTEN", "127.0.0.1:1"),
+        ("CLAWNODE_GATEWAY__NO_AUTH", "perhaps"),
+        ("CLAWNODE_SESSION__SNAPSHOT_EVERY", "-1"),
+        ("CLAWNODE_CLUSTER__PARTITIONS", "70000"),
+        ("CLAWNODE_CLUSTER__NATS", "hunter2@host"),
+        ("CLAWNODE_BINDINGS__0__AGENT", "ops"),
+        ("CLAWNODE_CONFIG", "/nowhere/config.toml"),
+        ("RUST_LOG", "=="),
+    ] {
+        let ended = home.run_with(&["status"], &[(name, value)], "").await;
+        assert_eq!(ended.code, 78, "{name}: {}", ended.err);
+        writeln!(shown, "{name}={value}\n{}", ended.err).unwrap();
+    }
+    for args in [&["--listen", "0.0.0.0:1"][..], &["--nats", "hunter2@host"], &["--tls-cert", "c"]]
+    {
+        let mut args = args.to_vec();
+        args.push("up");
+        let ended = home.run(&args).await;
+        assert_eq!(ended.code, 78, "{args:?}: {}", ended.err);
+        assert_eq!(ended.err.lines().count(), 2, "one line, and a hint: {}", ended.err);
+        writeln!(shown, "{}\n{}", args.join(" "), ended.err).unwrap();
+    }
+    insta::assert_snapshot!("setting_errors", shown.trim_end());
+}
+
+#[tokio::test]
+async fn show_says_where_from_and_keeps_secrets() {
+    let home = Home::new();
+    let path = home.write(
+        "config.toml",
+        "[gateway]\nlisten = \"127.0.0.1:4000\"\n\n\
+         [cluster]\nnats = \"nats://ada:hunter2@one:4222,nats://two:4222\"\n\n\
+         [providers.anthropic]\napi_key = \"hunter2\"\nbase_url = \"https://x:hunter2@host/v1\"\n\n\
+         [[bindings]]\nagent = \"default\"\npeer = \"eve\"\n",
+    );
+    let vars = [
+        ("CLAWNODE_TOKEN", "hunter2"),
+        ("CLAWNODE_SESSION__SNAPSHOT_EVERY", "9"),
+        ("CLAWNODE_PROVIDERS__OPENAI__API_KEY", "hunter2"),
+        ("CLAWNODE_NODE__NAME", "here"),
+    ];
+    let args =
+        ["config", "show", "--config", &path, "--model", "openai/gpt-5", "--data-dir", "data"];
+    let ended = home.run_with(&args, &vars, "").await;
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    assert!(!ended.out.contains("hunter2"), "{}", ended.out);
+    insta::assert_snapshot!("config_show", ended.out.trim_end());
+
+    let mut args = args.to_vec();
+    args.push("--json");
+    let ended = home.run_with(&args, &vars, "").await;
+    assert!(!ended.out.contains("hunter2"), "{}", ended.out);
+    let document: Value = serde_json::from_str(&ended.out).unwrap();
+    let settings = document["settings"].as_array().unwrap();
+    let find = |key: &str| settings.iter().find(|it| it["key"] == key).unwrap();
+    assert_eq!(find("gateway.listen")["origin"], "[home]/config.toml:2:10");
+    assert_eq!(find("agents.default.model")["origin"], "flag `--model`");
+    assert_eq!(find("session.snapshot_every")["value"], 9);
+}
+
+#[tokio::test]
+async fn a_good_file_is_told_to_be_one() {
+    let home = Home::new();
+    let path = home.write("config.toml", "[session]\nsnapshot_every = 1\n");
+    let ended = home.run(&["config", "check", &path]).await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "`[home]/config.toml` holds\n"));
+    let ended = home.run(&["config", "check"]).await;
+    assert_eq!(ended.code, 0, "no file is fine");
+}
+
+#[tokio::test]
+async fn doctor_tells_a_broken_configuration_from_a_broken_machine() {
+    let home = Home::new();
+    let path = home.write("config.toml", "[gateway]\nlissten = 1\n");
+    let ended = home.run(&["doctor", "--json", "--config", &path]).await;
+    assert_eq!(ended.code, 78);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["verdict"], "red");
+    assert_eq!(report["checks"][0]["name"], "config.valid");
+
+    let open = ["doctor", "--json", "--listen", "0.0.0.0:0", "--no-auth", "--plain-http"];
+    let ended = home.run(&open).await;
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["checks"][0]["name"], "gateway.bind_no_auth");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let ended = home.run(&["doctor", "--json", "--listen", &listen]).await;
+    assert_eq!(ended.code, 1, "{}", ended.out);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let red: Vec<_> = checks.iter().filter(|it| it["verdict"] == "red").collect();
+    assert_eq!(red.len(), 1, "{}", ended.out);
+    assert_eq!(red[0]["name"], "gateway.port");
+    assert!(red[0]["fix"].as_str().unwrap().contains("--listen"));
+
+    let ended = home.run(&["doctor", "--listen", "127.0.0.1:0"]).await;
+    assert_eq!(ended.code, 0, "{}", ended.out);
+}

@@ -1,0 +1,10 @@
+//! The command line as people and scripts meet it: the real binary, with an environment and a
+//! directory of its own.
+// `cfg(test)` always holds here; it tells the linter that helpers may unwrap as tests do.
+#![cfg(test)]
+
+mod chat;
+mod config;
+mod harness;
+mod help;
+mod node;
