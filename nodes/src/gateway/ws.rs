@@ -146,7 +146,8 @@ async fn write(out: Arc<Outbox>, mut sink: SplitSink<WebSocket, Message>, deadli
                 sink.feed(frame).await?;
             }
             if let Some(close) = batch.close {
-                sink.feed(Message::Close(Some(close))).await?;
+                // After the other side's own goodbye there is nothing to add, only to flush.
+                sink.feed(Message::Close(Some(close))).await.ok();
             }
             sink.flush().await
         });
@@ -392,8 +393,7 @@ impl Socket {
     }
 
     fn unreadable(&self, error: &axum::Error) -> CloseFrame {
-        let said = error.to_string();
-        if !said.contains("too long") && !said.contains("too large") {
+        if !is_too_large(error) {
             tracing::debug!(%error, "a socket broke off");
             return goodbye(close_code::PROTOCOL, "");
         }
@@ -480,6 +480,13 @@ fn permit(bound: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ErrorBody> {
         )
         .hint("wait for one to end, or open another connection")
     })
+}
+
+fn is_too_large(error: &axum::Error) -> bool {
+    use tokio_tungstenite::tungstenite::Error as Broken;
+    std::error::Error::source(error)
+        .and_then(|cause| cause.downcast_ref::<Broken>())
+        .is_some_and(|cause| matches!(cause, Broken::Capacity(_)))
 }
 
 fn no_token(message: &str) -> ErrorBody {
