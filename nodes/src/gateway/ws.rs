@@ -36,7 +36,7 @@ use super::{
     error,
     frame::RequestId,
     guard::{Admitted, traceparent},
-    outbox::Outbox,
+    outbox::{Batch, Outbox},
     rpc::{Call, Request, Unary, is_stream},
     serve::{Connection, Gateway},
     turn::Stream,
@@ -141,21 +141,11 @@ async fn serve(
 async fn write(out: Arc<Outbox>, mut sink: SplitSink<WebSocket, Message>, deadline: Duration) {
     while let Some(batch) = out.take().await {
         let last = batch.close.is_some();
-        let written = tokio::time::timeout(deadline, async {
-            for frame in batch.frames {
-                sink.feed(frame).await?;
-            }
-            if let Some(close) = batch.close {
-                // After the other side's own goodbye there is nothing to add, only to flush.
-                sink.feed(Message::Close(Some(close))).await.ok();
-            }
-            sink.flush().await
-        });
-        match written.await {
+        match tokio::time::timeout(deadline, write_batch(&mut sink, batch)).await {
             Ok(Ok(())) if !last => {}
             Ok(Ok(())) => break,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the other side of a socket is gone");
+                tracing::debug!(%error, "the other side of a socket is gone or going");
                 break;
             }
             Err(_elapsed) => {
@@ -165,6 +155,22 @@ async fn write(out: Arc<Outbox>, mut sink: SplitSink<WebSocket, Message>, deadli
         }
     }
     out.die();
+}
+
+async fn write_batch(
+    sink: &mut SplitSink<WebSocket, Message>,
+    batch: Batch,
+) -> Result<(), axum::Error> {
+    let mut said = Ok(());
+    for frame in batch.frames.into_iter().chain(batch.close.map(|it| Message::Close(Some(it)))) {
+        said = said.and(sink.feed(frame).await);
+    }
+    // Also after an error: when the other side said goodbye first, the reply to it waits in there.
+    let flushed = sink.flush().await;
+    if flushed.is_err() {
+        return sink.flush().await.and(flushed).and(said);
+    }
+    said
 }
 
 // === impl Socket ===
