@@ -51,23 +51,6 @@ impl FromStr for FrameKey {
     }
 }
 
-/// A frame's key as the text that clients see, for `#[serde(with)]`.
-pub mod as_text {
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    use super::FrameKey;
-
-    /// Writes its text.
-    pub fn serialize<S: Serializer>(key: &FrameKey, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(key)
-    }
-
-    /// Reads its text.
-    pub fn deserialize<'de, D: Deserializer<'de>>(reader: D) -> Result<FrameKey, D::Error> {
-        String::deserialize(reader)?.parse().map_err(D::Error::custom)
-    }
-}
-
 /// One frame as it crosses the bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {

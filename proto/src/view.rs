@@ -220,6 +220,5 @@ pub struct AcceptedView {
     /// The turn that was begun, or joined.
     pub turn: TurnId,
     /// Where to resume from, should the connection break.
-    #[serde(with = "crate::frame::as_text")]
     pub cursor: FrameKey,
 }
