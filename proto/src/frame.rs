@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     error::ErrorBody,
@@ -15,8 +15,9 @@ use crate::{
     session::TurnOutcome,
 };
 
-/// A frame's place in its turn; as text, the cursor that a client resumes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// A frame's place in its turn; as text, the cursor that a client resumes from. In JSON it is that
+/// text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
     /// Of which turn.
     pub turn: TurnId,
@@ -48,6 +49,47 @@ impl FromStr for FrameKey {
             index: next()?.parse().ok().ok_or_else(malformed)?,
         };
         if parts.next().is_some() { Err(malformed()) } else { Ok(key) }
+    }
+}
+
+/// A key in `MessagePack`.
+#[derive(Serialize, Deserialize)]
+struct KeyFields {
+    turn: TurnId,
+    call: CallId,
+    attempt: Attempt,
+    index: u32,
+}
+
+impl Serialize for FrameKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        let Self { turn, call, attempt, index } = *self;
+        KeyFields { turn, call, attempt, index }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for FrameKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = FrameKey;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a cursor `turn.call.attempt.index`")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<FrameKey, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<FrameKey, A::Error> {
+                let fields = de::value::MapAccessDeserializer::new(map);
+                let KeyFields { turn, call, attempt, index } = Deserialize::deserialize(fields)?;
+                Ok(FrameKey { turn, call, attempt, index })
+            }
+        }
+        // Any, because a buffering enum reader does not say which form it buffered.
+        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -98,4 +140,32 @@ pub enum FrameBody {
 pub struct FrameBatch {
     /// In order.
     pub frames: Vec<Frame>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{codec, node::NodeReply};
+
+    #[test]
+    fn a_key_is_text_for_people_and_fields_on_the_bus() {
+        let key = FrameKey {
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(2),
+            attempt: Attempt(3),
+            index: 4,
+        };
+        let json = serde_json::to_value(key).unwrap();
+        assert_eq!(json, key.to_string());
+        assert_eq!(serde_json::from_value::<FrameKey>(json).unwrap(), key);
+        assert_eq!(codec::decode::<FrameKey>(&codec::encode(&key).unwrap()).unwrap(), key);
+
+        // Within a tagged enum, too, where the reader buffers.
+        let frame = Frame { key, body: FrameBody::Text { delta: "a".to_owned() } };
+        let reply = NodeReply::Frames { frames: vec![frame], truncated: false };
+        let bytes = codec::encode(&reply).unwrap();
+        assert_eq!(codec::decode::<NodeReply>(&bytes).unwrap(), reply);
+        let text = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<NodeReply>(&text).unwrap(), reply);
+    }
 }
