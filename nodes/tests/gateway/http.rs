@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Gateway, TOKEN, http_client, message, patiently};
+use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
 const ROUTES: [(&str, &str, &str, u16); 15] = [

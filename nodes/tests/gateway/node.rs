@@ -28,25 +28,25 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{Semaphore, watch};
 
-pub const USAGE: Usage =
+pub(super) const USAGE: Usage =
     Usage { input_tokens: 3, output_tokens: 2, cache_read_tokens: 1, cache_write_tokens: 0 };
 
 type Log = watch::Sender<Vec<TurnEvent>>;
 
 #[derive(Debug)]
-pub struct Node {
+pub(super) struct Node {
     turns: Mutex<HashMap<TurnId, (SessionRef, Arc<Log>)>>,
     last: Mutex<HashMap<EntityId, TurnId>>,
     /// What was stored, in order.
-    pub sent: watch::Sender<Vec<SendRequest>>,
-    pub cancelled: Mutex<Vec<TurnId>>,
-    pub paused: Mutex<Vec<AgentName>>,
-    pub not_ready: AtomicBool,
+    pub(super) sent: watch::Sender<Vec<SendRequest>>,
+    pub(super) cancelled: Mutex<Vec<TurnId>>,
+    pub(super) paused: Mutex<Vec<AgentName>>,
+    pub(super) not_ready: AtomicBool,
     /// Streams that somebody follows.
-    pub followed: watch::Sender<usize>,
-    pub resumed: AtomicUsize,
+    pub(super) followed: watch::Sender<usize>,
+    pub(super) resumed: AtomicUsize,
     /// Each send takes one before it stores.
-    pub gate: Semaphore,
+    pub(super) gate: Semaphore,
 }
 
 impl Default for Node {
@@ -67,7 +67,7 @@ impl Default for Node {
 
 impl Node {
     /// Adds an event to a turn.
-    pub fn speak(&self, turn: TurnId, body: TurnBody) {
+    pub(super) fn speak(&self, turn: TurnId, body: TurnBody) {
         let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
         log.send_modify(|events| {
             let index = u32::try_from(events.len()).unwrap();
@@ -77,30 +77,30 @@ impl Node {
         });
     }
 
-    pub fn text(&self, turn: TurnId, text: &str) {
+    pub(super) fn text(&self, turn: TurnId, text: &str) {
         self.speak(turn, TurnBody::Text(text.to_owned()));
     }
 
-    pub fn done(&self, turn: TurnId) {
+    pub(super) fn done(&self, turn: TurnId) {
         self.speak(turn, completed(StopReason::EndTurn));
     }
 
     /// The turns of messages with this content, in the order they were stored.
-    pub fn turns_of(&self, content: &str) -> Vec<TurnId> {
+    pub(super) fn turns_of(&self, content: &str) -> Vec<TurnId> {
         let sent = self.sent.borrow();
         let fits = |it: &&SendRequest| it.message.content.inline() == Some(content);
         sent.iter().filter(fits).map(turn_of).collect()
     }
 
-    pub async fn stored(&self, count: usize) {
-        super::patiently("messages are stored", async {
+    pub(super) async fn stored(&self, count: usize) {
+        super::harness::patiently("messages are stored", async {
             self.sent.subscribe().wait_for(|sent| sent.len() >= count).await.unwrap();
         })
         .await;
     }
 
-    pub async fn followed_by(&self, count: usize) {
-        super::patiently("streams are let go", async {
+    pub(super) async fn followed_by(&self, count: usize) {
+        super::harness::patiently("streams are let go", async {
             self.followed.subscribe().wait_for(|open| *open == count).await.unwrap();
         })
         .await;
@@ -184,11 +184,11 @@ impl Drop for Followed {
     }
 }
 
-pub fn turn_of(request: &SendRequest) -> TurnId {
+pub(super) fn turn_of(request: &SendRequest) -> TurnId {
     InputId::derive(request.session.entity(), &request.key).into()
 }
 
-pub fn completed(stop: StopReason) -> TurnBody {
+pub(super) fn completed(stop: StopReason) -> TurnBody {
     TurnBody::Done(TurnOutcome::Completed { stop })
 }
 

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Gateway, TOKEN, http_client, node::turn_of};
+use super::{
+    harness::{Gateway, TOKEN, http_client},
+    node::turn_of,
+};
 
 fn ask(content: &str) -> Value {
     json!({"model": "default", "user": "ada", "messages": [{"role": "user", "content": content}]})

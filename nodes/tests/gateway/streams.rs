@@ -1,12 +1,12 @@
-//! Turns on WebSockets: many at once, slow readers, lost clients, a stop.
+//! Turns on `/ws`: many at once, slow readers, lost clients, a stop.
 
-use std::{num::NonZeroUsize, sync::atomic::Ordering};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering};
 
 use clawnode::gateway::TurnBody;
 use clawnode_proto::{TurnId, api::SendMode, llm::Usage};
 use serde_json::{Value, json};
 
-use super::{Client, Gateway, TOKEN, events, message, text};
+use super::harness::{Client, Gateway, TOKEN, events, message, text};
 
 /// Requests at once on one socket.
 const MOST: usize = 64;
@@ -129,14 +129,14 @@ async fn many_streams_share_a_socket_and_cancel_has_room() {
         }
     }
     turns[1..].iter().for_each(|turn| gateway.node.done(*turn));
-    let mut streams: std::collections::BTreeMap<String, Vec<Value>> = Default::default();
+    let mut streams: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut open = MOST - 1;
     while open > 0 {
         let frame = client.frame().await;
         open -= usize::from(frame["event"] == "done");
         streams.entry(frame["id"].to_string()).or_default().push(frame);
     }
-    let expected: String = (0..20).map(|part| format!("{part},")).collect();
+    let expected = (0..20).map(|part| part.to_string() + ",").collect::<String>();
     assert_eq!(streams.len(), MOST - 1);
     for (id, frames) in &streams {
         assert_eq!(text(frames), expected, "stream {id}");

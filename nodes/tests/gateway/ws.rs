@@ -5,7 +5,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::{Client, Gateway, TOKEN, message, patiently};
+use super::harness::{Client, Gateway, TOKEN, events, message, patiently};
 
 async fn ping(client: &mut Client) {
     client.call("p", "ping", json!({})).await;
@@ -184,7 +184,7 @@ async fn parameter_errors_name_the_parameter() {
     for (params, named) in table {
         client.call(1, "chat.send", params).await;
         let frames = client.stream().await;
-        assert_eq!(super::events(&frames), ["error", "done"], "{named}");
+        assert_eq!(events(&frames), ["error", "done"], "{named}");
         assert_eq!(frames[0]["data"]["code"], "invalid_params");
         let said = frames[0]["data"]["message"].as_str().unwrap();
         assert!(said.contains(named), "`{named}` is not in `{said}`");
