@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering};
 use clawnode::gateway::TurnBody;
 use clawnode_proto::{TurnId, api::SendMode, llm::Usage};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use super::harness::{Client, Gateway, TOKEN, events, message, text};
 
@@ -275,7 +276,42 @@ async fn a_stop_waits_only_so_long() {
     let mut client = gateway.connect().await;
     client.send(1, "ada", "hold").await;
     accepted(&mut client).await;
+    // A message that never gets stored does not hold up the end, nor does half a request.
+    gateway.node.gate.forget_permits(usize::MAX >> 4);
+    client.send(2, "bob", "hello").await;
+    let mut half = tokio::net::TcpStream::connect(gateway.serving.addr).await.unwrap();
+    half.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
     let node = std::sync::Arc::clone(&gateway.node);
     gateway.stop().await;
     assert!(node.cancelled.lock().unwrap().is_empty(), "GATE-4");
+}
+
+#[tokio::test]
+async fn who_reads_nothing_at_all_is_let_go() {
+    let gateway = Gateway::start_with(|options| {
+        options.write_deadline = std::time::Duration::from_millis(50);
+    })
+    .await;
+    let (mut socket, mut other) = (gateway.connect().await, gateway.connect().await);
+    socket.send(1, "ada", "hold").await;
+    let on_socket = accepted(&mut socket).await;
+    let body = json!({"model": "default", "stream": true, "user": "bob",
+        "messages": [{"role": "user", "content": "hold"}]});
+    let request = gateway.post("/v1/chat/completions").json(&body).send();
+    let asked = tokio::spawn(request);
+    gateway.node.stored(2).await;
+    let on_http = gateway.node.turns_of("hold")[1];
+    // Both keep their connections, and read nothing more.
+    let part = "x".repeat(1 << 20);
+    for _ in 0..32 {
+        gateway.node.text(on_socket, &part);
+        gateway.node.text(on_http, &part);
+        other.call(1, "ping", json!({})).await;
+        assert_eq!(other.frame().await["result"], "pong");
+    }
+    let response = asked.await.unwrap().unwrap();
+    gateway.node.followed_by(0).await;
+    assert!(gateway.node.cancelled.lock().unwrap().is_empty(), "GATE-4");
+    drop((socket, response));
+    gateway.stop().await;
 }
