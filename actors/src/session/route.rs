@@ -129,14 +129,12 @@ impl Routes {
                 key[field] = intern(&mut self.values[field], value);
             }
         }
-        let shape = match self.shapes.iter().position(|shape| shape.stated == stated) {
-            Some(known) => &mut self.shapes[known],
-            None => {
-                self.shapes.push(Shape { stated, agents: HashMap::new() });
-                let last = self.shapes.len() - 1;
-                &mut self.shapes[last]
-            }
-        };
+        let known = self.shapes.iter().position(|shape| shape.stated == stated);
+        let at_shape = known.unwrap_or_else(|| {
+            self.shapes.push(Shape { stated, agents: HashMap::new() });
+            self.shapes.len() - 1
+        });
+        let shape = &mut self.shapes[at_shape];
         match shape.agents.get(&key) {
             Some((first, agent)) if *agent != binding.agent => Err(RouteError::Ambiguous {
                 first: *first,

@@ -228,7 +228,7 @@ mod tests {
     fn the_text_a_scraper_reads() {
         let metrics = Metrics::default();
         metrics.request("/ws", 101, Duration::from_micros(1_500));
-        metrics.request("/ws", 101, Duration::from_secs(600));
+        metrics.request("/ws", 101, Duration::from_mins(10));
         metrics.refusal(ErrorCode::Unauthorized);
         metrics.usage(&Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() });
         let open = metrics.socket();

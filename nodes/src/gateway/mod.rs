@@ -27,6 +27,7 @@ mod page;
 mod rest;
 mod rpc;
 mod serve;
+mod stall;
 #[cfg(feature = "tls")]
 mod tls;
 mod turn;

@@ -44,8 +44,8 @@ pub struct GatewayOptions {
     pub auth_deadline: Duration,
     /// How long a request may take over its body (30 s).
     pub body_deadline: Duration,
-    /// How long a WebSocket may take to read what was written to it (30 s); then it is closed, and
-    /// the client resumes from its cursor.
+    /// How long a client may read nothing of what waits for it (30 s); then its connection is
+    /// closed. It resumes from its cursor.
     pub write_deadline: Duration,
     /// After how long without a word a WebSocket is pinged (30 s); after three such spans closed.
     pub ping_every: Duration,

@@ -277,6 +277,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one flat table")]
     fn s_05_host() {
         use Foreign::{HostMalformed as Bad, HostUnknown as Unknown};
         let table: &[(&str, Result<(), Foreign>)] = &[

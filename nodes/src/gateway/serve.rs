@@ -32,6 +32,7 @@ use super::{
     options::{GatewayOptions, ServeError},
     origin::Names,
     rest,
+    stall::Stall,
 };
 
 /// Bytes of a request's head; browsers send a few KiB.
@@ -154,8 +155,11 @@ async fn accept(
             Ok((stream, peer)) => {
                 let (gateway, router) = (Arc::clone(gateway), router.clone());
                 let acceptor = acceptor.clone();
-                let tracker = gateway.tasks.clone();
-                tracker.spawn(connection(gateway, acceptor, router, stream, peer, permit));
+                let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
+                tasks.spawn(async move {
+                    let served = connection(&gateway, acceptor, router, stream, peer, permit);
+                    killed.run_until_cancelled(served).await
+                });
             }
             Err(error) if is_peers_fault(&error) => {}
             Err(error) => {
@@ -176,7 +180,7 @@ fn is_peers_fault(error: &io::Error) -> bool {
 }
 
 async fn connection(
-    gateway: Arc<Gateway>,
+    gateway: &Gateway,
     acceptor: Acceptor,
     router: Router,
     stream: TcpStream,
@@ -191,12 +195,12 @@ async fn connection(
     let connection = Connection { local, peer, _permit: Arc::new(permit) };
     let router = router.layer(Extension(connection));
     match acceptor {
-        Acceptor::Plain => http(&gateway, stream, router).await,
+        Acceptor::Plain => http(gateway, stream, router).await,
         #[cfg(feature = "tls")]
         Acceptor::Tls(tls) => {
             let deadline = gateway.options.auth_deadline;
             match tokio::time::timeout(deadline, tls.accept(stream)).await {
-                Ok(Ok(stream)) => http(&gateway, stream, router).await,
+                Ok(Ok(stream)) => http(gateway, stream, router).await,
                 Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS connection came about"),
                 Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
             }
@@ -215,6 +219,7 @@ where
         .header_read_timeout(gateway.options.auth_deadline)
         .max_buf_size(HEAD_BYTES);
     let service = TowerToHyperService::new(router);
+    let stream = Stall::new(stream, gateway.options.write_deadline);
     let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(serving);
     let mut draining = false;
@@ -230,7 +235,6 @@ where
                 draining = true;
                 serving.as_mut().graceful_shutdown();
             }
-            () = gateway.killed.cancelled() => return,
         }
     }
 }

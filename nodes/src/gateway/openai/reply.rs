@@ -86,8 +86,8 @@ struct Chunk<'a> {
     created: u64,
     model: &'a str,
     choices: &'a [ChunkChoice<'a>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Tokens>>,
+    #[serde(skip_serializing_if = "ChunkUsage::is_left_out")]
+    usage: ChunkUsage,
 }
 
 #[derive(Serialize)]
@@ -106,12 +106,23 @@ struct Delta<'a> {
     content: Option<&'a str>,
 }
 
+/// `usage` of a chunk: left out, `null`, or known.
+enum ChunkUsage {
+    LeftOut,
+    Null,
+    Known(Tokens),
+}
+
 #[derive(Clone, Copy, Serialize)]
 struct Tokens {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    total_tokens: u64,
-    prompt_tokens_details: TokenDetails,
+    #[serde(rename = "prompt_tokens")]
+    prompt: u64,
+    #[serde(rename = "completion_tokens")]
+    completion: u64,
+    #[serde(rename = "total_tokens")]
+    total: u64,
+    #[serde(rename = "prompt_tokens_details")]
+    details: TokenDetails,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -140,7 +151,7 @@ impl Reply {
             }
             TurnBody::Notice { .. } | TurnBody::Lagged => Step::Nothing,
             TurnBody::Error(error) => Step::Failed(error),
-            TurnBody::Done(outcome) => self.end(&outcome),
+            TurnBody::Done(outcome) => Self::end(&outcome),
         }
     }
 
@@ -179,7 +190,7 @@ impl Reply {
         }
     }
 
-    fn end(&self, outcome: &TurnOutcome) -> Step {
+    fn end(outcome: &TurnOutcome) -> Step {
         match outcome {
             TurnOutcome::Completed { stop } => Step::Finished(match stop {
                 StopReason::EndTurn | StopReason::StopSequence | StopReason::Other { .. } => {
@@ -234,15 +245,16 @@ impl Label {
 
     /// The last chunk of who asked for `include_usage`.
     pub(super) fn usage(&self, usage: &Usage) -> String {
-        self.render(&[], Some(Some(Tokens::from(usage))))
+        self.render(&[], ChunkUsage::Known(Tokens::from(usage)))
     }
 
     fn chunk(&self, delta: Delta<'_>, finish_reason: Option<FinishReason>) -> String {
         let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason };
-        self.render(&[choice], self.usage.then_some(None))
+        let usage = if self.usage { ChunkUsage::Null } else { ChunkUsage::LeftOut };
+        self.render(&[choice], usage)
     }
 
-    fn render(&self, choices: &[ChunkChoice<'_>], usage: Option<Option<Tokens>>) -> String {
+    fn render(&self, choices: &[ChunkChoice<'_>], usage: ChunkUsage) -> String {
         json(&Chunk {
             id: self.id(),
             object: "chat.completion.chunk",
@@ -258,15 +270,32 @@ impl Label {
     }
 }
 
+// === impl ChunkUsage ===
+
+impl ChunkUsage {
+    fn is_left_out(&self) -> bool {
+        matches!(self, Self::LeftOut)
+    }
+}
+
+impl Serialize for ChunkUsage {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::LeftOut | Self::Null => serializer.serialize_none(),
+            Self::Known(tokens) => tokens.serialize(serializer),
+        }
+    }
+}
+
 // === impl Tokens ===
 
 impl From<&Usage> for Tokens {
     fn from(usage: &Usage) -> Self {
         Self {
-            prompt_tokens: usage.input_tokens,
-            completion_tokens: usage.output_tokens,
-            total_tokens: usage.input_tokens.saturating_add(usage.output_tokens),
-            prompt_tokens_details: TokenDetails { cached_tokens: usage.cache_read_tokens },
+            prompt: usage.input_tokens,
+            completion: usage.output_tokens,
+            total: usage.input_tokens.saturating_add(usage.output_tokens),
+            details: TokenDetails { cached_tokens: usage.cache_read_tokens },
         }
     }
 }

@@ -38,9 +38,12 @@ enum Said {
     Assistant(String),
 }
 
+/// A parameter, which of its values are harmless, and why the others are refused.
+type Refusal = (&'static str, fn(&Value) -> bool, &'static str);
+
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway.
-const REFUSED: [(&str, fn(&Value) -> bool, &str); 16] = [
+const REFUSED: [Refusal; 16] = [
     ("tools", is_empty_list, "tools are not offered yet"),
     ("functions", is_empty_list, "functions are not offered"),
     ("tool_choice", |it| it == "none" || it == "auto", "tools are not offered yet"),

@@ -1,60 +1,33 @@
-//! `/ws`: JSON-RPC over one WebSocket, many requests at once.
-//!
-//! One task reads, one writes, and each request has its own; they meet in the [`Outbox`]. Messages
-//! to one session are stored in the order in which they were sent.
+//! One open socket, from its reading side.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use axum::{
-    Extension,
-    extract::{
-        State,
-        ws::{
-            CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code,
-            rejection::WebSocketUpgradeRejection,
-        },
-    },
-    http::HeaderMap,
-    response::Response,
-};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use clawnode_proto::{EntityId, ErrorBody, ErrorCode, Traceparent, api::Method, limits};
-use futures_util::{
-    SinkExt as _, StreamExt as _,
-    stream::{SplitSink, SplitStream},
-};
-use serde_json::Value;
+use futures_util::{StreamExt as _, stream::SplitStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::{
-    backend::SendRequest,
-    error,
-    frame::RequestId,
-    guard::{Admitted, traceparent},
-    outbox::Outbox,
-    rpc::{Call, Request, Unary, is_stream},
-    serve::{Connection, Gateway},
-    turn::Stream,
+    super::{
+        error,
+        frame::RequestId,
+        outbox::Outbox,
+        rpc::{Call, Request, is_stream},
+        serve::Gateway,
+    },
+    greeting::{is_auth_message, token_in},
+    request::{Turn, answer, resume, send},
 };
 
-/// Bytes read at once; most requests are small.
-const READ_BUFFER: usize = 16 << 10;
-/// Bytes gathered before a write; a wake-up's frames leave in one.
-const WRITE_BUFFER: usize = 64 << 10;
 /// Sessions whose order a socket remembers before it forgets those with nothing under way.
 const TAILS: usize = 128;
 /// Silent spans of `ping_every` after which the other side is gone.
 const SILENT_PINGS: u32 = 3;
-/// The subprotocol that a client may offer beside its ticket.
-const PROTOCOL: &str = "clawnode";
 
 /// One open WebSocket.
-struct Socket {
+pub(super) struct Socket {
     gateway: Arc<Gateway>,
     out: Arc<Outbox>,
     trace: Option<Traceparent>,
@@ -66,115 +39,37 @@ struct Socket {
     tails: HashMap<EntityId, oneshot::Receiver<()>>,
 }
 
-/// Answers the upgrade.
-pub(super) async fn upgrade(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(connection): Extension<Connection>,
-    Extension(admitted): Extension<Admitted>,
-    headers: HeaderMap,
-    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    let mut socket = match socket {
-        Ok(socket) => socket,
-        Err(rejection) => {
-            let error = ErrorBody::new(
-                ErrorCode::InvalidRequest,
-                format!("this is a WebSocket: {rejection}"),
-            );
-            return error::respond(&error, error::json(&error));
-        }
-    };
-    let ours = socket.requested_protocols().find(|name| *name == PROTOCOL).cloned();
-    if let Some(protocol) = ours.or_else(|| admitted.protocol.clone()) {
-        socket.set_selected_protocol(protocol);
-    }
-    let span = tracing::info_span!("gateway.ws", peer = %connection.peer);
-    let trace = (gateway.options.adopt_trace)(&span, traceparent(&headers).as_ref());
-    let tracked = gateway.tasks.token();
-    socket
-        .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(WRITE_BUFFER)
-        .max_frame_size(limits::WS_FRAME_BYTES)
-        .max_message_size(limits::WS_FRAME_BYTES)
-        .on_upgrade(move |socket| {
-            async move {
-                serve(gateway, socket, admitted.granted, trace).await;
-                // The connection counts as open, and keeps the gateway from stopping, until here.
-                drop((connection, tracked));
-            }
-            .instrument(span)
-        })
-}
-
-async fn serve(
-    gateway: Arc<Gateway>,
-    socket: WebSocket,
-    granted: bool,
-    trace: Option<Traceparent>,
-) {
-    let counted = Arc::clone(&gateway);
-    let open = counted.metrics.socket();
-    let options = &gateway.options;
-    let out = Arc::new(Outbox::new(options.queue_frames, options.queue_bytes));
-    let (sink, stream) = socket.split();
-    let writer = tokio::spawn(write(Arc::clone(&out), sink, options.write_deadline));
-    let most = options.requests_per_socket.get();
-    let mut socket = Socket {
-        gateway,
-        out: Arc::clone(&out),
-        trace,
-        streams: Arc::new(Semaphore::new(most)),
-        others: Arc::new(Semaphore::new(most)),
-        tasks: TaskTracker::new(),
-        tails: HashMap::new(),
-    };
-    let close = socket.read(stream, granted).await;
-    out.close(close);
-    if let Err(error) = writer.await {
-        tracing::error!(%error, "the writer of a socket ended badly");
-    }
-    out.die();
-    drop(open);
-}
-
-/// Writes what waits, in as few system calls as it fits.
-async fn write(out: Arc<Outbox>, mut sink: SplitSink<WebSocket, Message>, deadline: Duration) {
-    while let Some(batch) = out.take().await {
-        let last = batch.close.is_some();
-        let written = tokio::time::timeout(deadline, async {
-            for frame in batch.frames {
-                sink.feed(frame).await?;
-            }
-            if let Some(close) = batch.close {
-                sink.feed(Message::Close(Some(close))).await?;
-            }
-            sink.flush().await
-        });
-        match written.await {
-            Ok(Ok(())) if !last => {}
-            Ok(Ok(())) => break,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "the other side of a socket is gone");
-                break;
-            }
-            Err(_elapsed) => {
-                tracing::info!(?deadline, "a socket read nothing for too long; closing it");
-                break;
-            }
-        }
-    }
-    out.die();
-}
-
 // === impl Socket ===
 
 impl Socket {
-    /// Reads until either side has had enough; says how to close.
-    async fn read(&mut self, mut stream: SplitStream<WebSocket>, granted: bool) -> CloseFrame {
-        if !granted && let Err(close) = self.authenticate(&mut stream).await {
-            return close;
+    pub(super) fn new(gateway: Arc<Gateway>, out: Arc<Outbox>, trace: Option<Traceparent>) -> Self {
+        let most = gateway.options.requests_per_socket.get();
+        Self {
+            gateway,
+            out,
+            trace,
+            streams: Arc::new(Semaphore::new(most)),
+            others: Arc::new(Semaphore::new(most)),
+            tasks: TaskTracker::new(),
+            tails: HashMap::new(),
         }
+    }
+
+    /// Reads until either side has had enough; says how to close.
+    pub(super) async fn read(
+        &mut self,
+        mut stream: SplitStream<WebSocket>,
+        granted: bool,
+    ) -> CloseFrame {
         let gateway = Arc::clone(&self.gateway);
+        if !granted {
+            let asked = self.authenticate(&mut stream);
+            match gateway.killed.run_until_cancelled(asked).await {
+                Some(Ok(())) => {}
+                Some(Err(close)) => return close,
+                None => return stopping(),
+            }
+        }
         let mut silent = 0;
         let mut ticks = tokio::time::interval(gateway.options.ping_every);
         ticks.reset();
@@ -274,7 +169,7 @@ impl Socket {
         self.gateway.metrics.call(method.as_str());
         let span = tracing::info_span!("gateway.request", method = method.as_str());
         let trace = (self.gateway.options.adopt_trace)(&span, self.trace.as_ref());
-        let call = if self.gateway.draining.is_cancelled() {
+        let call = if is_stream(method) && self.gateway.draining.is_cancelled() {
             Err(ErrorBody::new(ErrorCode::Unavailable, "this node is stopping")
                 .hint("connect again; another node, or this one after its restart, answers"))
         } else {
@@ -307,24 +202,7 @@ impl Socket {
             }
             Call::Resume { session, turn, after } => {
                 let permit = permit(&self.streams)?;
-                let resumed = async move {
-                    match gateway.backend.follow(&session, turn, after).await {
-                        Ok(following) => {
-                            let stream = Stream {
-                                gateway: &gateway,
-                                out: &out,
-                                id: &id,
-                                session,
-                                seen: after,
-                                first: true,
-                                sent: None,
-                            };
-                            // A closed socket has nobody to be told.
-                            stream.run(following).await.ok();
-                        }
-                        Err(error) => fail_stream(&gateway, &out, &id, &error).await,
-                    }
-                };
+                let resumed = resume(gateway, out, id, session, turn, after);
                 self.spawn(resumed, permit, span);
             }
         }
@@ -339,10 +217,10 @@ impl Socket {
     ) {
         // Tracked by the gateway too: a message on its way into the inbox is not dropped because
         // its sender hung up.
-        let tracked = self.gateway.tasks.token();
+        let (tracked, killed) = (self.gateway.tasks.token(), self.gateway.killed.clone());
         self.tasks.spawn(
             async move {
-                task.await;
+                killed.run_until_cancelled(task).await;
                 drop((permit, tracked));
             }
             .instrument(span),
@@ -392,8 +270,7 @@ impl Socket {
     }
 
     fn unreadable(&self, error: &axum::Error) -> CloseFrame {
-        let said = error.to_string();
-        if !said.contains("too long") && !said.contains("too large") {
+        if !is_too_large(error) {
             tracing::debug!(%error, "a socket broke off");
             return goodbye(close_code::PROTOCOL, "");
         }
@@ -405,73 +282,6 @@ impl Socket {
         goodbye(close_code::SIZE, "too_large")
     }
 }
-
-/// Orders the sends to one session; dropping it lets the next one go.
-struct Turn {
-    before: Option<oneshot::Receiver<()>>,
-    done: oneshot::Sender<()>,
-}
-
-async fn answer(
-    gateway: Arc<Gateway>,
-    out: Arc<Outbox>,
-    id: RequestId,
-    unary: Unary,
-    trace: Option<Traceparent>,
-) {
-    let answer = match unary.answer(&gateway, trace).await {
-        Ok(result) => id.result(&result),
-        Err(error) => {
-            gateway.metrics.refusal(error.code);
-            error::rpc(id.as_str(), &error)
-        }
-    };
-    // A closed socket has nobody to be told.
-    out.push_wait(answer).await.ok();
-}
-
-async fn send(
-    gateway: Arc<Gateway>,
-    out: Arc<Outbox>,
-    id: RequestId,
-    request: Box<SendRequest>,
-    turn: Turn,
-) {
-    let sent = Instant::now();
-    let session = request.session.clone();
-    if let Some(before) = turn.before {
-        // It ends by being dropped, which is all we wait for.
-        before.await.ok();
-    }
-    let outcome = gateway.backend.send(*request).await;
-    drop(turn.done);
-    match outcome {
-        Ok(following) => {
-            gateway.metrics.accepted();
-            let stream = Stream {
-                gateway: &gateway,
-                out: &out,
-                id: &id,
-                session: session.into(),
-                seen: None,
-                first: true,
-                sent: Some(sent),
-            };
-            // A closed socket has nobody to be told (GATE-4).
-            stream.run(following).await.ok();
-        }
-        Err(error) => fail_stream(&gateway, &out, &id, &error).await,
-    }
-}
-
-async fn fail_stream(gateway: &Gateway, out: &Outbox, id: &RequestId, error: &ErrorBody) {
-    gateway.metrics.refusal(error.code);
-    if out.push_wait(id.error(error)).await.is_ok() {
-        // A closed socket has nobody to be told.
-        out.push_wait(id.done_early(None)).await.ok();
-    }
-}
-
 fn permit(bound: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ErrorBody> {
     Arc::clone(bound).try_acquire_owned().map_err(|full| {
         ErrorBody::new(
@@ -482,62 +292,22 @@ fn permit(bound: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ErrorBody> {
     })
 }
 
+fn is_too_large(error: &axum::Error) -> bool {
+    use tokio_tungstenite::tungstenite::Error as Broken;
+    std::error::Error::source(error)
+        .and_then(|cause| cause.downcast_ref::<Broken>())
+        .is_some_and(|cause| matches!(cause, Broken::Capacity(_)))
+}
+
 fn no_token(message: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::Unauthorized, message).hint(
         r#"send `Authorization: Bearer TOKEN` with the upgrade, or `{"token":"TOKEN"}` first"#,
     )
 }
-
-/// `{"token":"…"}`, `{"type":"auth","token":"…"}`, a JSON string, or the bare token.
-fn token_in(text: &str) -> Option<String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => match fields.get("token") {
-            Some(Value::String(token)) => Some(token.clone()),
-            _ => None,
-        },
-        Ok(Value::String(token)) => Some(token),
-        Ok(_) | Err(_) => Some(text.to_owned()),
-    }
-}
-
-fn is_auth_message(text: &str) -> bool {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => {
-            !fields.contains_key("method") && fields.get("token").is_some_and(Value::is_string)
-        }
-        Ok(_) | Err(_) => false,
-    }
-}
-
 fn goodbye(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: reason.into() }
 }
 
 fn stopping() -> CloseFrame {
     goodbye(close_code::AWAY, "this node is stopping")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_first_message_may_be_the_token_in_four_ways() {
-        let bare = "s3cret-with-\"quote";
-        let table = [
-            (r#"{"token":"abc"}"#, Some("abc")),
-            (r#"{"type":"auth","token":"abc"}"#, Some("abc")),
-            (r#""abc""#, Some("abc")),
-            ("abc", Some("abc")),
-            ("12345", Some("12345")),
-            (bare, Some(bare)),
-            ("", Some("")),
-            (r#"{"token":""}"#, Some("")),
-            (r#"{"token":7}"#, None),
-            (r#"{"id":1,"method":"ping"}"#, None),
-        ];
-        for (text, token) in table {
-            assert_eq!(token_in(text).as_deref(), token, "{text}");
-        }
-    }
 }

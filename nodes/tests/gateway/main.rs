@@ -1,0 +1,17 @@
+//! The gateway through real sockets, before a scripted node.
+//!
+//! Method: [`node::Node`] answers by what it is told; the clients are tokio-tungstenite, reqwest and
+//! bare TCP. Nothing waits for time to pass, only for an answer, with one long patience.
+
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
+mod openai;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod ws;

@@ -1,0 +1,363 @@
+//! A scripted node: turns live in memory and say what the message asks for.
+//!
+//! A message `hold` waits for the test to speak; `refuse CODE` is not accepted; `fail CLASS` fails
+//! before the first word, `break` after it; all else is echoed.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use clawnode::gateway::{Backend, Following, SendRequest, SessionRef, TurnBody, TurnEvent};
+use clawnode_actors::session::route::Inbound;
+use clawnode_proto::{
+    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId,
+    ProcessId, Seq, Traceparent, TurnId,
+    api::ListParams,
+    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    session::TurnOutcome,
+    view::{
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, SessionRow,
+        StatusView, VerifyRow, VerifyView,
+    },
+};
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::{Semaphore, watch};
+
+pub(super) const USAGE: Usage =
+    Usage { input_tokens: 3, output_tokens: 2, cache_read_tokens: 1, cache_write_tokens: 0 };
+
+type Log = watch::Sender<Vec<TurnEvent>>;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    turns: Mutex<HashMap<TurnId, (SessionRef, Arc<Log>)>>,
+    last: Mutex<HashMap<EntityId, TurnId>>,
+    /// What was stored, in order.
+    pub(super) sent: watch::Sender<Vec<SendRequest>>,
+    pub(super) cancelled: Mutex<Vec<TurnId>>,
+    pub(super) paused: Mutex<Vec<AgentName>>,
+    pub(super) not_ready: AtomicBool,
+    /// Streams that somebody follows.
+    pub(super) followed: watch::Sender<usize>,
+    pub(super) resumed: AtomicUsize,
+    /// Each send takes one before it stores.
+    pub(super) gate: Semaphore,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            turns: Mutex::default(),
+            last: Mutex::default(),
+            sent: watch::Sender::default(),
+            cancelled: Mutex::default(),
+            paused: Mutex::default(),
+            not_ready: AtomicBool::new(false),
+            followed: watch::Sender::default(),
+            resumed: AtomicUsize::new(0),
+            gate: Semaphore::new(Semaphore::MAX_PERMITS),
+        }
+    }
+}
+
+impl Node {
+    /// Adds an event to a turn.
+    pub(super) fn speak(&self, turn: TurnId, body: TurnBody) {
+        let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
+        log.send_modify(|events| {
+            let index = u32::try_from(events.len()).unwrap();
+            let cursor =
+                FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index };
+            events.push(TurnEvent { cursor, body });
+        });
+    }
+
+    pub(super) fn text(&self, turn: TurnId, text: &str) {
+        self.speak(turn, TurnBody::Text(text.to_owned()));
+    }
+
+    pub(super) fn done(&self, turn: TurnId) {
+        self.speak(turn, completed(StopReason::EndTurn));
+    }
+
+    /// The turns of messages with this content, in the order they were stored.
+    pub(super) fn turns_of(&self, content: &str) -> Vec<TurnId> {
+        let sent = self.sent.borrow();
+        let fits = |it: &&SendRequest| it.message.content.inline() == Some(content);
+        sent.iter().filter(fits).map(turn_of).collect()
+    }
+
+    pub(super) async fn stored(&self, count: usize) {
+        super::harness::patiently("messages are stored", async {
+            self.sent.subscribe().wait_for(|sent| sent.len() >= count).await.unwrap();
+        })
+        .await;
+    }
+
+    pub(super) async fn followed_by(&self, count: usize) {
+        super::harness::patiently("streams are let go", async {
+            self.followed.subscribe().wait_for(|open| *open == count).await.unwrap();
+        })
+        .await;
+    }
+
+    fn script(&self, turn: TurnId, content: &str) {
+        match content.split_once(' ').unwrap_or((content, "")) {
+            ("hold", _) => {}
+            ("fail", class) => self.fail(turn, class),
+            ("break", class) => {
+                self.text(turn, "half a ");
+                self.fail(turn, class);
+            }
+            ("filter", _) => self.speak(turn, completed(StopReason::Refusal)),
+            ("length", _) => self.speak(turn, completed(StopReason::MaxTokens)),
+            ("restart", again) => {
+                self.text(turn, "one two");
+                self.speak(turn, TurnBody::Reset { text: String::new() });
+                self.text(turn, again);
+                self.done(turn);
+            }
+            _ => {
+                self.text(turn, "echo: ");
+                self.text(turn, content);
+                self.speak(turn, TurnBody::Usage(USAGE));
+                self.done(turn);
+            }
+        }
+    }
+
+    fn fail(&self, turn: TurnId, class: &str) {
+        let class: FailureClass = serde_json::from_value(class.into()).unwrap();
+        let message = "the provider said no".to_owned();
+        let failure = ModelFailure { class, message, status: None };
+        let error = ErrorBody::new(failure.code(), failure.message.clone());
+        self.speak(turn, TurnBody::Error(error));
+        self.speak(turn, TurnBody::Done(TurnOutcome::Failed { failure }));
+    }
+
+    fn view(&self, agent: &AgentName) -> AgentView {
+        AgentView {
+            agent: agent.clone(),
+            model: "demo/demo".parse().unwrap(),
+            system: String::new(),
+            step_limit: 1,
+            max_turns: 1,
+            running: 0,
+            waiting: 0,
+            paused: self.paused.lock().unwrap().contains(agent),
+        }
+    }
+
+    fn events(&self, turn: TurnId, after: Option<FrameKey>) -> Following {
+        let (session, log) = self.turns.lock().unwrap()[&turn].clone();
+        let next = after.map_or(0, |cursor| cursor.index as usize + 1);
+        self.followed.send_modify(|open| *open += 1);
+        let guard = Followed(self.followed.clone());
+        let events =
+            stream::unfold((next, log.subscribe(), guard), |(next, mut log, guard)| async move {
+                let event = log.wait_for(|events| events.len() > next).await.ok()?[next].clone();
+                Some((event, (next + 1, log, guard)))
+            });
+        // The stream ends after `Done`.
+        let events = events.scan(false, |over, event| {
+            let was_over = std::mem::replace(over, matches!(event.body, TurnBody::Done(_)));
+            std::future::ready((!was_over).then_some(event))
+        });
+        let cursor =
+            FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 };
+        let session = session.key.unwrap().to_string();
+        Following { accepted: AcceptedView { session, turn, cursor }, events: events.boxed() }
+    }
+}
+
+/// Counts one stream while somebody holds it.
+struct Followed(watch::Sender<usize>);
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+pub(super) fn turn_of(request: &SendRequest) -> TurnId {
+    InputId::derive(request.session.entity(), &request.key).into()
+}
+
+pub(super) fn completed(stop: StopReason) -> TurnBody {
+    TurnBody::Done(TurnOutcome::Completed { stop })
+}
+
+fn not_found(what: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("there is no {what}"))
+}
+
+#[async_trait]
+impl Backend for Node {
+    fn route(&self, inbound: &Inbound<'_>) -> AgentName {
+        let agent = if inbound.guild == Some("clan") { "clan" } else { "default" };
+        agent.parse().unwrap()
+    }
+
+    async fn ready(&self) -> bool {
+        !self.not_ready.load(Ordering::Relaxed)
+    }
+
+    async fn status(&self) -> Result<StatusView, ErrorBody> {
+        Ok(StatusView {
+            version: "test".to_owned(),
+            process: ProcessId::from_u128(1),
+            substrate: "script".to_owned(),
+            partitions: 1,
+            model: "demo/demo".to_owned(),
+            plugins: Vec::new(),
+            sessions: self.last.lock().unwrap().len() as u64,
+            nodes: Vec::new(),
+            quarantined: Vec::new(),
+            warnings: Vec::new(),
+        })
+    }
+
+    async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
+        self.gate.acquire().await.unwrap().forget();
+        if request.session.agent.as_str() == "nobody" {
+            return Err(not_found("agent `nobody`"));
+        }
+        let content = request.message.content.inline().unwrap().to_owned();
+        if let Some(code) = content.strip_prefix("refuse ") {
+            let code: ErrorCode = serde_json::from_value(code.into()).unwrap();
+            return Err(ErrorBody::new(code, "refused as told").hint("do not ask"));
+        }
+        let turn = turn_of(&request);
+        let session = SessionRef::from(request.session.clone());
+        self.last.lock().unwrap().insert(session.id, turn);
+        let known = {
+            let mut turns = self.turns.lock().unwrap();
+            let known = turns.contains_key(&turn);
+            turns.entry(turn).or_insert_with(|| (session, Arc::default()));
+            known
+        };
+        if !known {
+            self.script(turn, &content);
+            self.sent.send_modify(|sent| sent.push(request));
+        }
+        Ok(self.events(turn, None))
+    }
+
+    async fn cancel(
+        &self,
+        _: &SessionRef,
+        turn: TurnId,
+        _: Option<Traceparent>,
+    ) -> Result<(), ErrorBody> {
+        self.cancelled.lock().unwrap().push(turn);
+        self.speak(turn, TurnBody::Done(TurnOutcome::Cancelled));
+        Ok(())
+    }
+
+    async fn follow(
+        &self,
+        session: &SessionRef,
+        turn: Option<TurnId>,
+        after: Option<FrameKey>,
+    ) -> Result<Following, ErrorBody> {
+        self.resumed.fetch_add(1, Ordering::Relaxed);
+        let last = self.last.lock().unwrap().get(&session.id).copied();
+        let turn = turn.or(last).ok_or_else(|| not_found("turn"))?;
+        if !self.turns.lock().unwrap().contains_key(&turn) {
+            return Err(not_found("turn"));
+        }
+        Ok(self.events(turn, after))
+    }
+
+    async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody> {
+        let mut ids: Vec<_> = self.last.lock().unwrap().keys().copied().collect();
+        ids.sort();
+        ids.truncate(page.limit.unwrap() as usize);
+        let row = |id| SessionRow {
+            id,
+            key: None,
+            state: "idle".to_owned(),
+            turns: 1,
+            events: 1,
+            updated: clawnode_proto::Timestamp(0),
+            usage: Usage::default(),
+            detail: page.after.clone(),
+        };
+        Ok(SessionList { sessions: ids.into_iter().map(row).collect(), next: None })
+    }
+
+    async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {
+        if !self.last.lock().unwrap().contains_key(&session.id) {
+            return Err(not_found("session"));
+        }
+        let key = session.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        Ok(HistoryView { id: session.id, key, state: "idle".to_owned(), turns: Vec::new() })
+    }
+
+    async fn export(&self, session: &SessionRef) -> Result<serde_json::Value, ErrorBody> {
+        Ok(serde_json::json!({"exported": session.id}))
+    }
+
+    async fn delete(&self, session: &SessionRef) -> Result<(), ErrorBody> {
+        let known = self.last.lock().unwrap().remove(&session.id);
+        known.map(|_| ()).ok_or_else(|| not_found("session"))
+    }
+
+    async fn journal(
+        &self,
+        _: &SessionRef,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<EventView>, ErrorBody> {
+        let event = |n| EventView {
+            n: Seq(n),
+            kind: "claim".to_owned(),
+            eid: clawnode_proto::EventId::from_u128(u128::from(n)),
+            epoch: clawnode_proto::Epoch(1),
+            incarnation: clawnode_proto::Incarnation {
+                process: ProcessId::from_u128(1),
+                counter: 1,
+            },
+            ts: clawnode_proto::Timestamp(0),
+            hash: Digest::ZERO,
+            body: serde_json::Value::Null,
+        };
+        Ok((after.0 + 1..=after.0 + u64::from(limit)).map(event).collect())
+    }
+
+    async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
+        let row = |id| VerifyRow { id, key: None, events: 1, problem: None };
+        Ok(VerifyView { journals: session.map(|it| row(it.id)).into_iter().collect() })
+    }
+
+    async fn agents(&self) -> Result<AgentList, ErrorBody> {
+        let names = ["clan", "default"];
+        Ok(AgentList { agents: names.map(|name| self.view(&name.parse().unwrap())).to_vec() })
+    }
+
+    async fn agent(&self, agent: &AgentName) -> Result<AgentView, ErrorBody> {
+        if agent.as_str() == "nobody" {
+            return Err(not_found("agent"));
+        }
+        Ok(self.view(agent))
+    }
+
+    async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
+        let mut all = self.paused.lock().unwrap();
+        all.retain(|name| name != agent);
+        if paused {
+            all.push(agent.clone());
+        }
+        drop(all);
+        Ok(self.view(agent))
+    }
+
+    fn metrics(&self, out: &mut String) {
+        out.push_str("node_speaks 1\n");
+    }
+}

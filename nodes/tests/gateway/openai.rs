@@ -1,0 +1,263 @@
+//! OpenAI's shapes, to the letter.
+
+use serde_json::{Value, json};
+
+use super::{
+    harness::{Gateway, TOKEN, http_client},
+    node::turn_of,
+};
+
+fn ask(content: &str) -> Value {
+    json!({"model": "default", "user": "ada", "messages": [{"role": "user", "content": content}]})
+}
+
+async fn complete(gateway: &Gateway, body: &Value) -> (u16, Value) {
+    let response = gateway.post("/v1/chat/completions").json(body).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+/// A streamed completion: status, and the payloads of its events.
+async fn stream(gateway: &Gateway, mut body: Value) -> (u16, Vec<String>) {
+    body["stream"] = json!(true);
+    let response = gateway.post("/v1/chat/completions").json(&body).send().await.unwrap();
+    let status = response.status().as_u16();
+    if status == 200 {
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+    }
+    let text = response.text().await.unwrap();
+    let events = text.split("\n\n").filter(|event| !event.is_empty());
+    (status, events.map(|event| event.strip_prefix("data: ").unwrap_or(event).to_owned()).collect())
+}
+
+fn last_id(gateway: &Gateway) -> String {
+    format!("chatcmpl-{}", turn_of(gateway.node.sent.borrow().last().unwrap()))
+}
+
+#[tokio::test]
+async fn models_are_agents() {
+    let gateway = Gateway::start().await;
+    let get = |path: &'static str| {
+        let request = gateway.get(path).bearer_auth(TOKEN);
+        async move { request.send().await.unwrap().json::<Value>().await.unwrap() }
+    };
+    let model =
+        |id| json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "clawnode"});
+    assert_eq!(
+        get("/v1/models").await,
+        json!({"object": "list", "data": [model("clan"), model("default")]})
+    );
+    assert_eq!(get("/v1/models/default").await, model("default"));
+    let missing = get("/v1/models/nobody").await;
+    assert_eq!(missing["error"]["code"], "model_not_found");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_completion_has_the_exact_shape() {
+    let gateway = Gateway::start().await;
+    let (status, body) = complete(&gateway, &ask("hello")).await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        body,
+        json!({
+            "id": last_id(&gateway),
+            "object": "chat.completion",
+            "created": 1_700_000_000,
+            "model": "default",
+            "choices": [{
+                "index": 0,
+                "message": {"role": "assistant", "content": "echo: hello", "refusal": null},
+                "logprobs": null,
+                "finish_reason": "stop",
+            }],
+            "usage": {
+                "prompt_tokens": 3,
+                "completion_tokens": 2,
+                "total_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 1},
+            },
+        })
+    );
+    let session = gateway.node.sent.borrow()[0].session.to_string();
+    assert_eq!(session, "default:openai:default:ada");
+    for (content, reason) in [("filter", "content_filter"), ("length", "length")] {
+        let (_, body) = complete(&gateway, &ask(content)).await;
+        assert_eq!(body["choices"][0]["finish_reason"], reason);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_has_the_exact_shape() {
+    let gateway = Gateway::start().await;
+    let (status, events) = stream(&gateway, ask("hello")).await;
+    assert_eq!(status, 200);
+    let chunk = |delta: &str, reason: &str| {
+        format!(
+            r#"{{"id":"{}","object":"chat.completion.chunk","created":1700000000,"model":"default","choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{reason}}}]}}"#,
+            last_id(&gateway)
+        )
+    };
+    assert_eq!(events.first().unwrap(), &chunk(r#"{"role":"assistant","content":""}"#, "null"));
+    assert_eq!(events[events.len() - 2], chunk("{}", r#""stop""#));
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    assert_eq!(said(&events), "echo: hello");
+    assert!(!events.iter().any(|event| event.contains("usage")));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn usage_is_streamed_to_who_asks() {
+    let gateway = Gateway::start().await;
+    let mut body = ask("hello");
+    body["stream_options"] = json!({"include_usage": true});
+    let (_, events) = stream(&gateway, body).await;
+    let usage: Value = serde_json::from_str(&events[events.len() - 2]).unwrap();
+    assert_eq!(usage["choices"], json!([]));
+    assert_eq!(usage["usage"]["total_tokens"], 5);
+    let first: Value = serde_json::from_str(&events[0]).unwrap();
+    assert_eq!(first.get("usage"), Some(&Value::Null), "null, not absent");
+    gateway.stop().await;
+}
+
+/// The text of a stream's chunks.
+fn said(events: &[String]) -> String {
+    events
+        .iter()
+        .filter_map(|event| serde_json::from_str::<Value>(event).ok())
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned))
+        .collect()
+}
+
+#[tokio::test]
+async fn provider_failures_have_their_status_before_the_first_word() {
+    let gateway = Gateway::start().await;
+    let table = [
+        ("fail unreachable", 502, "server_error", "provider_unreachable"),
+        ("fail timeout", 504, "server_error", "provider_timeout"),
+        ("fail rate_limited", 429, "rate_limit_error", "provider_rate_limited"),
+        ("fail overloaded", 503, "server_error", "provider_overloaded"),
+        ("fail unauthorized", 502, "server_error", "provider_unauthorized"),
+        ("fail cancelled", 499, "invalid_request_error", "cancelled"),
+        ("refuse overloaded", 429, "rate_limit_error", "overloaded"),
+        ("refuse disk_full", 507, "server_error", "disk_full"),
+        ("refuse quarantined", 409, "invalid_request_error", "quarantined"),
+    ];
+    for (content, status, kind, code) in table {
+        let (found, body) = complete(&gateway, &ask(content)).await;
+        assert_eq!(found, status, "{content}");
+        assert_eq!(body["error"]["type"], kind, "{content}");
+        assert_eq!(body["error"]["code"], code, "{content}");
+        assert!(body["error"]["message"].is_string());
+        let (found, events) = stream(&gateway, ask(content)).await;
+        assert_eq!(found, status, "streamed: {content}");
+        let body: Value = serde_json::from_str(&events[0]).unwrap();
+        assert_eq!(body["error"]["code"], code, "streamed: {content}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_after_the_first_word_is_a_chunk() {
+    let gateway = Gateway::start().await;
+    let (status, events) = stream(&gateway, ask("break broken_stream")).await;
+    assert_eq!(status, 200);
+    assert_eq!(said(&events), "half a ");
+    assert_eq!(
+        events[events.len() - 2],
+        r#"{"error":{"message":"the provider said no","type":"server_error","param":null,"code":"provider_broken_stream"}}"#
+    );
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let (status, _) = complete(&gateway, &ask("break broken_stream")).await;
+    assert_eq!(status, 502, "half a reply is no reply");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_reply_begun_again_is_said_once_or_called_broken() {
+    let gateway = Gateway::start().await;
+    let (_, events) = stream(&gateway, ask("restart one two three")).await;
+    assert_eq!(said(&events), "one two three");
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let (_, events) = stream(&gateway, ask("restart something else")).await;
+    assert_eq!(said(&events), "one two");
+    assert!(events[events.len() - 2].contains("provider_broken_stream"), "{events:?}");
+    let (status, whole) = complete(&gateway, &ask("restart something else")).await;
+    assert_eq!(status, 200);
+    assert_eq!(whole["choices"][0]["message"]["content"], "something else");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_have_the_exact_shape() {
+    let gateway = Gateway::start().await;
+    let mut body = ask("hello");
+    body["n"] = json!(2);
+    let (status, answer) = complete(&gateway, &body).await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        answer,
+        json!({"error": {
+            "message": "`n`: only one choice is offered",
+            "type": "invalid_request_error",
+            "param": "n",
+            "code": "unsupported",
+        }})
+    );
+    for model in ["nobody", "no such model"] {
+        body = ask("hello");
+        body["model"] = json!(model);
+        let (status, answer) = complete(&gateway, &body).await;
+        assert_eq!((status, &answer["error"]["code"]), (404, &json!("model_not_found")), "{model}");
+        assert_eq!(answer["error"]["param"], "model");
+    }
+    let anonymous = http_client()
+        .post(gateway.url("/v1/chat/completions"))
+        .json(&ask("hello"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(anonymous.status(), 401);
+    let answer: Value = anonymous.json().await.unwrap();
+    assert_eq!(answer["error"]["code"], "invalid_api_key");
+    let large = gateway.post("/v1/chat/completions").json(&ask(&"x".repeat(2 << 20)));
+    assert_eq!(large.send().await.unwrap().status(), 413);
+    assert!(gateway.node.sent.borrow().is_empty());
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_same_idempotency_key_is_the_same_turn() {
+    let gateway = Gateway::start().await;
+    let mut ids = Vec::new();
+    for key in ["one", "one", "two"] {
+        let body = json!({"model": "default", "messages": [{"role": "user", "content": "hi"}]});
+        let request = gateway.post("/v1/chat/completions").header("idempotency-key", key);
+        let answer: Value = request.json(&body).send().await.unwrap().json().await.unwrap();
+        assert_eq!(answer["choices"][0]["message"]["content"], "echo: hi");
+        ids.push(answer["id"].clone());
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[0], ids[2]);
+    assert_eq!(gateway.node.sent.borrow().len(), 2);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn gate_4_a_lost_client_of_a_stream_cancels_nothing() {
+    let gateway = Gateway::start().await;
+    let mut body = ask("hold");
+    body["stream"] = json!(true);
+    let request = gateway.post("/v1/chat/completions").json(&body).send();
+    let answered = tokio::spawn(request);
+    gateway.node.stored(1).await;
+    let turn = gateway.node.turns_of("hold")[0];
+    gateway.node.text(turn, "one");
+    let mut response = answered.await.unwrap().unwrap();
+    assert!(response.chunk().await.unwrap().is_some());
+    drop(response);
+    gateway.node.followed_by(0).await;
+    assert!(gateway.node.cancelled.lock().unwrap().is_empty());
+    gateway.node.done(turn);
+    gateway.stop().await;
+}
