@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::Seq;
+
 macro_rules! methods {
     ($( $(#[$doc:meta])* $variant:ident = $wire:literal; )*) => {
         /// A JSON-RPC method.
@@ -143,6 +145,29 @@ pub struct ListParams {
     pub limit: Option<u32>,
     /// Where the page before ended.
     pub after: Option<String>,
+}
+
+/// Parameters of `journal.show`: a page of events, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JournalShow {
+    /// `agent:channel:account:peer`, or `ent_…`.
+    pub session: String,
+    /// Only events after this number (from the first if absent).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Seq>,
+    /// At most this many (100 if absent, 1,000 at most).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Parameters of `journal.verify`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JournalVerify {
+    /// Which journal; all of them if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
 }
 
 /// Parameters that name an agent.

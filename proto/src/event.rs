@@ -104,6 +104,8 @@ pub trait Grammar: Sized {
     fn progress(&self) -> bool;
     /// The kind's own bytes.
     fn encode_body(&self) -> Result<Vec<u8>, CodecError>;
+    /// What it says, for people: ids and digests as text.
+    fn view(&self) -> serde_json::Value;
     /// The event of this name, or `None` if the name is not known here.
     fn decode_body(kind: &str, body: &[u8]) -> Result<Option<Self>, CodecError>;
 }
@@ -267,6 +269,15 @@ macro_rules! grammar {
 
             fn encode_body(&self) -> Result<Vec<u8>, $crate::codec::CodecError> {
                 match self { $( Self::$variant(body) => $crate::codec::encode(body), )* }
+            }
+
+            fn view(&self) -> ::serde_json::Value {
+                match self {
+                    // Plain data; what cannot be shown is shown as nothing.
+                    $( Self::$variant(body) => {
+                        ::serde_json::to_value(body).unwrap_or(::serde_json::Value::Null)
+                    } )*
+                }
             }
 
             fn decode_body(

@@ -15,8 +15,7 @@ use crate::{
     session::TurnOutcome,
 };
 
-/// A frame's place in its turn; as text, the cursor that a client resumes from. In JSON it is that
-/// text.
+/// A frame's place in its turn; as text, the cursor that a client resumes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
     /// Of which turn.
@@ -27,6 +26,14 @@ pub struct FrameKey {
     pub attempt: Attempt,
     /// Counts from 0 within the attempt.
     pub index: u32,
+}
+
+impl FrameKey {
+    /// The index of a turn's error frame: after all that was streamed, and the same whoever
+    /// emits it.
+    pub const ERROR: u32 = u32::MAX - 1;
+    /// The index of a turn's last frame.
+    pub const DONE: u32 = u32::MAX;
 }
 
 impl fmt::Display for FrameKey {
@@ -52,22 +59,13 @@ impl FromStr for FrameKey {
     }
 }
 
-/// A key in `MessagePack`.
-#[derive(Serialize, Deserialize)]
-struct KeyFields {
-    turn: TurnId,
-    call: CallId,
-    attempt: Attempt,
-    index: u32,
-}
-
 impl Serialize for FrameKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
-            return serializer.collect_str(self);
+            serializer.collect_str(self)
+        } else {
+            (self.turn, self.call, self.attempt, self.index).serialize(serializer)
         }
-        let Self { turn, call, attempt, index } = *self;
-        KeyFields { turn, call, attempt, index }.serialize(serializer)
     }
 }
 
@@ -77,14 +75,14 @@ impl<'de> Deserialize<'de> for FrameKey {
         impl<'de> de::Visitor<'de> for Visitor {
             type Value = FrameKey;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a cursor `turn.call.attempt.index`")
+                f.write_str("a cursor `turn.call.attempt.index`, or its four parts")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<FrameKey, E> {
                 text.parse().map_err(E::custom)
             }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<FrameKey, A::Error> {
-                let fields = de::value::MapAccessDeserializer::new(map);
-                let KeyFields { turn, call, attempt, index } = Deserialize::deserialize(fields)?;
+            fn visit_seq<A: de::SeqAccess<'de>>(self, parts: A) -> Result<FrameKey, A::Error> {
+                let parts = de::value::SeqAccessDeserializer::new(parts);
+                let (turn, call, attempt, index) = Deserialize::deserialize(parts)?;
                 Ok(FrameKey { turn, call, attempt, index })
             }
         }
@@ -132,6 +130,9 @@ pub enum FrameBody {
     Done {
         /// How.
         outcome: TurnOutcome,
+        /// Bytes of text that the turn's calls said in all, so that a reader knows whether it
+        /// has missed any.
+        text_bytes: u64,
     },
 }
 
@@ -148,24 +149,16 @@ mod tests {
     use crate::{codec, node::NodeReply};
 
     #[test]
-    fn a_key_is_text_for_people_and_fields_on_the_bus() {
-        let key = FrameKey {
-            turn: TurnId::from_u128(1),
-            call: CallId::from_u128(2),
-            attempt: Attempt(3),
-            index: 4,
-        };
-        let json = serde_json::to_value(key).unwrap();
-        assert_eq!(json, key.to_string());
-        assert_eq!(serde_json::from_value::<FrameKey>(json).unwrap(), key);
-        assert_eq!(codec::decode::<FrameKey>(&codec::encode(&key).unwrap()).unwrap(), key);
-
-        // Within a tagged enum, too, where the reader buffers.
-        let frame = Frame { key, body: FrameBody::Text { delta: "a".to_owned() } };
-        let reply = NodeReply::Frames { frames: vec![frame], truncated: false };
+    fn a_cursor_is_text_for_people_and_short_for_machines() {
+        let turn = TurnId::from_u128(1);
+        let key = FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(2), index: 3 };
+        let json = serde_json::to_string(&key).unwrap();
+        assert_eq!(json, format!("\"{key}\""));
+        assert_eq!(serde_json::from_str::<FrameKey>(&json).unwrap(), key);
+        let body = FrameBody::Text { delta: "a".to_owned() };
+        // Inside a tagged enum, where the reader buffers.
+        let reply = NodeReply::Frames { frames: vec![Frame { key, body }], truncated: false };
         let bytes = codec::encode(&reply).unwrap();
         assert_eq!(codec::decode::<NodeReply>(&bytes).unwrap(), reply);
-        let text = serde_json::to_string(&reply).unwrap();
-        assert_eq!(serde_json::from_str::<NodeReply>(&text).unwrap(), reply);
     }
 }

@@ -196,6 +196,22 @@ impl InputId {
     }
 }
 
+impl EventId {
+    /// The id of the event that this activation writes as its entity's `n`th. An activation
+    /// writes each number at most once, so the id is unique without chance.
+    pub fn derive(entity: EntityId, incarnation: Incarnation, n: Seq) -> Self {
+        Self(derive(
+            "clawnode event id v1",
+            &[
+                &entity.as_u128().to_be_bytes(),
+                &incarnation.process.as_u128().to_be_bytes(),
+                &incarnation.counter.to_be_bytes(),
+                &n.0.to_be_bytes(),
+            ],
+        ))
+    }
+}
+
 impl From<InputId> for TurnId {
     fn from(input: InputId) -> Self {
         Self(input.0)

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::ErrorCode,
-    id::{Digest, ParseIdError},
+    id::{AgentName, Attempt, CallId, Digest, EntityId, ParseIdError, TurnId},
 };
 
 /// Text, in place or in the blob store.
@@ -237,4 +237,23 @@ impl ModelFailure {
             FailureClass::Cancelled => ErrorCode::Cancelled,
         }
     }
+}
+
+/// What one call used, on the bus: at least once, keyed by call and attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// The session.
+    pub session: EntityId,
+    /// The agent.
+    pub agent: AgentName,
+    /// The model.
+    pub model: ModelRef,
+    /// The turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// Which try at it.
+    pub attempt: Attempt,
+    /// What it used.
+    pub usage: Usage,
 }

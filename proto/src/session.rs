@@ -21,6 +21,8 @@ pub enum SessionInput {
         /// Which.
         turn: TurnId,
     },
+    /// Deletes the session and what is personal in it, after ending what runs.
+    Delete,
 }
 
 /// A user's message and how it wants to be answered.
