@@ -156,13 +156,6 @@ pub struct EventView {
     pub body: serde_json::Value,
 }
 
-/// Answer of `journal.show`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EventList {
-    /// In order.
-    pub events: Vec<EventView>,
-}
-
 /// Verdict on one journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyRow {

@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    api::{JournalShow, JournalVerify, Method},
-    view::{EventList, EventView, VerifyView},
+    api::{Method, SessionParams},
+    view::{EventView, VerifyView},
 };
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Events of one page: the most that a node gives.
-const PAGE: u32 = 1_000;
+const PAGE: usize = 1_000;
 /// Longest body of an event in a table; `--json` has it whole.
 const BODY_CHARS: usize = 100;
 
@@ -54,7 +54,7 @@ pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Ex
     match command {
         JournalCommand::Show { session } => {
             let journal = read_all(&context.door().await?, &session).await?;
-            out.document(&journal, |journal| events(out, &journal.events))?;
+            out.document(&journal, |journal| events(out, journal))?;
             Ok(Exit::Ok)
         }
         JournalCommand::Verify { session } => verify(context, session).await,
@@ -64,15 +64,15 @@ pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Ex
 }
 
 /// A whole journal, page by page.
-async fn read_all(door: &Door, session: &str) -> Result<EventList, Failure> {
-    let mut all = EventList::default();
+async fn read_all(door: &Door, session: &str) -> Result<Vec<EventView>, Failure> {
+    let mut all: Vec<EventView> = Vec::new();
     loop {
-        let after = all.events.last().map(|event| event.n);
-        let params = JournalShow { session: session.to_owned(), after, limit: Some(PAGE) };
-        let page: EventList = door.call(Method::JournalShow, json!(params)).await?;
-        let got = page.events.len();
-        all.events.extend(page.events);
-        if got < PAGE as usize {
+        let after = all.last().map(|event| event.n);
+        let params = json!({ "session": session, "after": after, "limit": PAGE });
+        let page: Vec<EventView> = door.call(Method::JournalShow, params).await?;
+        let full = page.len() == PAGE;
+        all.extend(page);
+        if !full {
             return Ok(all);
         }
     }
@@ -98,7 +98,7 @@ fn events(out: Output, events: &[EventView]) -> String {
 }
 
 async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
-    let params = json!(JournalVerify { session });
+    let params = session.map_or_else(|| json!({}), |session| json!(SessionParams { session }));
     let verdict: VerifyView = context.door().await?.call(Method::JournalVerify, params).await?;
     let out = context.out;
     out.document(&verdict, |verdict| {

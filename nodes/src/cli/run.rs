@@ -20,7 +20,7 @@ use crate::{
     telemetry::{self, Telemetry},
 };
 
-/// What is logged by commands that are not a node, unless somebody asks for more.
+/// What is logged by commands that are not a node, or talk at a terminal, unless somebody asks for more.
 const QUIET: &str = "warn";
 
 /// Does what the command line says.
@@ -69,7 +69,8 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
     }
     let context = Context::new(&flags, env, out)?;
     let is_node = matches!(command, Command::Up(_) | Command::Run(_));
-    let telemetry = start_telemetry(&context, is_node)?;
+    let talks = matches!(&command, Command::Up(args) if args.chat);
+    let telemetry = start_telemetry(&context, is_node, is_node && !talks)?;
     let done = perform(command, &context).await;
     telemetry.stop().await;
     done
@@ -95,10 +96,10 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-fn start_telemetry(context: &Context, is_node: bool) -> Result<Telemetry, Failure> {
+fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telemetry, Failure> {
     let mut options = context.loaded.config.telemetry.clone();
     let asked = context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default;
-    if !is_node && !asked {
+    if !logs && !asked {
         QUIET.clone_into(&mut options.log);
     }
     if context.out.json {

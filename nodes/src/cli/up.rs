@@ -179,7 +179,7 @@ fn announce(context: &Context, ready: &Ready, chatting: bool) -> Result<(), Fail
         format!("ready {name}")
     };
     if chatting {
-        out.talk(&line);
+        // The chat says `ready` itself, beside whichever node it talks to.
         Ok(())
     } else {
         out.line(&line)
