@@ -1,1 +1,4 @@
-//! Stub.
+//! The harness as a library: what scenarios stand on.
+#![forbid(unsafe_code)]
+
+pub mod nats;
