@@ -1,4 +1,5 @@
 //! The harness as a library: what scenarios stand on.
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 pub mod nats;

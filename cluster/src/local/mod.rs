@@ -1,1 +1,58 @@
 //! One process, one directory: a write-ahead log as truth, sled as a rebuildable index.
+//!
+//! ```text
+//! doors -> queue -> engine thread -> log (write, fdatasync) -> answers -> index, inbox, watchers
+//!             reads <- index (where) + segments (what)
+//! ```
+//! One thread, the [`engine`], decides every change. It takes all operations that wait, checks
+//! them against the index, writes their records in one piece, syncs, answers, and only then puts
+//! them into the index. Readers wait for that last step, so an answer is always visible.
+//!
+//! Files of a data directory: `lock` (who holds it), `format` (version, partitions), `log/*.seg`
+//! (truth), `blobs/*` (content by digest), `index/` (sled; may be deleted at any time while no
+//! process runs), `index.state` (whether `index/` may be trusted).
+//!
+//! Invariants: LOC-1 nothing is answered before it is synced. LOC-2 the index holds nothing that
+//! is not in the synced log. LOC-3 a segment goes only after every live record in it has a synced
+//! copy, oldest segment first, so that no removal outlives what it removed.
+//!
+//! Fate of errors: a failed write that can be taken back is an answer (`Full`, `Unavailable`); a
+//! failed sync, or a failed take-back, ends the store: every door answers `Closed` and
+//! [`LocalControl::fatal`] resolves, upon which the process should exit and start again.
+//!
+//! Not here: transactions over several doors; other processes (see [`crate::nats`]).
+
+mod blobs;
+mod bucket;
+mod bus;
+mod checkpoint;
+mod commit;
+mod deliveries;
+mod disk;
+mod engine;
+mod inbox;
+mod index;
+mod journal;
+mod lock;
+mod log;
+mod open;
+mod options;
+#[cfg(feature = "test-util")]
+mod power_cut;
+mod record;
+mod recover;
+mod repair;
+mod shared;
+mod staged;
+mod timers;
+mod watch;
+
+pub use bus::LocalBus;
+pub use open::{open, open_read_only};
+#[cfg(feature = "test-util")]
+pub use options::Planted;
+pub use options::{LocalOptions, OpenError};
+#[cfg(feature = "test-util")]
+pub use power_cut::PowerCutDisk;
+pub use repair::{DamagedSpan, RepairReport, repair};
+pub use shared::LocalControl;

@@ -59,6 +59,20 @@ impl NatsCluster {
             .ok_or_else(|| HarnessError::Missing(format!("server {index} is not one of {count}")))
     }
 
+    /// Kills all servers, starts them again and waits as [`start`](Self::start) does.
+    pub async fn restart_all(&mut self) -> Result<(), HarnessError> {
+        for server in &mut self.servers {
+            server.kill()?;
+        }
+        for server in &mut self.servers {
+            server.spawn()?;
+        }
+        for server in &mut self.servers {
+            server.serving().await?;
+        }
+        self.settled().await
+    }
+
     /// Waits until a running server leads the stream, and says which.
     pub async fn leader_of(&self, stream: &str) -> Result<usize, HarnessError> {
         self.leader(&format!("leader of {stream}"), |account| {

@@ -1,0 +1,249 @@
+//! The engine: the one thread that changes a store.
+//!
+//! It sleeps until there is an operation, a deadline of a delivery, or something due by the clock.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use clawnode_proto::{EntityId, Position};
+use tokio::sync::oneshot;
+use tracing::error;
+
+use super::{
+    checkpoint::Cleaning,
+    index::{Applied, IndexError, keys},
+    lock::DirLock,
+    log::{Log, WriteError},
+    open::IndexState,
+    shared::{Queue, Shared},
+    staged::Staged,
+};
+use crate::StoreError;
+
+/// The clock is looked at this often while something is to come due, because it may be set.
+const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// How long a free-space reading is believed.
+const ROOM_FOR: Duration = Duration::from_secs(1);
+/// How many written bytes (16 MiB) make a free-space reading old.
+const ROOM_BYTES: u64 = 16 << 20;
+
+/// The state of the one writer.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: Log,
+    pub(super) index_state: IndexState,
+    /// The position of the next record.
+    pub(super) next_position: u64,
+    /// The earliest moment by the clock at which something is due.
+    pub(super) next_due: Option<u64>,
+    /// Acknowledgements that could not be written yet.
+    pub(super) owed_acks: Vec<(EntityId, Position)>,
+    pub(super) cleaning: Option<Cleaning>,
+    /// Checkpoints that were asked for and wait for a cleaning to end.
+    pub(super) checkpoints: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    pub(super) room: Room,
+    /// Written and answered, but not synced: only ever with a planted bug.
+    pub(super) owes_sync: bool,
+    pub(super) answer_before_sync: bool,
+    pub(super) lock: Option<DirLock>,
+}
+
+/// What is known of the free space.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) read: Option<(Instant, u64)>,
+    /// Bytes in the log when it was read.
+    pub(super) written: u64,
+}
+
+/// The store cannot go on.
+#[derive(Debug)]
+pub(super) enum Fatal {
+    Disk { action: &'static str, source: std::io::Error },
+    Index(IndexError),
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Runs on a thread of its own until the store is closed or fails.
+    pub(super) fn spawn(self) -> std::io::Result<()> {
+        std::thread::Builder::new().name("clawnode-log".to_owned()).spawn(|| self.live()).map(drop)
+    }
+
+    fn live(mut self) {
+        let shared = Arc::clone(&self.shared);
+        // A panic must not leave askers waiting for ever.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
+        let why = match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(fatal)) => {
+                if matches!(fatal, Fatal::Index(_)) {
+                    self.index_state.distrust();
+                }
+                Some(fatal.to_string())
+            }
+            Err(_panic) => {
+                self.index_state.distrust();
+                Some("the log's thread panicked; start the node again".to_owned())
+            }
+        };
+        if let Some(why) = &why {
+            error!(dir = %shared.dir.display(), why, "the local store has failed");
+        }
+        self.let_go(why);
+    }
+
+    fn run(&mut self) -> Result<(), Fatal> {
+        loop {
+            let until = self.sleep_until();
+            let work = self.shared.queue.wait(until);
+            self.commit(work.ops, work.acks)?;
+            self.expire_deliveries();
+            if work.closing {
+                return self.finish();
+            }
+            self.clean_a_little()?;
+            if self.shared.low.load(Ordering::Relaxed) {
+                // Nobody may be sending, because we are not ready: look by ourselves.
+                self.has_room();
+            }
+        }
+    }
+
+    /// When to wake without being asked.
+    fn sleep_until(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.cleaning.is_some() {
+            return Some(now);
+        }
+        let armed = self.shared.deliveries().arm(now);
+        let due = self.next_due.map(|due| {
+            let left = due.saturating_sub(self.shared.clock.now().0);
+            now + Duration::from_millis(left).min(CLOCK_LOOK)
+        });
+        let is_low = self.shared.low.load(Ordering::Relaxed);
+        let owed = (is_low || !self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
+        armed.into_iter().chain(due).chain(owed).min()
+    }
+
+    fn expire_deliveries(&self) {
+        let partitions = self.shared.deliveries().expire(Instant::now());
+        for partition in partitions {
+            self.shared.ring(clawnode_proto::Partition(partition));
+        }
+    }
+
+    /// Whether there is room for new input; looked up now and then.
+    pub(super) fn has_room(&mut self) -> bool {
+        let now = Instant::now();
+        let written: u64 = self.log.segments.values().map(|segment| segment.len).sum();
+        let fresh = self.room.read.filter(|(at, _)| {
+            now.duration_since(*at) < ROOM_FOR && written < self.room.written + ROOM_BYTES
+        });
+        let free = if let Some((_, free)) = fresh {
+            free
+        } else {
+            // A disk that does not say how full it is may be written until it refuses.
+            let free = self.log.free_bytes().unwrap_or(u64::MAX);
+            self.room = Room { read: Some((now, free)), written };
+            free
+        };
+        let low = free < self.shared.head_room;
+        if self.shared.low.swap(low, Ordering::Relaxed) != low {
+            tracing::warn!(free, low, "free disk space crossed the head-room");
+        }
+        !low
+    }
+
+    /// Begins the next segment.
+    pub(super) fn rotate(&mut self) -> Result<(), WriteError> {
+        self.log.sync().map_err(WriteError::Fatal)?;
+        self.log.rotate(self.next_position)
+    }
+
+    /// Puts staged changes into the index, with the mark of how far it has the log.
+    pub(super) fn index_staged(&mut self, staged: &mut Staged) -> Result<(), Fatal> {
+        let applied = self.applied();
+        staged.set(keys::applied(), Some(applied.encode()));
+        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = index.as_mut() {
+            index.commit(staged.take()).map_err(Fatal::Index)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn applied(&self) -> Applied {
+        Applied {
+            segment: self.log.active(),
+            offset: u32::try_from(self.log.end()).unwrap_or(u32::MAX),
+            position: self.next_position.saturating_sub(1),
+        }
+    }
+
+    /// Remembers how much of each segment matters.
+    pub(super) fn stage_live(&self, staged: &mut Staged) {
+        for (id, segment) in &self.log.segments {
+            staged.set(keys::live(*id), Some(segment.live.to_be_bytes().to_vec()));
+        }
+    }
+
+    /// A close on request: everything is synced; the index is made to last.
+    fn finish(&mut self) -> Result<(), Fatal> {
+        if self.owes_sync {
+            self.log.sync().map_err(|source| Fatal::Disk { action: "sync", source })?;
+        }
+        let mut staged = Staged::default();
+        self.stage_live(&mut staged);
+        self.index_staged(&mut staged)?;
+        let mut guard = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = guard.take() {
+            index.flush().map_err(Fatal::Index)?;
+            drop(index);
+            self.index_state.set_clean();
+        }
+        Ok(())
+    }
+
+    /// The end: every door is closed, the directory is free for the next.
+    fn let_go(self, why: Option<String>) {
+        let shared = self.shared;
+        let queue: &Queue = &shared.queue;
+        queue.end(why.as_deref().unwrap_or("the process stops"));
+        if why.is_some() {
+            shared.fatal.send_replace(why);
+        }
+        drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
+        shared.watchers.close();
+        shared.bus.close();
+        for bell in &shared.bells {
+            bell.notify_waiters();
+            bell.notify_one();
+        }
+        drop(self.lock);
+        shared.done.send_replace(true);
+    }
+}
+
+impl From<IndexError> for Fatal {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
+    }
+}
+
+impl std::fmt::Display for Fatal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk { action, source } => write!(
+                f,
+                "the disk failed to {action} the log: {source}; check the disk, then start again \
+                 (nothing that was answered is lost)"
+            ),
+            Self::Index(error) => write!(f, "{error}; it is built anew at the next start"),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What a log says after whatever happened to it: where it ends, and what its records mean.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use clawnode_proto::{EntityId, Position};
+use tracing::warn;
+
+use super::{
+    OpenError,
+    disk::DiskFile,
+    index::{Applied, Index, IndexError, keys},
+    log::SEGMENT_HEADER,
+    record::{HEADER, Header, MAGIC},
+    staged::Staged,
+};
+
+/// Bytes read at once.
+const CHUNK: usize = 256 << 10;
+/// Index changes that are made at once during a replay.
+const REPLAY_BATCH: usize = 4_096;
+
+/// Reads the records of one segment.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) path: PathBuf,
+    pub(super) segment: u32,
+    pub(super) len: u64,
+    chunk: Vec<u8>,
+    chunk_at: u64,
+}
+
+/// Where the records of a segment end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// After the last record that counts.
+    pub(super) at: u64,
+    /// The highest position up to there.
+    pub(super) position: u64,
+}
+
+/// Something between records that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bad {
+    /// Where it begins.
+    pub(super) at: u64,
+    /// The next readable record, and where its group began.
+    pub(super) next: Option<(u64, u64)>,
+}
+
+/// Why a replay stopped.
+#[derive(Debug)]
+pub(super) enum ReplayError {
+    Open(OpenError),
+    Index(IndexError),
+}
+
+/// An entity that a record was damaged of.
+#[derive(Clone, Debug)]
+pub(super) struct Damage {
+    pub(super) entity: EntityId,
+    pub(super) position: Position,
+    pub(super) detail: String,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    pub(super) fn new(file: Arc<dyn DiskFile>, path: PathBuf, segment: u32) -> io::Result<Self> {
+        let len = file.len()?;
+        Ok(Self { file, path, segment, len, chunk: Vec::new(), chunk_at: 0 })
+    }
+
+    /// At least `want` bytes from `at` on, fewer only at the end of the file.
+    pub(super) fn bytes(&mut self, at: u64, want: usize) -> io::Result<&[u8]> {
+        let left = usize::try_from(self.len.saturating_sub(at)).map_err(io::Error::other)?;
+        let want = want.min(left);
+        let has =
+            self.chunk_at <= at && at + want as u64 <= self.chunk_at + self.chunk.len() as u64;
+        if !has {
+            self.chunk.resize(want.max(CHUNK).min(left), 0);
+            self.chunk_at = at;
+            self.file.read_at(at, &mut self.chunk)?;
+        }
+        let from = usize::try_from(at - self.chunk_at).map_err(io::Error::other)?;
+        Ok(&self.chunk[from..])
+    }
+
+    /// The header at `at`, if a whole record is there.
+    pub(super) fn header(&mut self, at: u64) -> io::Result<Option<Header>> {
+        let (segment, len) = (self.segment, self.len);
+        let header = Header::decode(self.bytes(at, HEADER)?, segment, at);
+        Ok(header.filter(|header| at + header.record_len() <= len))
+    }
+
+    /// The body of the record at `at`.
+    pub(super) fn body(&mut self, at: u64, header: &Header) -> io::Result<&[u8]> {
+        let len = header.body_len as usize;
+        Ok(&self.bytes(at + HEADER as u64, len)?[..len])
+    }
+
+    /// The first readable record after `bad` that `wanted` likes: where it and its group begin.
+    pub(super) fn resync(
+        &mut self,
+        bad: u64,
+        wanted: impl Fn(u64, u64) -> bool,
+    ) -> io::Result<Option<(u64, u64)>> {
+        let mut at = bad + 1;
+        while at + HEADER as u64 <= self.len {
+            let bytes = self.bytes(at, HEADER)?;
+            let Some(skip) = bytes.windows(MAGIC.len()).position(|four| four == MAGIC) else {
+                at += (bytes.len() - (MAGIC.len() - 1)) as u64;
+                continue;
+            };
+            at += skip as u64;
+            if let Some(header) = self.header(at)? {
+                let group = at - u64::from(header.batch_back).min(at);
+                if wanted(at, group) {
+                    return Ok(Some((at, group)));
+                }
+            }
+            at += 1;
+        }
+        Ok(None)
+    }
+
+    /// Goes over all headers: where they end, where the last group begins, what is bad.
+    pub(super) fn walk(&mut self) -> io::Result<(End, u64, Option<Bad>)> {
+        let mut end = End { at: SEGMENT_HEADER, position: 0 };
+        let mut group = end.at;
+        while end.at < self.len {
+            let Some(header) = self.header(end.at)? else {
+                let at = end.at;
+                // Only a later group proves that this place was once whole.
+                let next = self.resync(at, |_, group| group > at)?;
+                return Ok((end, group, Some(Bad { at, next })));
+            };
+            group = end.at - u64::from(header.batch_back).min(end.at);
+            end.position = end.position.max(header.position.0);
+            end.at += header.record_len();
+        }
+        Ok((end, group, None))
+    }
+
+    /// Where a segment that was closed ends: at its end, or it is damaged.
+    pub(super) fn closed_end(&mut self) -> Result<End, OpenError> {
+        match self.walk().map_err(OpenError::io("read", &self.path))? {
+            (end, _, None) => Ok(end),
+            (_, _, Some(bad)) => Err(self.damaged(bad.at)),
+        }
+    }
+
+    /// Where the last segment ends: before what a crash left half-written. `synced` is the highest
+    /// position that the index knows to have been synced.
+    pub(super) fn open_end(&mut self, synced: u64) -> Result<End, OpenError> {
+        let (mut end, group, bad) = self.walk().map_err(OpenError::io("read", &self.path))?;
+        if let Some(bad) = bad
+            && bad.next.is_some()
+        {
+            return Err(self.damaged(bad.at));
+        }
+        let mut at = group;
+        let mut position = 0;
+        while at < end.at {
+            let read = self.header(at).and_then(|header| match header {
+                Some(header) => Ok(Some((header, header.fits(self.body(at, &header)?)))),
+                None => Ok(None),
+            });
+            let Some((header, fits)) = read.map_err(OpenError::io("read", &self.path))? else {
+                break;
+            };
+            let never_answered = header.position.0 > synced;
+            if !fits && never_answered {
+                end.at = at;
+                break;
+            }
+            position = header.position.0.max(position);
+            at += header.record_len();
+        }
+        if end.at < self.len {
+            warn!(
+                file = %self.path.display(), offset = end.at, bytes = self.len - end.at,
+                "cut the log's torn tail: a crash interrupted a write that was never answered"
+            );
+        }
+        Ok(end)
+    }
+
+    fn damaged(&self, offset: u64) -> OpenError {
+        let detail = "no record header is readable here, but synced records follow".to_owned();
+        OpenError::Damaged { file: self.path.clone(), offset, detail }
+    }
+}
+
+/// Puts the records of `reader` from `from` to `end` into the index.
+pub(super) fn replay(
+    reader: &mut Reader,
+    from: u64,
+    end: u64,
+    index: &mut Index,
+    position: &mut u64,
+) -> Result<(Staged, Vec<Damage>), ReplayError> {
+    let mut all = Staged::default();
+    let mut staged = Staged::default();
+    let mut damages = Vec::new();
+    let mut at = from;
+    while at < end {
+        let header = reader.header(at).map_err(|source| reader.failed(source))?;
+        let Some(header) = header else { return Err(ReplayError::Open(reader.damaged(at))) };
+        let segment = reader.segment;
+        let offset = u32::try_from(at).map_err(|error| reader.failed(io::Error::other(error)))?;
+        let loc = header.loc(segment, offset);
+        let path = reader.path.clone();
+        let body = reader
+            .body(at, &header)
+            .map_err(|source| ReplayError::Open(OpenError::io("read", path)(source)))?;
+        let whole = header.fits(body).then_some(body);
+        if whole.is_none() {
+            let detail = format!("body at segment {segment} offset {at} is damaged");
+            let (entity, position) = (header.entity, header.position);
+            warn!(%entity, %position, detail, "a stored record is damaged; its entity is refused");
+            damages.push(Damage { entity, position, detail });
+        }
+        staged.apply(index, &header, whole, loc).map_err(ReplayError::Index)?;
+        *position = header.position.0.max(*position);
+        at += header.record_len();
+        if staged.len() >= REPLAY_BATCH || at >= end {
+            let offset = u32::try_from(at).unwrap_or(u32::MAX);
+            let applied = Applied { segment, offset, position: *position };
+            staged.set(keys::applied(), Some(applied.encode()));
+            index.commit(staged.take()).map_err(ReplayError::Index)?;
+            for (segment, live) in staged.live.drain() {
+                *all.live.entry(segment).or_default() += live;
+            }
+            staged = Staged::default();
+        }
+    }
+    Ok((all, damages))
+}
+
+impl Reader {
+    fn failed(&self, source: io::Error) -> ReplayError {
+        ReplayError::Open(OpenError::io("read", &self.path)(source))
+    }
+}

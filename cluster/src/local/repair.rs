@@ -1,0 +1,137 @@
+//! Repair: closes off damaged stretches of the log, so that the rest can be used again.
+
+use std::path::{Path, PathBuf};
+
+use tracing::warn;
+
+use super::{
+    OpenError,
+    disk::{Disk, DiskFile, RealDisk, write_whole},
+    lock::DirLock,
+    log::{SEGMENT_HEADER, SegmentHead, segment_ids, segment_path},
+    open::{IndexState, log_dir, read_format},
+    record::{HEADER, Header, RecordKind},
+    recover::Reader,
+};
+use clawnode_proto::{EntityId, Position};
+
+/// What a repair found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RepairReport {
+    /// Segments that were looked at.
+    pub segments: usize,
+    /// Records that are readable.
+    pub records: u64,
+    /// Readable records whose body is damaged: their entities are refused until they are restored
+    /// or deleted.
+    pub damaged_entities: Vec<EntityId>,
+    /// Stretches that were closed off. Whose records were in them, `clawnode journal verify` tells.
+    pub spans: Vec<DamagedSpan>,
+}
+
+/// A stretch of the log that held no readable record.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DamagedSpan {
+    /// The segment.
+    pub file: PathBuf,
+    /// Where it begins.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub len: u64,
+    /// Where a copy of these bytes was put.
+    pub kept: PathBuf,
+}
+
+/// Makes the log of a stopped node usable again; does nothing to one that is sound.
+///
+/// Each damaged stretch is copied to a file beside its segment, then marked as a hole (or cut off,
+/// if nothing follows it). The index is built anew at the next start.
+pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
+    let disk = RealDisk;
+    let lock = DirLock::exclusive(dir)?;
+    let (_, store) = read_format(&disk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
+        dir: dir.to_owned(),
+        detail: "it has no `format`".to_owned(),
+    })?;
+    IndexState::new(dir).distrust();
+    let log_dir = log_dir(dir);
+    let mut report = RepairReport::default();
+    let mut highest = 0;
+    for id in segment_ids(&disk, &log_dir).map_err(OpenError::io("list", &log_dir))? {
+        let path = segment_path(&log_dir, id);
+        let mut fix = || -> std::io::Result<()> {
+            let file = disk.open(&path, true)?;
+            let mut reader = Reader::new(file, path.clone(), id)?;
+            if reader.len > SEGMENT_HEADER && SegmentHead::decode(reader.bytes(0, 40)?).is_none() {
+                let head = SegmentHead { id, store, first_position: highest + 1 };
+                reader.file.write_at(0, &head.encode())?;
+            }
+            highest = highest.max(fix_segment(&disk, &mut reader, &mut report)?);
+            reader.file.sync()
+        };
+        fix().map_err(OpenError::io("repair", &path))?;
+        report.segments += 1;
+    }
+    report.damaged_entities.sort_unstable();
+    report.damaged_entities.dedup();
+    drop(lock);
+    Ok(report)
+}
+
+/// Goes over one segment; says the highest position in it.
+fn fix_segment(
+    disk: &dyn Disk,
+    reader: &mut Reader,
+    report: &mut RepairReport,
+) -> std::io::Result<u64> {
+    let mut at = SEGMENT_HEADER;
+    let mut highest = 0;
+    while at < reader.len {
+        if let Some(header) = reader.header(at)? {
+            report.records += u64::from(header.kind != RecordKind::Hole);
+            highest = highest.max(header.position.0);
+            let body = reader.body(at, &header)?;
+            if header.kind != RecordKind::Hole && !header.fits(body) {
+                report.damaged_entities.push(header.entity);
+            }
+            at += header.record_len();
+            continue;
+        }
+        let next = reader.resync(at, |_, _| true)?.map_or(reader.len, |(next, _)| next);
+        let span = keep(disk, reader, at, next)?;
+        warn!(file = %span.file.display(), offset = at, bytes = span.len, "closed off a stretch");
+        if next == reader.len || next - at < HEADER as u64 {
+            // A stretch too short to hold even a header is no record's: it can only be the end.
+            reader.file.truncate(at)?;
+            reader.len = at;
+        } else {
+            let hole = hole(next - at);
+            reader.file.write_at(at, &hole.encode(reader.segment, at))?;
+        }
+        report.spans.push(span);
+        at = next;
+    }
+    Ok(highest)
+}
+
+/// Copies a stretch to a file of its own.
+fn keep(disk: &dyn Disk, reader: &mut Reader, at: u64, next: u64) -> std::io::Result<DamagedSpan> {
+    let len = next - at;
+    let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
+    DiskFile::read_at(&*reader.file, at, &mut bytes)?;
+    let kept = reader.path.with_extension(format!("{at}.damaged"));
+    write_whole(disk, &kept, &bytes)?;
+    Ok(DamagedSpan { file: reader.path.clone(), offset: at, len, kept })
+}
+
+fn hole(len: u64) -> Header {
+    Header {
+        kind: RecordKind::Hole,
+        entity: EntityId::from_u128(0),
+        position: Position(0),
+        target: Position(0),
+        batch_back: 0,
+        body_len: u32::try_from(len - HEADER as u64).unwrap_or(u32::MAX),
+        body_crc: 0,
+    }
+}

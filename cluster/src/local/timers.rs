@@ -1,0 +1,66 @@
+//! The timers door. The engine fires them; see [`super::commit`].
+
+use std::{ops::Bound, sync::Arc};
+
+use async_trait::async_trait;
+use clawnode_proto::{EntityId, Input, Partition, TimerId, Timestamp};
+use tokio::sync::oneshot;
+
+use super::{
+    inbox::encode,
+    index::{decode_timed, keys},
+    record::{split_due, split_timer},
+    shared::{Client, Op},
+};
+use crate::{StoreError, Timer, Timers};
+
+const STORE: &str = "local timers";
+
+/// Timers in the log.
+#[derive(Debug)]
+pub(super) struct LocalTimers(pub(super) Arc<Client>);
+
+#[async_trait]
+impl Timers for LocalTimers {
+    async fn set(&self, timer: &Timer) -> Result<(), StoreError> {
+        let input = encode(STORE, &timer.input)?;
+        let (reply, answer) = oneshot::channel();
+        let bytes = input.len();
+        let (entity, due) = (timer.input.entity, timer.due.0);
+        let op = Op::TimerSet { entity, timer: timer.id, due, input, reply };
+        self.0.0.ask(STORE, op, bytes, answer).await?.map(drop)
+    }
+
+    async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let op = Op::TimerCancel { entity, timer, reply };
+        self.0.0.ask(STORE, op, 0, answer).await?.map(drop)
+    }
+
+    async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
+        let shared = &self.0.0;
+        let mut places = Vec::new();
+        shared.look(STORE, |index| {
+            index.each(keys::TIMERS, Bound::Unbounded, &mut |key, value| {
+                if let (Some((entity, id)), Some(place)) =
+                    (keys::split_timer(key), decode_timed(value))
+                    && entity.partition(shared.partitions) == partition
+                {
+                    places.push((entity, id, place));
+                }
+                true
+            })
+        })?;
+        let mut timers = Vec::with_capacity(places.len());
+        for (entity, id, (due, position, loc)) in places {
+            let (_, body) = shared.read(entity, position, loc)?;
+            let input = split_timer(&body)
+                .and_then(|(_, rest)| split_due(rest))
+                .ok_or_else(|| "a timer without an input".to_owned())
+                .and_then(|(_, input)| Input::from_bytes(input).map_err(|error| error.to_string()))
+                .map_err(|detail| StoreError::Corrupt { entity, position, detail })?;
+            timers.push(Timer { id, due: Timestamp(due), input });
+        }
+        Ok(timers)
+    }
+}

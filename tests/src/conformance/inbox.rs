@@ -1,0 +1,274 @@
+//! The inbox: at least once, until it is acknowledged.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clawnode_cluster::Substrate;
+use clawnode_proto::{Partition, Position};
+use tokio::task::JoinSet;
+
+use super::{
+    Ground, Result,
+    support::{entity, eventually, holds, input, key_in, name_of, next, same, soon},
+};
+
+const NONE: Position = Position(0);
+
+pub async fn a_put_is_delivered(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let partition = partition_of(&ground, "one");
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let inbox = ground.inbox.clone();
+    // The consumer waits already: nobody may have to poll.
+    let waiting = tokio::spawn(async move { next(&mut consumer).await });
+    let put = input("one", "hello")?;
+    let position = inbox.put(&put).await?;
+    let (name, delivery) = soon("the delivery", waiting).await???;
+    same("its name", name, "hello".to_owned())?;
+    same("its entity", delivery.entity, entity("one"))?;
+    same("its position", delivery.position, position)?;
+    same("its bytes", delivery.bytes.to_vec(), put.to_bytes()?)?;
+    holds("a first delivery is no redelivery", !delivery.redelivered)
+}
+
+pub async fn a_read_shows_what_waits_in_order(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut positions = Vec::new();
+    for n in 0..5 {
+        positions.push(ground.inbox.put(&input("one", &n.to_string())?).await?);
+        ground.inbox.put(&input("two", &format!("other{n}"))?).await?;
+    }
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    next(&mut consumer).await?;
+    let waiting = ground.inbox.read(entity("one"), NONE).await?;
+    let found: Vec<_> = waiting.iter().map(|waiting| waiting.position).collect();
+    same("positions, delivered or not", found, positions.clone())?;
+    for (n, waiting) in waiting.iter().enumerate() {
+        same("names", name_of(&waiting.bytes)?, n.to_string())?;
+    }
+    same(
+        "what waits after the third",
+        ground.inbox.read(entity("one"), positions[2]).await?.len(),
+        2,
+    )?;
+    same("how many wait", ground.inbox.pending(entity("one")).await?, 5)?;
+    same("nobody's", ground.inbox.pending(entity("nobody")).await?, 0)?;
+    same("nobody's", ground.inbox.read(entity("nobody"), NONE).await?, Vec::new())
+}
+
+pub async fn an_ack_removes(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    ground.inbox.put(&input("one", "first")?).await?;
+    let (_, delivery) = next(&mut consumer).await?;
+    delivery.handle.ack().await?;
+    delivery.handle.ack().await?;
+    nothing_waits(&ground, "one").await?;
+    // What comes next is the second, not the first again.
+    ground.inbox.put(&input("one", "second")?).await?;
+    let (name, delivery) = next(&mut consumer).await?;
+    same("the next", name, "second".to_owned())?;
+    delivery.handle.ack().await?;
+    nothing_waits(&ground, "one").await
+}
+
+pub async fn what_is_not_acknowledged_comes_again(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    ground.inbox.put(&input("one", "hello")?).await?;
+    let (_, first) = next(&mut consumer).await?;
+    for _ in 0..2 {
+        let (name, again) = next(&mut consumer).await?;
+        same("the same", (name, again.position), ("hello".to_owned(), first.position))?;
+        holds("it is a redelivery", again.redelivered)?;
+        same("it still waits", ground.inbox.pending(entity("one")).await?, 1)?;
+    }
+    Ok(())
+}
+
+pub async fn progress_keeps_a_delivery_in_hand(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let partition = partition_of(&ground, "one");
+    let other = key_in(partition, ground.partitions, "other")?;
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    ground.inbox.put(&input("one", "held")?).await?;
+    ground.inbox.put(&input(&other, "clock")?).await?;
+    let (mut held, mut clock) = (None, None);
+    while held.is_none() || clock.is_none() {
+        let (name, delivery) = next(&mut consumer).await?;
+        if name == "held" { held = Some(delivery) } else { clock = Some(delivery) }
+    }
+    let held = held.ok_or("held")?;
+    // The other input is left alone: its redeliveries tell that the wait has passed, thrice.
+    for _ in 0..3 {
+        let redelivered = async {
+            loop {
+                held.handle.progress().await?;
+                let look = tokio::time::timeout(Duration::from_millis(50), consumer.next());
+                if let Ok(delivery) = look.await {
+                    return Result::Ok(delivery?);
+                }
+            }
+        };
+        let delivery = soon("the other's redelivery", redelivered).await??;
+        same("only the other comes again", name_of(&delivery.bytes)?, "clock".to_owned())?;
+    }
+    held.handle.ack().await?;
+    nothing_waits(&ground, "one").await
+}
+
+pub async fn a_nak_brings_it_back(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    ground.inbox.put(&input("one", "hello")?).await?;
+    let (_, first) = next(&mut consumer).await?;
+    first.handle.nak(Duration::from_millis(20)).await?;
+    let (name, again) = next(&mut consumer).await?;
+    same("the same", (name, again.position), ("hello".to_owned(), first.position))?;
+    holds("it is a redelivery", again.redelivered)?;
+    again.handle.ack().await?;
+    nothing_waits(&ground, "one").await
+}
+
+pub async fn a_late_ack_removes(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    ground.inbox.put(&input("one", "hello")?).await?;
+    let (_, first) = next(&mut consumer).await?;
+    let (_, second) = next(&mut consumer).await?;
+    // Acknowledgements are not fenced: the first holder's counts.
+    first.handle.ack().await?;
+    nothing_waits(&ground, "one").await?;
+    second.handle.nak(Duration::ZERO).await?;
+    ground.inbox.put(&input("one", "later")?).await?;
+    let (name, _) = next(&mut consumer).await?;
+    same("it does not come back", name, "later".to_owned())
+}
+
+pub async fn a_scan_names_whose_input_waits(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let partition = Partition(0);
+    let one = key_in(partition, ground.partitions, "one")?;
+    let two = key_in(partition, ground.partitions, "two")?;
+    let elsewhere = key_in(Partition(1), ground.partitions, "three")?;
+    same("at first", ground.inbox.scan(partition).await?, Vec::new())?;
+    for (key, name) in [(&one, "a"), (&one, "b"), (&two, "c"), (&elsewhere, "d")] {
+        ground.inbox.put(&input(key, name)?).await?;
+    }
+    let found: BTreeSet<_> = ground.inbox.scan(partition).await?.into_iter().collect();
+    same("those of the partition", found, BTreeSet::from([entity(&one), entity(&two)]))?;
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let mut left = 3;
+    while left > 0 {
+        let (_, delivery) = next(&mut consumer).await?;
+        delivery.handle.ack().await?;
+        left -= 1;
+    }
+    eventually("the scan is empty", || async { Ok(ground.inbox.scan(partition).await?.is_empty()) })
+        .await
+}
+
+pub async fn partitions_do_not_mix(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut consumers = Vec::new();
+    for partition in [Partition(0), Partition(1)] {
+        let key = key_in(partition, ground.partitions, "p")?;
+        consumers.push((key.clone(), ground.inbox.consume(partition, 0).await?));
+        ground.inbox.put(&input(&key, &key)?).await?;
+    }
+    for (key, consumer) in &mut consumers {
+        let (name, delivery) = next(consumer).await?;
+        same("its own partition's", name, key.clone())?;
+        delivery.handle.ack().await?;
+    }
+    Ok(())
+}
+
+pub async fn two_consumers_share_a_partition(ground: &dyn Ground) -> Result {
+    const INPUTS: usize = 40;
+    let ground = ground.fresh().await?;
+    let partition = partition_of(&ground, "one");
+    let (done, _) = tokio::sync::broadcast::channel::<()>(1);
+    let (found, mut all) = tokio::sync::mpsc::channel(INPUTS * 2);
+    let mut consumers = JoinSet::new();
+    for _ in 0..2 {
+        let mut consumer = ground.inbox.consume(partition, 0).await?;
+        let (found, mut done) = (found.clone(), done.subscribe());
+        consumers.spawn(async move {
+            loop {
+                let delivery = tokio::select! {
+                    delivery = consumer.next() => delivery?,
+                    _ = done.recv() => return Result::Ok(()),
+                };
+                delivery.handle.ack().await?;
+                found.send(name_of(&delivery.bytes)?).await?;
+            }
+        });
+    }
+    for n in 0..INPUTS {
+        ground.inbox.put(&input("one", &n.to_string())?).await?;
+    }
+    let mut names = BTreeSet::new();
+    for _ in 0..INPUTS {
+        let name = soon("all inputs", all.recv()).await?.ok_or("a consumer ended")?;
+        holds("each goes to one of the two", names.insert(name))?;
+    }
+    drop(done);
+    while let Some(ended) = consumers.join_next().await {
+        ended??;
+    }
+    nothing_waits(&ground, "one").await
+}
+
+pub async fn a_dropped_consumer_loses_nothing(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let partition = partition_of(&ground, "one");
+    let mut first = ground.inbox.consume(partition, 0).await?;
+    // It gives up waiting, more than once, and goes.
+    for _ in 0..3 {
+        let look = tokio::time::timeout(Duration::from_millis(5), first.next());
+        holds("nothing is there yet", look.await.is_err())?;
+    }
+    drop(first);
+    let mut second = ground.inbox.consume(partition, 0).await?;
+    for name in ["a", "b"] {
+        ground.inbox.put(&input("one", name)?).await?;
+    }
+    let mut names = BTreeSet::new();
+    while names.len() < 2 {
+        let (name, delivery) = next(&mut second).await?;
+        delivery.handle.ack().await?;
+        names.insert(name);
+    }
+    nothing_waits(&ground, "one").await
+}
+
+pub async fn the_same_input_may_be_put_twice(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let put = input("one", "hello")?;
+    let first = ground.inbox.put(&put).await?;
+    let second = ground.inbox.put(&put).await?;
+    holds("positions do not go back", first <= second)?;
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    // One or two are stored; every one of them is the same.
+    loop {
+        let (name, delivery) = next(&mut consumer).await?;
+        same("its name", name, "hello".to_owned())?;
+        delivery.handle.ack().await?;
+        if delivery.position == second {
+            break;
+        }
+    }
+    nothing_waits(&ground, "one").await
+}
+
+fn partition_of(ground: &Substrate, key: &str) -> Partition {
+    entity(key).partition(ground.partitions)
+}
+
+async fn nothing_waits(ground: &Substrate, key: &str) -> Result {
+    eventually("nothing waits", || async {
+        let waiting = ground.inbox.read(entity(key), NONE).await?;
+        Ok(waiting.is_empty() && ground.inbox.pending(entity(key)).await? == 0)
+    })
+    .await
+}

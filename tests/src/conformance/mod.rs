@@ -1,0 +1,103 @@
+//! One suite for every substrate: what the doors promise, asked of each ground in the same words.
+//!
+//! A ground says how to make a substrate and, if it can, how to stop and start one. The macro
+//! [`conformance!`](crate::conformance!) makes one test per case. No case waits for an amount of
+//! time, and absence is shown by something later that arrives instead.
+
+pub mod blobs;
+pub mod bucket;
+pub mod bus;
+pub mod inbox;
+pub mod journal;
+pub mod restart;
+mod support;
+pub mod timers;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_proto::Timestamp;
+
+/// What a case returns; an error is what the ground did wrong.
+pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Something to stand on.
+#[async_trait]
+pub trait Ground: Send + Sync {
+    /// A substrate with nothing in it. It must deliver again after a second or two at most.
+    async fn fresh(&self) -> Result<Substrate>;
+
+    /// Stops `substrate` and opens what it left; `None` if this ground cannot.
+    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>>;
+
+    /// The ground's own time of day.
+    fn now(&self) -> Timestamp {
+        SystemClock.now()
+    }
+
+    /// The shortest time to live that its bucket can keep.
+    fn shortest_ttl(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+/// Makes a module `$name` with one test per case of the suite, each on a new `$ground`.
+#[macro_export]
+macro_rules! conformance {
+    ($name:ident, $ground:expr) => {
+        $crate::conformance!(@all $name, $ground;
+            journal {
+                an_append_stands_where_it_was_expected, a_stale_append_is_refused,
+                one_of_many_appenders_wins, journals_do_not_mix, a_read_starts_after_a_position,
+                a_rollup_replaces_the_past, a_stale_rollup_changes_nothing,
+                entities_come_in_pages, an_oversized_append_is_a_defect, a_large_journal_is_read_whole
+            }
+            inbox {
+                a_put_is_delivered, a_read_shows_what_waits_in_order, an_ack_removes,
+                what_is_not_acknowledged_comes_again, progress_keeps_a_delivery_in_hand,
+                a_nak_brings_it_back, a_late_ack_removes,
+                a_scan_names_whose_input_waits, partitions_do_not_mix,
+                two_consumers_share_a_partition, a_dropped_consumer_loses_nothing,
+                the_same_input_may_be_put_twice
+            }
+            bucket {
+                a_value_is_set_changed_and_removed, a_stale_change_is_refused,
+                one_of_many_setters_wins, a_list_is_ordered_and_by_prefix,
+                a_value_with_a_ttl_goes, a_watch_shows_what_is_and_what_comes,
+                a_watch_sees_an_expiry, positions_increase
+            }
+            timers {
+                a_due_timer_arrives_in_the_inbox, a_timer_waits_until_it_is_due,
+                a_timer_is_replaced, a_cancelled_timer_does_not_fire, timers_fire_in_any_number
+            }
+            blobs {
+                content_is_found_by_its_digest, storing_again_is_harmless, a_deleted_blob_is_gone,
+                blobs_of_any_size
+            }
+            bus {
+                a_message_reaches_all_who_listen, wildcards_take_in_what_they_should,
+                messages_of_one_sender_stay_in_order, a_request_is_answered,
+                a_request_without_listeners_fails, a_request_without_answer_times_out,
+                who_stopped_listening_is_not_asked
+            }
+            restart {
+                everything_stored_is_there_after_a_restart, what_was_done_stays_done
+            }
+        );
+    };
+    (@all $name:ident, $ground:expr; $( $door:ident { $( $case:ident ),* $(,)? } )*) => {
+        mod $name {
+            use super::*;
+            $( mod $door {
+                use super::*;
+                $(
+                    #[tokio::test]
+                    async fn $case() -> $crate::conformance::Result {
+                        $crate::conformance::$door::$case(&$ground).await
+                    }
+                )*
+            } )*
+        }
+    };
+}

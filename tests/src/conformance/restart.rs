@@ -1,0 +1,78 @@
+//! What is stored outlives who stored it. Grounds that cannot restart pass.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use clawnode_cluster::Timer;
+use clawnode_proto::{Position, TimerId, Timestamp};
+
+use super::{
+    Ground, Result,
+    support::{append, entity, eventually, holds, input, next, refused, same, texts, write},
+};
+
+const NONE: Position = Position(0);
+/// Far enough that no run of this suite reaches it, in milliseconds.
+const FAR: u64 = 3_600_000;
+
+pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> Result {
+    let before = ground.fresh().await?;
+    let partition = entity("one").partition(before.partitions);
+    let first = append(&*before.journal, entity("one"), NONE, "first").await?;
+    let second = append(&*before.journal, entity("one"), first, "second").await?;
+    let put = before.inbox.put(&input("one", "waiting")?).await?;
+    let value = before.bucket.put("key", NONE, Bytes::from_static(b"value"), None).await?;
+    let due = Timestamp(ground.now().0 + FAR);
+    let timer = Timer { id: TimerId::from_u128(1), due, input: input("one", "later")? };
+    before.timers.set(&timer).await?;
+    let blob = before.blobs.put(Bytes::from_static(b"blob")).await?;
+
+    let Some(after) = ground.restart(before).await? else { return Ok(()) };
+    let expected = vec!["first".to_owned(), "second".to_owned()];
+    same("the journal", texts(&*after.journal, entity("one"), NONE).await?, expected)?;
+    refused(&*after.journal, entity("one"), first, false).await?;
+    append(&*after.journal, entity("one"), second, "third").await?;
+    let mut consumer = after.inbox.consume(partition, 0).await?;
+    let (name, delivery) = next(&mut consumer).await?;
+    same("the input", (name, delivery.position), ("waiting".to_owned(), put))?;
+    let later = after.inbox.put(&input("one", "later")?).await?;
+    holds("positions go on", later > put)?;
+    let entry = after.bucket.get("key").await?.ok_or("the value")?;
+    same("the value", (entry.position, entry.value), (value, Bytes::from_static(b"value")))?;
+    same("the timer", after.timers.pending(partition).await?, vec![timer])?;
+    same("the blob", after.blobs.get(blob).await?, Some(Bytes::from_static(b"blob")))
+}
+
+pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
+    let before = ground.fresh().await?;
+    let partition = entity("one").partition(before.partitions);
+    let first = append(&*before.journal, entity("one"), NONE, "first").await?;
+    write(&*before.journal, entity("one"), first, "rolled up", true).await?;
+    let value = before.bucket.put("key", NONE, Bytes::from_static(b"value"), None).await?;
+    before.bucket.delete("key", value).await?;
+    let due = Timestamp(ground.now().0 + FAR);
+    let timer = Timer { id: TimerId::from_u128(1), due, input: input("one", "later")? };
+    before.timers.set(&timer).await?;
+    before.timers.cancel(entity("one"), timer.id).await?;
+    before.inbox.put(&input("one", "done")?).await?;
+    let mut consumer = before.inbox.consume(partition, 0).await?;
+    next(&mut consumer).await?.1.handle.ack().await?;
+    eventually("it is acknowledged", || async {
+        Ok(before.inbox.pending(entity("one")).await? == 0)
+    })
+    .await?;
+    before.inbox.put(&input("one", "open")?).await?;
+    drop(consumer);
+
+    let Some(after) = ground.restart(before).await? else { return Ok(()) };
+    let rolled = vec!["rolled up".to_owned()];
+    same("the journal", texts(&*after.journal, entity("one"), NONE).await?, rolled)?;
+    same("the value", after.bucket.get("key").await?, None)?;
+    same("the timer", after.timers.pending(partition).await?, Vec::new())?;
+    let mut consumer = after.inbox.consume(partition, 0).await?;
+    let (name, _) = next(&mut consumer).await?;
+    same("only what is open is delivered", name, "open".to_owned())?;
+    let waiting: BTreeSet<_> =
+        after.inbox.read(entity("one"), NONE).await?.into_iter().map(|w| w.position).collect();
+    same("only it waits", waiting.len(), 1)
+}

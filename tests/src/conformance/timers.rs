@@ -1,0 +1,114 @@
+//! The timers: an input that arrives when its time has come.
+
+use std::collections::BTreeSet;
+
+use clawnode_cluster::{Substrate, Timer};
+use clawnode_proto::{Partition, TimerId, Timestamp};
+
+use super::{
+    Ground, Result,
+    support::{entity, eventually, holds, input, next, same},
+};
+
+/// Far enough that no run of this suite reaches it, in milliseconds.
+const FAR: u64 = 3_600_000;
+/// Soon, in milliseconds.
+const SOON: u64 = 1_000;
+
+pub async fn a_due_timer_arrives_in_the_inbox(ground: &dyn Ground) -> Result {
+    let now = ground.now();
+    let ground = ground.fresh().await?;
+    let mut consumer = ground.inbox.consume(partition(&ground), 0).await?;
+    ground.timers.set(&timer(1, now, "overdue")?).await?;
+    let (name, delivery) = next(&mut consumer).await?;
+    same("what arrives", name, "overdue".to_owned())?;
+    same(
+        "it is the input itself",
+        delivery.bytes.to_vec(),
+        timer(1, now, "overdue")?.input.to_bytes()?,
+    )?;
+    same("it waits as any input", ground.inbox.pending(entity("one")).await?, 1)?;
+    delivery.handle.ack().await?;
+    eventually("nothing is left", || async {
+        let fired = ground.timers.pending(partition(&ground)).await?.is_empty();
+        Ok(fired && ground.inbox.pending(entity("one")).await? == 0)
+    })
+    .await
+}
+
+pub async fn a_timer_waits_until_it_is_due(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let due = Timestamp(ground.now().0 + SOON);
+    let (near, far) = (timer(1, due, "near")?, timer(2, Timestamp(due.0 + FAR), "far")?);
+    substrate.timers.set(&far).await?;
+    substrate.timers.set(&near).await?;
+    let pending = substrate.timers.pending(partition(&substrate)).await?;
+    holds("what is set is pending", pending.contains(&far))?;
+    let (name, delivery) = next(&mut consumer).await?;
+    same("the near one arrives", name, "near".to_owned())?;
+    holds("not before it is due", ground.now() >= due)?;
+    delivery.handle.ack().await?;
+    eventually("the far one is left", || async {
+        Ok(substrate.timers.pending(partition(&substrate)).await? == vec![far.clone()])
+    })
+    .await
+}
+
+pub async fn a_timer_is_replaced(ground: &dyn Ground) -> Result {
+    let now = ground.now();
+    let substrate = ground.fresh().await?;
+    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let far = Timestamp(now.0 + FAR);
+    substrate.timers.set(&timer(1, far, "old")?).await?;
+    substrate.timers.set(&timer(1, now, "new")?).await?;
+    let (name, delivery) = next(&mut consumer).await?;
+    same("the new one arrives", name, "new".to_owned())?;
+    delivery.handle.ack().await?;
+    eventually("the old one is gone", || async {
+        Ok(substrate.timers.pending(partition(&substrate)).await?.is_empty())
+    })
+    .await?;
+    // And it can be set again after it has fired.
+    substrate.timers.set(&timer(1, far, "again")?).await?;
+    same("again", substrate.timers.pending(partition(&substrate)).await?.len(), 1)
+}
+
+pub async fn a_cancelled_timer_does_not_fire(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let due = Timestamp(ground.now().0 + SOON);
+    substrate.timers.set(&timer(1, due, "cancelled")?).await?;
+    substrate.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
+    substrate.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
+    substrate.timers.set(&timer(2, Timestamp(due.0 + 1), "after it")?).await?;
+    let (name, _) = next(&mut consumer).await?;
+    same("only what was not cancelled arrives", name, "after it".to_owned())
+}
+
+pub async fn timers_fire_in_any_number(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let now = ground.now();
+    let mut expected = BTreeSet::new();
+    for n in 0..50 {
+        let name = format!("timer{n}");
+        substrate.timers.set(&timer(n, Timestamp(now.0 + u64::try_from(n % 7)?), &name)?).await?;
+        expected.insert(name);
+    }
+    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let mut found = BTreeSet::new();
+    while found.len() < expected.len() {
+        let (name, delivery) = next(&mut consumer).await?;
+        delivery.handle.ack().await?;
+        found.insert(name);
+    }
+    same("all of them", found, expected)
+}
+
+fn partition(ground: &Substrate) -> Partition {
+    entity("one").partition(ground.partitions)
+}
+
+fn timer(id: u128, due: Timestamp, name: &str) -> Result<Timer> {
+    Ok(Timer { id: TimerId::from_u128(id), due, input: input("one", name)? })
+}

@@ -1,0 +1,52 @@
+//! The conformance suite on every ground.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use clawnode_cluster::{
+    Substrate, SystemClock,
+    local::{LocalControl, LocalOptions, open},
+};
+use clawnode_proto::subject::Prefix;
+use clawnode_tests::conformance::{Ground, Result};
+use tempfile::TempDir;
+
+/// The local substrate in a directory of its own.
+struct Local {
+    dir: TempDir,
+}
+
+impl Local {
+    fn new() -> Result<Self> {
+        Ok(Self { dir: tempfile::tempdir()? })
+    }
+
+    fn open(&self) -> Result<Substrate> {
+        let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
+        options.ack_wait = Duration::from_millis(300);
+        // A segment holds a few records only, so that every case crosses segments.
+        options.segment_bytes = 4 << 10;
+        options.head_room = 0;
+        let (substrate, _control): (Substrate, LocalControl) = open(self.dir.path(), options)?;
+        Ok(substrate)
+    }
+}
+
+#[async_trait]
+impl Ground for Local {
+    async fn fresh(&self) -> Result<Substrate> {
+        self.open()
+    }
+
+    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>> {
+        substrate.health.close().await;
+        drop(substrate);
+        self.open().map(Some)
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+}
+
+clawnode_tests::conformance!(local, Local::new()?);
