@@ -22,6 +22,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(10);
 /// How long the inputs of an entity that cannot be served now stay away.
 const PUT_OFF: Duration = Duration::from_mins(1);
+/// How long an input that rang and then was not found stays away.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
 const ASKS_MAX: u32 = 2;
 
@@ -292,10 +294,12 @@ impl Partition {
         }
         match slot.phase {
             Phase::Ringing if slot.open.is_empty() && !slot.rung => {
-                // What rang is gone: somebody acknowledged it in the meantime.
+                // What rang is gone, or the read is old, or it cannot be decoded. Absence proves
+                // nothing, so it is given back: what is really gone does not come again.
                 let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
-                self.out.extend(handles.into_values().map(Out::Ack));
+                self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
+                self.drained();
                 return;
             }
             Phase::Ringing if self.shared => {

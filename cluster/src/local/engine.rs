@@ -14,10 +14,10 @@ use tracing::error;
 
 use super::{
     checkpoint::Cleaning,
+    directory::IndexState,
     index::{Applied, IndexError, keys},
     lock::DirLock,
     log::{Log, WriteError},
-    open::IndexState,
     shared::{Queue, Shared},
     staged::Staged,
 };
@@ -118,7 +118,7 @@ impl Engine {
     /// When to wake without being asked.
     fn sleep_until(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        if self.cleaning.is_some() {
+        if self.cleaning.is_some() || !self.checkpoints.is_empty() {
             return Some(now);
         }
         let armed = self.shared.deliveries().arm(now);

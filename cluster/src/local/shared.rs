@@ -20,9 +20,9 @@ use super::{
     deliveries::Deliveries,
     index::{Index, IndexError, Loc},
     lock::DirLock,
-    log::Files,
+    log::{Files, ReadError},
+    reader::Damage,
     record::Header,
-    recover::Damage,
     watch::Watchers,
 };
 use crate::{AppendAnswer, BucketError, Clock, Health, StoreError, Warning, Write};
@@ -317,7 +317,11 @@ impl Shared {
     ) -> Result<(Header, Bytes), StoreError> {
         match self.files.read(loc) {
             Ok((header, body)) => Ok((header, Bytes::from(body))),
-            Err(detail) => {
+            Err(ReadError::Disk(error)) => {
+                let detail = format!("cannot read the log: {error}");
+                Err(StoreError::Unavailable { store: "local log", detail })
+            }
+            Err(ReadError::Damaged(detail)) => {
                 let damage = Damage { entity, position, detail };
                 tracing::error!(
                     %entity, %position, detail = damage.detail,

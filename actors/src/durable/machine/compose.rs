@@ -216,7 +216,8 @@ impl<K: EntityKind> Machine<K> {
             && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
         let doomed = K::doomed(&entity.state);
         let snapshot_due = entity.core.events_since_snapshot >= self.next_snapshot;
-        self.quiescent = at_rest;
+        // A deletion that is due is something to be woken for, like any effect.
+        self.quiescent = at_rest && !doomed;
         self.complete();
         if self.draining {
             return self.hand_over(now);
