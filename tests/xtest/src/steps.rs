@@ -84,6 +84,9 @@ fn nextest(
     if io::stderr().is_terminal() {
         run.args(["--color", "always"]);
     }
+    if options.soak {
+        run.args(["--run-ignored", "all"]);
+    }
     run.args(&options.filters);
     Ok(run)
 }
