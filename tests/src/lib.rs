@@ -2,3 +2,4 @@
 
 pub mod conformance;
 pub mod model;
+pub mod process;
