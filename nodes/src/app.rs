@@ -92,10 +92,12 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded.config, &clock)
+        ground::open(&loaded, &clock)
     )?;
     let control = ground.control;
-    let substrate = ground.substrate.clone();
+    let substrate = ground.substrate;
+    #[cfg(feature = "test-util")]
+    let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let started = Box::pin(start(&loaded, &roles, answering, substrate.clone(), clock)).await;
     let (running, told) = match started {
         Ok(started) => started,
@@ -173,9 +175,7 @@ async fn start(
     }
     if substrate.shared {
         let (ground, say, told) = (substrate.clone(), Arc::clone(&heartbeat), tell.clone());
-        let beat = move || {
-            membership::run(ground.clone(), process, Arc::clone(&say), told.clone())
-        };
+        let beat = move || membership::run(ground.clone(), process, Arc::clone(&say), told.clone());
         supervisor.adopt_task("membership", beat).await.map_err(spawn)?;
         if let Some(worker) = &worker {
             let (ground, worker, seen) = (substrate.clone(), worker.clone(), members.clone());
@@ -221,8 +221,7 @@ async fn start(
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         let token = token(loaded)?;
         let options = gateway_options(config, token.as_ref(), clock);
-        let serving =
-            gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+        let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
         ready.url.clone_from(&serving.url);
         ready.token = token;
         let dir = config.node.data_dir.clone();
@@ -405,9 +404,12 @@ pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure
 /// Looks for damage in the data directory, and repairs it if `apply`.
 pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
     let dir = config.node.data_dir.clone();
-    let looked = tokio::task::spawn_blocking(move || {
-        if apply { local::repair(&dir) } else { local::inspect(&dir) }
-    });
+    let looked =
+        tokio::task::spawn_blocking(
+            move || {
+                if apply { local::repair(&dir) } else { local::inspect(&dir) }
+            },
+        );
     let report = looked
         .await
         .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?

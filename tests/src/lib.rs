@@ -1,6 +1,7 @@
-//! The harness as a library: real servers, scripted models, the conformance suite.
+//! The harness as a library: real servers and processes, scripted models, the conformance suite.
 
 pub mod conformance;
 pub mod fuzz;
 pub mod model;
 pub mod nats;
+pub mod process;

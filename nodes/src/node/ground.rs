@@ -9,9 +9,13 @@ use clawnode_cluster::{
 use clawnode_proto::ErrorChain;
 
 use crate::{
-    config::Config,
+    config::{Config, Loaded},
     failure::{Exit, Failure},
 };
+
+/// Free bytes on the disk below which new input is refused, in tests.
+#[cfg(feature = "test-util")]
+const HEAD_ROOM: &str = "CLAWNODE_TEST_HEAD_ROOM";
 
 /// What a node stands on.
 #[derive(Debug)]
@@ -23,15 +27,20 @@ pub struct Ground {
 }
 
 /// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
-pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+    let config = &loaded.config;
     match &config.cluster.nats {
         Some(_) => nats(config, clock).await,
         None => {
             let dir = config.node.data_dir.clone();
-            let mut options =
-                LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
+            let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
             if let Some(partitions) = config.cluster.partitions {
                 options.partitions = partitions;
+            }
+            // So that a test sees a full disk without one.
+            #[cfg(feature = "test-util")]
+            if let Some(bytes) = loaded.env().get(HEAD_ROOM).and_then(|text| text.parse().ok()) {
+                options.head_room = bytes;
             }
             let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
             let (substrate, control) = opened
@@ -49,10 +58,8 @@ pub fn refused(error: &OpenError) -> Failure {
         OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
             .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
         OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
-        OpenError::NotADataDirectory { .. } => {
-            Failure::new(Exit::Unreachable, "no_node", message)
-                .hint("start a node with `clawnode up`, or name its directory with `--data-dir`")
-        }
+        OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
+            .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
         OpenError::Damaged { .. } => Failure::new(Exit::Failed, "log_damaged", message)
             .hint("`clawnode journal repair` says what it would cut out; `--yes` does it"),
         OpenError::Index { .. } | OpenError::Io { .. } => {
