@@ -34,6 +34,8 @@ pub struct Message {
     pub content: String,
     /// Makes sending again harmless.
     pub key: String,
+    /// Whether it joins the running turn.
+    pub steers: bool,
 }
 
 /// A turn's stream.
@@ -61,7 +63,14 @@ pub struct Frame {
 impl Message {
     /// A message under a key that is its own text.
     pub fn new(peer: &str, content: &str) -> Self {
-        Self { peer: peer.to_owned(), content: content.to_owned(), key: format!("k-{content}") }
+        let (peer, key) = (peer.to_owned(), format!("k-{content}"));
+        Self { peer, content: content.to_owned(), key, steers: false }
+    }
+
+    /// The same, joining the turn that runs.
+    #[must_use]
+    pub fn steering(self) -> Self {
+        Self { steers: true, ..self }
     }
 
     /// The session that it goes to.
@@ -151,6 +160,7 @@ impl Client {
             "peer": message.peer,
             "content": message.content,
             "idempotency_key": message.key,
+            "mode": if message.steers { "steer" } else { "turn" },
         });
         self.begin("chat.send", params).await
     }
