@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 /// Long enough that reaching it means a bug, not a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const NONE: Position = Position(0);
 
 fn options(server: &NatsServer) -> NatsOptions {
