@@ -23,6 +23,23 @@ fn replay(seed: u64, planted: Planted) -> Report {
     }
 }
 
+/// The planted bug is found within `seeds` seeds, by one of these invariants; the seed that finds
+/// it is green without it.
+fn finds(planted: Planted, seeds: u64, names: &[&str]) {
+    for seed in 0..seeds {
+        if let Err(failure) = one(seed, planted) {
+            let name = failure.violation.name;
+            println!("{planted:?}: seed {seed} broke {name}: {}", failure.violation.detail);
+            assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
+            for seed in 0..=seed {
+                replay(seed, Planted::None);
+            }
+            return;
+        }
+    }
+    panic!("{planted:?} was not found in {seeds} seeds");
+}
+
 fn sweep(seeds: std::ops::Range<u64>) {
     let mut total = (0, 0, 0, 0);
     for seed in seeds {
@@ -75,4 +92,36 @@ fn sim_replay() {
 #[test]
 fn sim_seeds_0() {
     sweep(0..SEEDS);
+}
+
+/// One test per planted bug: how many seeds it may take, and which invariant catches it.
+macro_rules! planted {
+    ($($test:ident: $bug:ident in $seeds:literal by [$($name:literal),*];)*) => {
+        $(
+            #[test]
+            fn $test() {
+                finds(Planted::$bug, $seeds, &[$($name),*]);
+            }
+        )*
+    };
+}
+
+planted! {
+    finds_acknowledge_before_sync: AcknowledgeBeforeSync in 1000 by ["S1"];
+    finds_no_fencing: NoFencing in 1000 by ["I1", "I2"];
+    finds_forget_on_delivery: ForgetOnDelivery in 1000 by ["I4"];
+    finds_ack_before_journal: AckBeforeJournal in 1000 by ["I4"];
+    finds_ack_when_absent: AckWhenAbsent in 1000 by ["I4"];
+    finds_ack_anchor_early: AckAnchorEarly in 1000 by ["I4"];
+    finds_ack_before_emit: AckBeforeEmit in 1000 by ["I4"];
+    finds_ack_before_tombstone: AckBeforeTombstone in 1000 by ["I4"];
+    finds_dedup_by_window_only: DedupByWindowOnly in 1000 by ["D1"];
+    finds_act_before_append: ActBeforeAppend in 1000 by ["I8", "I5"];
+    finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I8", "I5"];
+    finds_retry_with_new_bytes: RetryWithNewBytes in 1000 by ["I1"];
+    finds_absent_means_failed: AbsentMeansFailed in 1000 by ["I1", "C6"];
+    finds_rebase_on_conflict: RebaseOnConflict in 1000 by ["I1", "I2"];
+    finds_claim_without_epoch_bump: ClaimWithoutEpochBump in 1000 by ["I2"];
+    finds_write_without_claim: WriteWithoutClaim in 1000 by ["I2"];
+    finds_recall_after_outcome: RecallAfterOutcome in 1000 by ["C7", "I8"];
 }

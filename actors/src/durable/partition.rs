@@ -180,6 +180,9 @@ pub struct Partition {
     last_progress: Timestamp,
     draining: bool,
     out: Vec<Out>,
+    /// A bug for the simulator to find.
+    #[cfg(feature = "test-util")]
+    pub planted: super::Planted,
 }
 
 impl Partition {
@@ -193,6 +196,8 @@ impl Partition {
             last_progress: now,
             draining: false,
             out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            planted: super::Planted::None,
         }
     }
 
@@ -298,6 +303,11 @@ impl Partition {
                 // nothing, so it is given back: what is really gone does not come again.
                 let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
+                #[cfg(feature = "test-util")]
+                if self.planted == super::Planted::AckWhenAbsent {
+                    self.out.extend(handles.into_values().map(Out::Ack));
+                    return;
+                }
                 self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
                 self.drained();
                 return;

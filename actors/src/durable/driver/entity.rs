@@ -16,7 +16,9 @@ use tracing::{debug, error, info, warn};
 
 use super::{Context, DispatcherHandle};
 use crate::durable::{
-    Activation, EntityKind, In, Loaded, Machine, Out, Stop, core::snapshot_blob, partition::Gone,
+    Activation, EntityKind, In, Loaded, Machine, Out, Stop,
+    core::snapshot_blob,
+    partition::{Gone, OwnerSays},
 };
 
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
@@ -191,12 +193,10 @@ impl<K: EntityKind> Actor for EntityActor<K> {
                 state.perform(&myself, out);
             }
             Message::Ask(input, reply) => {
-                let answer = if state.machine.holds(input) {
-                    NodeReply::Held
-                } else if state.machine.has(input) {
-                    NodeReply::Completed
-                } else {
-                    NodeReply::NotMine
+                let answer = match state.machine.says(input) {
+                    OwnerSays::Held => NodeReply::Held,
+                    OwnerSays::Completed => NodeReply::Completed,
+                    OwnerSays::NotMine | OwnerSays::Silent => NodeReply::NotMine,
                 };
                 if reply.send(answer).is_err() {
                     debug!("whoever asked for an input did not wait");

@@ -96,8 +96,12 @@ impl Sim {
         };
         let now = self.world.now();
         let shared = !self.plan.local;
-        let partitions =
-            (0..self.plan.partitions).map(|_| Partition::new(id, shared, now)).collect();
+        let partition = || {
+            let mut partition = Partition::new(id, shared, now);
+            partition.planted = self.planted;
+            partition
+        };
+        let partitions = (0..self.plan.partitions).map(|_| partition()).collect();
         let process = Process {
             skew,
             partitions,

@@ -321,13 +321,7 @@ impl Sim {
         let Some(process) = self.processes.get_mut(&to) else { return };
         // An actor that is gone answers nothing.
         let Some(actor) = process.actor(entity, counter) else { return };
-        let says = if actor.machine.holds(input) {
-            OwnerSays::Held
-        } else if actor.machine.has(input) {
-            OwnerSays::Completed
-        } else {
-            OwnerSays::NotMine
-        };
+        let says = actor.machine.says(input);
         self.says(to, ask, says);
     }
 
