@@ -9,7 +9,7 @@ use clawnode_actors::durable::{
 };
 
 /// Seeds of each of the tests that run in parallel.
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 500;
 
 fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
     run(&SimOptions { seed, planted, trace: false })
@@ -90,8 +90,35 @@ fn sim_replay() {
 }
 
 #[test]
-fn sim_seeds_0() {
-    sweep(0..SEEDS);
+fn the_same_seed_twice_is_the_same_history() {
+    for seed in 0..40 {
+        assert_eq!(replay(seed, Planted::None), replay(seed, Planted::None), "seed {seed}");
+    }
+    let different = (0..40).map(|seed| replay(seed, Planted::None).hash);
+    assert_eq!(different.collect::<std::collections::BTreeSet<_>>().len(), 40);
+}
+
+/// The seeds, split so that they run in parallel.
+macro_rules! seeds {
+    ($($test:ident: $part:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                sweep($part * SEEDS..($part + 1) * SEEDS);
+            }
+        )*
+    };
+}
+
+seeds! {
+    sim_seeds_0: 0;
+    sim_seeds_1: 1;
+    sim_seeds_2: 2;
+    sim_seeds_3: 3;
+    sim_seeds_4: 4;
+    sim_seeds_5: 5;
+    sim_seeds_6: 6;
+    sim_seeds_7: 7;
 }
 
 /// One test per planted bug: how many seeds it may take, and which invariant catches it.

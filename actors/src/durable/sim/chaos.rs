@@ -43,9 +43,12 @@ impl Sim {
     pub(super) fn fate(&mut self, note: Note) -> Result<(), Violation> {
         match note {
             Note::Fate => {
+                if self.calm {
+                    return Ok(());
+                }
                 let after = self.world.rng.random_range(1..self.plan.fate_every * 2);
                 self.world.later(FATE, after, Note::Fate);
-                if self.calm { Ok(()) } else { self.befall() }
+                self.befall()
             }
             Note::Spawn => {
                 self.spawn();
@@ -79,7 +82,10 @@ impl Sim {
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
         if calm_for > CALM_MOST {
             let text = self.ledger.unfinished();
-            let text = text.unwrap_or_else(|| "something waits in the inbox".to_owned());
+            let text = text.unwrap_or_else(|| {
+                if answered { "something waits in the inbox" } else { "a sender is not answered" }
+                    .to_owned()
+            });
             return Err(Violation::new("E1", text));
         }
         self.world.later(FATE, 1_000, Note::Watch);
