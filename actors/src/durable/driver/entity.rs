@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 use super::{Context, DispatcherHandle};
 use crate::durable::{
     Activation, EntityKind, In, Loaded, Machine, Out, Stop,
-    core::snapshot_blob,
+    core::{position_of, snapshot_blob},
     partition::{Gone, OwnerSays},
 };
 
@@ -256,8 +256,9 @@ impl<K: EntityKind> State<K> {
                 self.handed.retain(|one| *one != input);
                 self.dispatcher.completed(id, input);
             }
-            Out::Archive { state } => {
-                self.tasks.spawn(async move { port.tell(archive(&context, id, state).await) });
+            Out::Archive { upto, state } => {
+                self.tasks
+                    .spawn(async move { port.tell(archive(&context, id, upto, state).await) });
             }
             Out::Stop(stop) => self.stop(myself, &stop),
         }
@@ -355,9 +356,20 @@ async fn read_back<K: EntityKind>(context: &Context<K>, id: EntityId, after: Pos
 }
 
 /// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
-async fn archive<K: EntityKind>(context: &Context<K>, id: EntityId, state: Bytes) -> In<K> {
+async fn archive<K: EntityKind>(
+    context: &Context<K>,
+    id: EntityId,
+    upto: Position,
+    state: Bytes,
+) -> In<K> {
     let store = async {
         let records = context.substrate.journal.read(id, Position(0)).await?;
+        if position_of(&records) != upto {
+            return Err(StoreError::Unavailable {
+                store: "journal",
+                detail: format!("a read ends at {}, not at {upto}", position_of(&records)),
+            });
+        }
         let list: Vec<ByteBuf> =
             records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
         let encoded = codec::encode(&list).map_err(|failure| StoreError::Refused {

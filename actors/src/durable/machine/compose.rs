@@ -284,7 +284,7 @@ impl<K: EntityKind> Machine<K> {
         let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
         self.next_snapshot = self.options.snapshot_every.max(1);
         self.busy = Busy::Archiving;
-        self.out.push(Out::Archive { state: state.into() });
+        self.out.push(Out::Archive { upto: self.position, state: state.into() });
         Ok(())
     }
 }

@@ -150,8 +150,11 @@ pub enum Out<K: EntityKind> {
     Abort(K::Key),
     /// The input may be acknowledged (I4).
     Complete(InputId),
-    /// Archive the records and store this state; answer `Archived` or `ArchiveFailed`.
+    /// Archive all records up to this position, no fewer and no more (a read may be stale), and
+    /// store this state; answer `Archived` or `ArchiveFailed`.
     Archive {
+        /// The last record that the state stands for.
+        upto: Position,
         /// The encoded state.
         state: Bytes,
     },
