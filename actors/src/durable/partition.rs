@@ -169,6 +169,14 @@ struct Slot {
     asks: Vec<(AskId, InputId)>,
 }
 
+impl Slot {
+    /// A delivered input that is not in hand: no read has shown it yet, because one was old or
+    /// came from before the last actor, or its acknowledgement was lost.
+    fn unseen(&self) -> Option<Position> {
+        self.handles.keys().find(|position| !self.open.contains_key(position)).copied()
+    }
+}
+
 /// One partition at one process.
 #[derive(Debug)]
 pub struct Partition {
@@ -291,8 +299,8 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
         for (position, input) in waiting {
-            if position > slot.seen {
-                slot.seen = position;
+            slot.seen = slot.seen.max(position);
+            if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
                 slot.open.insert(position, input.id);
                 slot.buffered.push(input);
             }
@@ -505,6 +513,12 @@ impl Partition {
                     again.push(*entity);
                 }
                 Phase::Active if slot.rung && !slot.reading => again.push(*entity),
+                Phase::Active if progress => {
+                    if let Some(unseen) = slot.unseen() {
+                        slot.seen = Position(unseen.0.saturating_sub(1));
+                        again.push(*entity);
+                    }
+                }
                 _ => {}
             }
         }
