@@ -214,7 +214,8 @@ impl Partition {
         self.slots.len()
     }
 
-    /// Takes one thing that happened; returns what to do, in order.
+    /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must
+    /// not jump.
     pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         match input {
             In::Delivered { entity, position, handle, redelivered } => {

@@ -20,7 +20,7 @@ const DRAIN_GRACE: u64 = 10_000;
 /// Ticks for which a death makes others scan: somewhat longer than `ACK_WAIT`.
 const SCAN_TICKS: u64 = 40;
 /// How long the world may take to come to rest once it is calm, in milliseconds.
-const CALM_MOST: u64 = 75_000;
+const CALM_MOST: u64 = 90_000;
 
 impl Sim {
     pub(super) fn begin(&mut self) {

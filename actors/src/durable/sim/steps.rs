@@ -196,7 +196,8 @@ impl Sim {
         partition: u16,
         input: partition::In,
     ) -> Result<(), Violation> {
-        let now = self.clock(to);
+        // Waits are measured, so they do not depend on the clock.
+        let now = self.world.now();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         if let partition::In::Gone(entity, _) = &input {
             process.actors.remove(entity);
