@@ -169,6 +169,14 @@ struct Slot {
     asks: Vec<(AskId, InputId)>,
 }
 
+impl Slot {
+    /// A delivered input that is not in hand: no read has shown it yet, because one was old or
+    /// came from before the last actor, or its acknowledgement was lost.
+    fn unseen(&self) -> Option<Position> {
+        self.handles.keys().find(|position| !self.open.contains_key(position)).copied()
+    }
+}
+
 /// One partition at one process.
 #[derive(Debug)]
 pub struct Partition {
@@ -180,6 +188,9 @@ pub struct Partition {
     last_progress: Timestamp,
     draining: bool,
     out: Vec<Out>,
+    /// A bug for the simulator to find.
+    #[cfg(feature = "test-util")]
+    pub planted: super::Planted,
 }
 
 impl Partition {
@@ -193,6 +204,8 @@ impl Partition {
             last_progress: now,
             draining: false,
             out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            planted: super::Planted::None,
         }
     }
 
@@ -201,7 +214,8 @@ impl Partition {
         self.slots.len()
     }
 
-    /// Takes one thing that happened; returns what to do, in order.
+    /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must
+    /// not jump.
     pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         match input {
             In::Delivered { entity, position, handle, redelivered } => {
@@ -286,8 +300,8 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
         for (position, input) in waiting {
-            if position > slot.seen {
-                slot.seen = position;
+            slot.seen = slot.seen.max(position);
+            if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
                 slot.open.insert(position, input.id);
                 slot.buffered.push(input);
             }
@@ -298,6 +312,11 @@ impl Partition {
                 // nothing, so it is given back: what is really gone does not come again.
                 let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
+                #[cfg(feature = "test-util")]
+                if self.planted == super::Planted::AckWhenAbsent {
+                    self.out.extend(handles.into_values().map(Out::Ack));
+                    return;
+                }
                 self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
                 self.drained();
                 return;
@@ -495,6 +514,12 @@ impl Partition {
                     again.push(*entity);
                 }
                 Phase::Active if slot.rung && !slot.reading => again.push(*entity),
+                Phase::Active if progress => {
+                    if let Some(unseen) = slot.unseen() {
+                        slot.seen = Position(unseen.0.saturating_sub(1));
+                        again.push(*entity);
+                    }
+                }
                 _ => {}
             }
         }

@@ -188,7 +188,11 @@ impl<D> World<D> {
     pub fn power_cut(&mut self) {
         for write in std::mem::take(&mut self.unsynced).into_iter().rev() {
             match write {
-                Unsynced::Pending { .. } => {}
+                // Whoever outlives the power cut hears nothing in time.
+                Unsynced::Pending { from, ticket, .. } => {
+                    let failed = Happening::Answer(ticket, Reply::Failed);
+                    self.schedule.plan(TIMEOUT, Event::Happen(from, failed));
+                }
                 Unsynced::Record(entity, position) => self.journals.undo(entity, position),
                 Unsynced::Input(position) => self.inboxes.undo(position),
             }

@@ -16,7 +16,9 @@ use tracing::{debug, error, info, warn};
 
 use super::{Context, DispatcherHandle};
 use crate::durable::{
-    Activation, EntityKind, In, Loaded, Machine, Out, Stop, core::snapshot_blob, partition::Gone,
+    Activation, EntityKind, In, Loaded, Machine, Out, Stop,
+    core::{position_of, snapshot_blob},
+    partition::{Gone, OwnerSays},
 };
 
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
@@ -195,12 +197,10 @@ impl<K: EntityKind> Actor for EntityActor<K> {
                 state.perform(&myself, out);
             }
             Message::Ask(input, reply) => {
-                let answer = if state.machine.holds(input) {
-                    NodeReply::Held
-                } else if state.machine.has(input) {
-                    NodeReply::Completed
-                } else {
-                    NodeReply::NotMine
+                let answer = match state.machine.says(input) {
+                    OwnerSays::Held => NodeReply::Held,
+                    OwnerSays::Completed => NodeReply::Completed,
+                    OwnerSays::NotMine | OwnerSays::Silent => NodeReply::NotMine,
                 };
                 if reply.send(answer).is_err() {
                     debug!("whoever asked for an input did not wait");
@@ -265,8 +265,9 @@ impl<K: EntityKind> State<K> {
                     self.tasks.spawn(tell_fenced(context, id, process, epoch));
                 }
             }
-            Out::Archive { state } => {
-                self.tasks.spawn(async move { port.tell(archive(&context, id, state).await) });
+            Out::Archive { upto, state } => {
+                self.tasks
+                    .spawn(async move { port.tell(archive(&context, id, upto, state).await) });
             }
             Out::Erase => {
                 self.tasks.spawn(async move {
@@ -373,9 +374,20 @@ async fn read_back<K: EntityKind>(context: &Context<K>, id: EntityId, after: Pos
 }
 
 /// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
-async fn archive<K: EntityKind>(context: &Context<K>, id: EntityId, state: Bytes) -> In<K> {
+async fn archive<K: EntityKind>(
+    context: &Context<K>,
+    id: EntityId,
+    upto: Position,
+    state: Bytes,
+) -> In<K> {
     let store = async {
         let records = context.substrate.journal.read(id, Position(0)).await?;
+        if position_of(&records) != upto {
+            return Err(StoreError::Unavailable {
+                store: "journal",
+                detail: format!("a read ends at {}, not at {upto}", position_of(&records)),
+            });
+        }
         let list: Vec<ByteBuf> =
             records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
         let encoded = codec::encode(&list).map_err(|failure| StoreError::Refused {

@@ -24,10 +24,13 @@ use clawnode_proto::{
 use super::{
     core::{Core, Entity, FoldError, Loaded, Service},
     kind::{EffectClass, EntityKind},
+    partition::OwnerSays,
 };
 
 mod compose;
 mod draft;
+#[cfg(feature = "test-util")]
+mod planted;
 
 /// How long refusals that no read explains may last before the store must have lost data.
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
@@ -159,8 +162,11 @@ pub enum Out<K: EntityKind> {
         /// The epoch that is in force now.
         epoch: Epoch,
     },
-    /// Archive the records and store this state; answer `Archived` or `ArchiveFailed`.
+    /// Archive all records up to this position, no fewer and no more (a read may be stale), and
+    /// store this state; answer `Archived` or `ArchiveFailed`.
     Archive {
+        /// The last record that the state stands for.
+        upto: Position,
         /// The encoded state.
         state: Bytes,
     },
@@ -267,6 +273,9 @@ pub struct Machine<K: EntityKind> {
     next_snapshot: u64,
     draining: bool,
     out: Vec<Out<K>>,
+    /// What the draft was drafted upon, if a planted bug needs it.
+    #[cfg(feature = "test-util")]
+    base: Option<Entity<K>>,
 }
 
 impl<K: EntityKind> Machine<K> {
@@ -305,18 +314,24 @@ impl<K: EntityKind> Machine<K> {
             next_snapshot,
             draining: false,
             out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            base: None,
         };
         (machine, vec![Out::Load])
     }
 
-    /// Whether this activation has the input, journaled or about to be.
-    pub fn holds(&self, input: InputId) -> bool {
-        self.held.contains(&input)
-    }
-
-    /// Whether the input is in the journal, as far as it is folded.
-    pub fn has(&self, input: InputId) -> bool {
-        self.core().is_some_and(|core| core.has(input))
+    /// What another process that was given an input is told about it. The input may only be
+    /// acknowledged elsewhere if it might be acknowledged here (I4).
+    pub fn says(&self, input: InputId) -> OwnerSays {
+        let journaled = self.core().is_some_and(|core| core.has(input));
+        if self.held.contains(&input) {
+            return OwnerSays::Held;
+        }
+        match journaled {
+            true if self.may_complete(input) => OwnerSays::Completed,
+            true => OwnerSays::Held,
+            false => OwnerSays::NotMine,
+        }
     }
 
     /// The folded entity, while no append is in flight: what a visitor may see (I5).
@@ -426,7 +441,10 @@ impl<K: EntityKind> Machine<K> {
     // === the append in flight ===
 
     fn answered(&mut self, now: Timestamp, answer: &AppendAnswer) -> Result<(), Stop> {
-        self.verdict(now, outcome::of_answer(answer))
+        let verdict = outcome::of_answer(answer);
+        #[cfg(feature = "test-util")]
+        let Some(verdict) = self.misread_answer(now, answer, verdict)? else { return Ok(()) };
+        self.verdict(now, verdict)
     }
 
     fn read_back(
@@ -447,8 +465,12 @@ impl<K: EntityKind> Machine<K> {
         } else {
             flight.refused_since = None;
         }
-        let first = flight.first;
-        self.verdict(now, outcome::of_read_back(first, after_expected))
+        let verdict = outcome::of_read_back(flight.first, after_expected);
+        #[cfg(feature = "test-util")]
+        let Some(verdict) = self.misread_records(now, after_expected, tail, verdict)? else {
+            return Ok(());
+        };
+        self.verdict(now, verdict)
     }
 
     fn verdict(&mut self, now: Timestamp, verdict: Verdict) -> Result<(), Stop> {

@@ -20,7 +20,7 @@ const DRAIN_GRACE: u64 = 10_000;
 /// Ticks for which a death makes others scan: somewhat longer than `ACK_WAIT`.
 const SCAN_TICKS: u64 = 40;
 /// How long the world may take to come to rest once it is calm, in milliseconds.
-const CALM_MOST: u64 = 900_000;
+const CALM_MOST: u64 = 90_000;
 
 impl Sim {
     pub(super) fn begin(&mut self) {
@@ -43,9 +43,12 @@ impl Sim {
     pub(super) fn fate(&mut self, note: Note) -> Result<(), Violation> {
         match note {
             Note::Fate => {
+                if self.calm {
+                    return Ok(());
+                }
                 let after = self.world.rng.random_range(1..self.plan.fate_every * 2);
                 self.world.later(FATE, after, Note::Fate);
-                if self.calm { Ok(()) } else { self.befall() }
+                self.befall()
             }
             Note::Spawn => {
                 self.spawn();
@@ -79,7 +82,10 @@ impl Sim {
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
         if calm_for > CALM_MOST {
             let text = self.ledger.unfinished();
-            let text = text.unwrap_or_else(|| "something waits in the inbox".to_owned());
+            let text = text.unwrap_or_else(|| {
+                if answered { "something waits in the inbox" } else { "a sender is not answered" }
+                    .to_owned()
+            });
             return Err(Violation::new("E1", text));
         }
         self.world.later(FATE, 1_000, Note::Watch);
@@ -96,8 +102,12 @@ impl Sim {
         };
         let now = self.world.now();
         let shared = !self.plan.local;
-        let partitions =
-            (0..self.plan.partitions).map(|_| Partition::new(id, shared, now)).collect();
+        let partition = || {
+            let mut partition = Partition::new(id, shared, now);
+            partition.planted = self.planted;
+            partition
+        };
+        let partitions = (0..self.plan.partitions).map(|_| partition()).collect();
         let process = Process {
             skew,
             partitions,

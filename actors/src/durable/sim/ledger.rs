@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::{Record, sim::Change};
 use clawnode_proto::{
-    Attempt, CallId, CodecError, EntityId, Epoch, Incarnation, Input, InputId, Position, Sealed,
-    TurnId, codec,
+    Attempt, CallId, CodecError, Digest, EntityId, Epoch, Incarnation, Input, InputId, Position,
+    Sealed, TurnId, codec,
     event::{RecordError, decode_record},
     kernel::KernelEvent,
     session::{SessionEvent, SessionInput, TurnOutcome},
@@ -15,7 +15,7 @@ use clawnode_proto::{
 use super::Violation;
 use crate::{
     durable::{
-        Entity, EntityKind, FoldError, Loaded, Service, core::position_of, kind::EffectClass,
+        Core, Entity, EntityKind, FoldError, Loaded, Service, core::position_of, kind::EffectClass,
     },
     session::Session,
 };
@@ -69,13 +69,18 @@ impl Ledger {
     }
 
     /// Takes one change of the stores.
-    pub(super) fn change(&mut self, change: &Change, blob: impl FnOnce() -> Loaded) -> Checked {
+    pub(super) fn change(
+        &mut self,
+        change: &Change,
+        stored: impl FnOnce() -> Loaded,
+        archived: impl FnOnce(Digest) -> Option<Loaded>,
+    ) -> Checked {
         match change {
             Change::Appended { entity, record, rollup } => {
                 let book = self.book(*entity);
                 book.position = record.position;
                 if *rollup {
-                    book.replaced(&blob())?
+                    book.replaced(&stored(), archived)?
                 } else {
                     book.appended(record)?
                 }
@@ -237,7 +242,11 @@ impl Book {
     }
 
     /// A record replaced all before it: a snapshot, or a tombstone.
-    fn replaced(&mut self, loaded: &Loaded) -> Checked {
+    fn replaced(
+        &mut self,
+        loaded: &Loaded,
+        archived: impl FnOnce(Digest) -> Option<Loaded>,
+    ) -> Checked {
         let id = self.entity.id;
         let folded = Entity::<Session>::of(id, loaded).map_err(|error| of_fold(&error))?;
         let deleted = folded.core.service == Service::Deleted;
@@ -250,6 +259,16 @@ impl Book {
             let Some(Ok(events)) = events else {
                 return Err(Violation::new("I1", "a snapshot that is not readable".to_owned()));
             };
+            if let Some(Ok(Some(KernelEvent::Snapshot(snapshot)))) =
+                events.first().map(Sealed::event)
+            {
+                let archive = snapshot.archive.and_then(archived).unwrap_or_default();
+                let core = Core::of(id, &archive).map_err(|error| of_fold(&error))?;
+                if core.tail != snapshot.tail {
+                    let text = format!("the archive of `{id}` is not all that it replaced");
+                    return Err(Violation::new("I1", text));
+                }
+            }
             for sealed in &events {
                 self.entity.apply(sealed).map_err(|error| of_fold(&error))?;
             }

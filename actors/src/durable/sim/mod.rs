@@ -207,7 +207,8 @@ impl Sim {
             self.mix(&change);
             self.warn_the_fenced(&change);
             let world = &self.world;
-            self.ledger.change(&change, || ops::stored(world, &change))?;
+            let stored = || ops::stored(world, &change);
+            self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
         }
         Ok(())
     }

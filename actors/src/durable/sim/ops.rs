@@ -6,7 +6,8 @@ use clawnode_cluster::{
     sim::{Change, Reply, Request, World},
 };
 use clawnode_proto::{
-    EntityId, Incarnation, Position, ProcessId, codec, kernel::SnapshotState, limits::INLINE_BYTES,
+    Digest, EntityId, Incarnation, Position, ProcessId, codec, kernel::SnapshotState,
+    limits::INLINE_BYTES,
 };
 use rand::Rng;
 use serde_bytes::ByteBuf;
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     durable::{
         In, Loaded, Out, Stop,
-        core::snapshot_blob,
+        core::{position_of, snapshot_blob},
         partition::{self, Gone},
     },
     session::Session,
@@ -83,7 +84,9 @@ impl Sim {
                 let done = partition::In::Completed(entity, input);
                 self.mail_dispatcher(to, partition, done);
             }
-            Out::Archive { state } => self.work(to, entity, counter, Do::Archive { state }),
+            Out::Archive { upto, state } => {
+                self.work(to, entity, counter, Do::Archive { upto, state });
+            }
             Out::Erase => self.work(to, entity, counter, Do::Erase),
             // Best effort in production; here the append alone must do.
             Out::TellFenced { .. } => {}
@@ -216,7 +219,9 @@ impl Sim {
                 self.again(to, tries, entity, counter, work);
                 return Ok(());
             }
-            (Do::Archive { state }, Reply::Records(records)) => {
+            (Do::Archive { upto, state }, Reply::Records(records))
+                if position_of(&records) == upto =>
+            {
                 let content = archive(&records)?;
                 self.work(to, entity, counter, Do::ArchiveRecords { content, state });
                 return Ok(());
@@ -258,6 +263,18 @@ fn archive(records: &[Record]) -> Result<Bytes, Violation> {
         records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
     let encoded = codec::encode(&list).map_err(|error| Violation::new("X1", error.to_string()))?;
     Ok(Bytes::from(encoded))
+}
+
+/// What a snapshot's archive holds: all that it replaced.
+pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<Loaded> {
+    let list: Vec<ByteBuf> = codec::decode(&world.blob(digest)?).ok()?;
+    let records = list
+        .into_iter()
+        .zip(1..)
+        .map(|(bytes, at)| Record { position: Position(at), bytes: Bytes::from(bytes.into_vec()) });
+    let records: Vec<Record> = records.collect();
+    let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
+    Some(Loaded { records, snapshot })
 }
 
 /// The record that replaced all others, as anyone would load it.

@@ -56,8 +56,15 @@ impl Plan {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_a91a_7000);
         let local = rng.random_bool(0.25);
         let faults = if local { Faults::local(&mut rng) } else { Faults::network(&mut rng) };
+        let storm = rng.random_bool(0.15);
         let mut weight = |most: u32| {
-            if rng.random_bool(0.6) { rng.random_range(0..=most) } else { 0 }
+            if storm {
+                most
+            } else if rng.random_bool(0.6) {
+                rng.random_range(0..=most)
+            } else {
+                0
+            }
         };
         let weights = Weights {
             kill: weight(4),
@@ -78,7 +85,11 @@ impl Plan {
             busy: rng.random_range(10_000..60_000),
             faults,
             weights,
-            fate_every: rng.random_range(2_000..20_000),
+            fate_every: if storm {
+                rng.random_range(300..2_000)
+            } else {
+                rng.random_range(2_000..20_000)
+            },
             machine: MachineOptions {
                 passivate_after: Duration::from_secs(rng.random_range(2..=40)),
                 snapshot_every: rng.random_range(6..=60),

@@ -70,7 +70,7 @@ pub(super) enum Do {
     Append { expected: Position, write: Write },
     ReadBack { after: Position, tries: u32 },
     ReadBackTail { after: Position, records: Vec<Record>, tries: u32 },
-    Archive { state: Bytes },
+    Archive { upto: Position, state: Bytes },
     Erase,
     ArchiveRecords { content: Bytes, state: Bytes },
     ArchiveState { archive: Digest, state: Bytes },

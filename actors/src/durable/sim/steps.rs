@@ -196,7 +196,8 @@ impl Sim {
         partition: u16,
         input: partition::In,
     ) -> Result<(), Violation> {
-        let now = self.clock(to);
+        // Waits are measured, so they do not depend on the clock.
+        let now = self.world.now();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         if let partition::In::Gone(entity, _) = &input {
             process.actors.remove(entity);
@@ -321,13 +322,7 @@ impl Sim {
         let Some(process) = self.processes.get_mut(&to) else { return };
         // An actor that is gone answers nothing.
         let Some(actor) = process.actor(entity, counter) else { return };
-        let says = if actor.machine.holds(input) {
-            OwnerSays::Held
-        } else if actor.machine.has(input) {
-            OwnerSays::Completed
-        } else {
-            OwnerSays::NotMine
-        };
+        let says = actor.machine.says(input);
         self.says(to, ask, says);
     }
 
