@@ -120,7 +120,7 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
     command
         .current_dir(&workspace.root)
         .env("TMPDIR", &workspace.temp)
-        .env("CLAWNODE_TEST_BIN", workspace.bin.join("clawnode"))
+        .env("CLAWNODE_BIN", workspace.bin.join("clawnode"))
         .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"))
         .env("CLAWNODE_TEST_PYTHONPATH", workspace.tools.join("python"));
     command
