@@ -1,7 +1,7 @@
 //! Every subject, spelled once.
 //!
 //! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
-//! their way to the inbox · `.kv.{key}` the bucket · `.blob.{digest}` blobs · `.tok.{entity}` frames
+//! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
 //! · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage` usage records.
 
 use std::{fmt, str::FromStr};
@@ -97,6 +97,11 @@ impl Prefix {
     /// All keys of the bucket.
     pub fn buckets(&self) -> String {
         format!("{}.kv.>", self.0)
+    }
+
+    /// How the cluster was born: beside the bucket, so that no key can be it.
+    pub fn birth(&self) -> String {
+        format!("{}.birth", self.0)
     }
 
     /// One part of one blob: its description, or a piece by its number.

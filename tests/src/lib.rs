@@ -1,5 +1,6 @@
 //! The harness as a library: real servers, scripted models, the conformance suite.
 
 pub mod conformance;
+pub mod fuzz;
 pub mod model;
 pub mod nats;

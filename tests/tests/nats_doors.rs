@@ -108,9 +108,10 @@ async fn all_doors_open() -> Result {
     assert_eq!(ground.blobs.get(digest).await?, None);
 
     let late = input("p", 2)?;
-    let far = Timer { id: TimerId::from_u128(1), due: Timestamp(4e12 as u64), input: late.clone() };
+    let far =
+        Timer { id: TimerId::from_u128(1), due: Timestamp(4_000_000_000_000), input: late.clone() };
     ground.timers.set(&far).await?;
-    assert_eq!(ground.timers.pending(partition).await?, [far.clone()]);
+    assert_eq!(ground.timers.pending(partition).await?, std::slice::from_ref(&far));
     ground.timers.set(&Timer { due: Timestamp(1), ..far }).await?;
     let delivery = consumer.next().await?;
     assert_eq!(Input::from_bytes(&delivery.bytes)?, late);

@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use super::signals::Signals;
-use crate::StoreError;
+use crate::{StoreError, clock::Backoff};
 
 /// The server's words for "the last message of the subject is not the expected one".
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// Another write to the same subject is under way; nothing is known.
 const BUSY: u64 = 10_164;
+/// Tries while another write is under way; together they take about a second.
+const BUSY_TRIES: u32 = 24;
 /// No message under this subject or sequence.
 const NO_MESSAGE: u64 = 10_037;
 /// A stream of this name does not exist, or has no leader at the moment.
@@ -108,6 +110,27 @@ impl Api {
         Ok(Position(ack.seq))
     }
 
+    /// Publishes as [`publish`](Self::publish) does, and waits while another write to the subject
+    /// is under way: a busy stream has not stored ours.
+    pub(super) async fn publish_when_free(
+        &self,
+        subject: &str,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<Position, Failure> {
+        let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
+        loop {
+            let stored = self.publish(subject.to_owned(), headers.clone(), payload.clone()).await;
+            match stored {
+                Err(failure) if failure.is_busy() && backoff.tries() < BUSY_TRIES => {
+                    let pause = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(pause).await;
+                }
+                stored => return stored,
+            }
+        }
+    }
+
     /// Sends a request and waits for its answer, at most as long as it says.
     pub(super) async fn request(
         &self,
@@ -189,6 +212,10 @@ impl Failure {
 
     pub(super) fn is_wrong_last_sequence(&self) -> bool {
         self.err_code() == Some(WRONG_LAST_SEQUENCE)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.err_code() == Some(BUSY)
     }
 
     pub(super) fn is_no_message(&self) -> bool {

@@ -55,7 +55,7 @@ impl NatsBlobs {
 
     async fn store(&self, digest: Digest, part: &str, bytes: Bytes) -> Result<(), Failure> {
         let subject = self.prefix.blob(digest, part);
-        match self.api.publish(subject, expecting(Position(0)), bytes).await {
+        match self.api.publish_when_free(&subject, expecting(Position(0)), bytes).await {
             Ok(_) => Ok(()),
             // It is there already, and only this content can be under this digest.
             Err(failure) if failure.is_wrong_last_sequence() => Ok(()),

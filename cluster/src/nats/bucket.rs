@@ -58,7 +58,7 @@ impl NatsBucket {
         if let Some(ttl) = ttl {
             headers.insert(NATS_MESSAGE_TTL, whole_seconds(ttl));
         }
-        self.api.publish(self.prefix.bucket(key), headers, value).await
+        self.api.publish_when_free(&self.prefix.bucket(key), headers, value).await
     }
 
     /// The sequence of the key's marker, if it has one: removed or expired.
@@ -139,7 +139,8 @@ impl Bucket for NatsBucket {
         let mut headers = expecting(expected);
         headers.insert(REMOVED, "1");
         headers.insert(NATS_MESSAGE_TTL, REMOVED_TTL);
-        match self.api.publish(self.prefix.bucket(key), headers, Bytes::new()).await {
+        let subject = self.prefix.bucket(key);
+        match self.api.publish_when_free(&subject, headers, Bytes::new()).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_wrong_last_sequence() => {
                 Err(BucketError::Conflict { key: key.to_owned() })

@@ -3,43 +3,33 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
-use clawnode_proto::{
-    Partition, Position,
-    limits::{PARTITIONS_MAX, PARTITIONS_NATS},
-};
-use futures_util::{TryStreamExt, stream};
+use clawnode_proto::limits::PARTITIONS_MAX;
 use rand::Rng;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::{
     api::Api,
+    birth::{self, Born, FORMAT},
     blobs::NatsBlobs,
     bucket::NatsBucket,
     bus::NatsBus,
     health::{NatsHealth, Seen},
     inbox::NatsInbox,
     journal::NatsJournal,
-    options::{NatsOptions, Replicas},
+    options::NatsOptions,
     signals::{Forgotten, Signals},
     stream::Reader,
     timers::NatsTimers,
-    topology::{self, Names, StreamSpec, TopologyError},
+    topology::Names,
 };
-use crate::{Bucket, BucketError, Substrate, clock::Backoff};
+use crate::{Substrate, clock::Backoff};
 
 /// The oldest server with all that this needs: message schedules into sourced streams with durable
 /// consumers, and prioritized pulls.
 const OLDEST_SERVER: (i64, i64, i64) = (2, 15, 0);
-/// How the cluster was born, in the bucket.
-const BIRTH_KEY: &str = "cluster.topology";
-/// The layout of streams and subjects that this build knows.
-const FORMAT: u32 = 1;
-/// Consumers that are created at the same time; more only queue at the server.
-const CREATED_AT_ONCE: usize = 16;
 /// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often the client asks the server for a sign of life.
@@ -139,15 +129,6 @@ pub enum ConnectError {
     },
 }
 
-/// How the cluster was born.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Birth {
-    format: u32,
-    partitions: u16,
-    /// Whether all streams and consumers were created.
-    complete: bool,
-}
-
 /// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
 /// after `connect_timeout` if nobody answers; once it returned, it reconnects for ever.
 pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
@@ -155,15 +136,12 @@ pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
     let api = reach(&options).await?;
     let born = async {
         wait_for_jetstream(&api, &options).await?;
-        let replicas = replicas(&api, &options).await?;
-        let birth = be_born(&api, &options, replicas).await?;
-        Ok((replicas, birth))
+        birth::be_born(&api, &options).await
     };
-    let (replicas, birth) = match tokio::time::timeout(BIRTH_TIMEOUT, born).await {
-        Ok(born) => born?,
-        Err(elapsed) => return Err(failed(&options, elapsed)),
-    };
-    assemble(api, options, replicas, birth.partitions).await
+    match tokio::time::timeout(BIRTH_TIMEOUT, born).await {
+        Ok(born) => assemble(api, options, born?).await,
+        Err(elapsed) => Err(failed(&options, elapsed)),
+    }
 }
 
 fn check(options: &NatsOptions) -> Result<(), ConnectError> {
@@ -260,118 +238,7 @@ async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), Conn
     }
 }
 
-/// How many replicas there are, or are to be.
-async fn replicas(api: &Api, options: &NatsOptions) -> Result<u8, ConnectError> {
-    let wanted = match options.replicas {
-        Replicas::One => Some(1),
-        Replicas::Three => Some(3),
-        Replicas::Auto => None,
-    };
-    let existing = topology::bucket(&options.prefix, 1).replicas(api).await;
-    let is_clustered = api.client.server_info().cluster.is_some();
-    Ok(match (existing.map_err(|failure| failed(options, failure))?, wanted) {
-        // A difference is found when the streams are compared.
-        (_, Some(wanted)) => wanted,
-        (Some(existing), None) => existing,
-        (None, None) if is_clustered => 3,
-        (None, None) => 1,
-    })
-}
-
-/// Creates what is missing if the cluster is not complete, else checks it.
-async fn be_born(api: &Api, options: &NatsOptions, replicas: u8) -> Result<Birth, ConnectError> {
-    let prefix = &options.prefix;
-    create(api, options, &topology::bucket(prefix, replicas)).await?;
-    let reader = Reader::new(api.clone(), Names::new(prefix).bucket)
-        .await
-        .map_err(|failure| failed(options, failure))?;
-    let bucket = NatsBucket::new(api.clone(), prefix.clone(), reader);
-    let (birth, position) = birth_record(&bucket, options).await?;
-    let (timers, due, others) = topology::streams(prefix, replicas);
-    if birth.complete {
-        for spec in std::iter::once(&timers).chain(&others) {
-            spec.check(api).await.map_err(|error| topology_error(options, error))?;
-        }
-        due.check(api).await.map_err(|error| topology_error(options, error))?;
-        return Ok(birth);
-    }
-    info!(%prefix, partitions = birth.partitions, replicas, "a cluster is born");
-    create(api, options, &timers).await?;
-    due.create(api).await.map_err(|error| topology_error(options, error))?;
-    for spec in &others {
-        create(api, options, spec).await?;
-    }
-    stream::iter((0..birth.partitions).map(Ok))
-        .try_for_each_concurrent(CREATED_AT_ONCE, |partition| async move {
-            topology::partition_consumer(prefix, Partition(partition), options.ack_wait)
-                .create(api)
-                .await
-        })
-        .await
-        .map_err(|error| topology_error(options, error))?;
-    let birth = Birth { complete: true, ..birth };
-    match bucket.put(BIRTH_KEY, position, encode(birth)?.into(), None).await {
-        // Another node completed it at the same time.
-        Ok(_) | Err(BucketError::Conflict { .. }) => Ok(birth),
-        Err(error) => Err(failed(options, error)),
-    }
-}
-
-/// The record of the birth; made if there is none.
-async fn birth_record(
-    bucket: &NatsBucket,
-    options: &NatsOptions,
-) -> Result<(Birth, Position), ConnectError> {
-    let wanted = Birth {
-        format: FORMAT,
-        partitions: options.partitions.unwrap_or(PARTITIONS_NATS),
-        complete: false,
-    };
-    match bucket.put(BIRTH_KEY, Position(0), encode(wanted)?.into(), None).await {
-        Ok(position) => return Ok((wanted, position)),
-        Err(BucketError::Conflict { .. }) => {}
-        Err(error) => return Err(failed(options, error)),
-    }
-    let entry = bucket.get(BIRTH_KEY).await.map_err(|error| failed(options, error))?;
-    let Some(entry) = entry else {
-        return Err(failed(options, format!("`{BIRTH_KEY}` vanished from the bucket")));
-    };
-    let birth: Birth = serde_json::from_slice(&entry.value)
-        .map_err(|error| failed(options, format!("`{BIRTH_KEY}` is not readable: {error}")))?;
-    if birth.format != FORMAT {
-        return Err(ConnectError::Format { found: birth.format });
-    }
-    match options.partitions {
-        Some(configured) if configured != birth.partitions => {
-            Err(ConnectError::Partitions { born: birth.partitions, configured })
-        }
-        _ => Ok((birth, entry.position)),
-    }
-}
-
-fn encode(birth: Birth) -> Result<Vec<u8>, ConnectError> {
-    serde_json::to_vec(&birth).map_err(|error| ConnectError::Options(error.to_string()))
-}
-
-async fn create(api: &Api, options: &NatsOptions, spec: &StreamSpec) -> Result<(), ConnectError> {
-    spec.create(api).await.map_err(|error| match error {
-        TopologyError::Failed { failure, .. }
-            if failure.is_no_peers() || failure.is_replicas_not_supported() =>
-        {
-            ConnectError::Replicas { detail: failure.to_string() }
-        }
-        error => topology_error(options, error),
-    })
-}
-
-fn topology_error(options: &NatsOptions, error: TopologyError) -> ConnectError {
-    match error {
-        TopologyError::Different { .. } => ConnectError::Topology { detail: error.to_string() },
-        TopologyError::Failed { .. } => failed(options, error),
-    }
-}
-
-fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
+pub(super) fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
     ConnectError::Failed { urls: options.shown_urls(), detail: detail.to_string() }
 }
 
@@ -379,8 +246,7 @@ fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError
 async fn assemble(
     api: Api,
     options: NatsOptions,
-    replicas: u8,
-    partitions: u16,
+    Born { replicas, partitions }: Born,
 ) -> Result<Substrate, ConnectError> {
     let names = Names::new(&options.prefix);
     let prefix = options.prefix.clone();

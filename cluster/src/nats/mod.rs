@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `options` | what a person may choose |
 //! | `connect` | from options to a substrate, with errors that say what to do |
+//! | `birth` | how a cluster comes into being, and is found again |
 //! | `topology` | every stream and consumer, in one table |
 //! | `api` | one request, one publish, and what their failures mean |
 //! | `stream` | reads from a stream's leader |
@@ -23,6 +24,7 @@
 //! Not here: retries of an append (`crate::outcome` and its callers), timers' sweeps (the kernel).
 
 mod api;
+mod birth;
 mod blobs;
 mod bucket;
 mod bus;

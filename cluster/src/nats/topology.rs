@@ -95,7 +95,7 @@ impl Names {
 
 /// The bucket's stream, which comes first, because it says how the cluster was born.
 pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
-    StreamSpec::new(
+    let mut bucket = StreamSpec::new(
         Names::new(prefix).bucket,
         &prefix.buckets(),
         replicas,
@@ -108,7 +108,9 @@ pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
             "allow_rollup_hdrs": true,
             "max_consumers": SPARE_CONSUMERS,
         }),
-    )
+    );
+    bucket.config["subjects"] = json!([prefix.buckets(), prefix.birth()]);
+    bucket
 }
 
 /// All other streams, in the order in which they need each other, and the consumer between them.

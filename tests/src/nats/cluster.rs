@@ -104,13 +104,17 @@ impl NatsCluster {
             for server in self.servers.iter().filter(|server| server.is_running()) {
                 views.push(server.page("/jsz").await.map_err(|error| error.to_string()));
             }
-            let is_settled = views.iter().all(|view| {
-                view.as_ref().is_ok_and(|view| {
-                    let meta = &view["meta_cluster"];
-                    let is_led = meta["leader"].as_str().is_some_and(|name| !name.is_empty());
-                    is_led && meta["cluster_size"].as_u64() == Some(self.servers.len() as u64)
-                })
-            });
+            let count = self.servers.len() as u64;
+            let running = views.len() as u64;
+            let is_led = |view: &Value| {
+                let meta = &view["meta_cluster"];
+                meta["leader"].as_str().is_some_and(|name| !name.is_empty())
+                    && meta["cluster_size"].as_u64() == Some(count)
+            };
+            // The leader alone lists the others, and whether it hears of them.
+            let followers = views.iter().flatten().map(followers).max().unwrap_or_default();
+            let is_settled = views.iter().all(|view| view.as_ref().is_ok_and(is_led))
+                && followers + 1 == running;
             if is_settled {
                 return Ok(());
             }
@@ -155,4 +159,12 @@ impl NatsCluster {
 /// The element of a list with this name.
 fn find<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|element| element["name"] == name)
+}
+
+/// How many followers this page's server sees up to date.
+fn followers(page: &Value) -> u64 {
+    let replicas = page["meta_cluster"]["replicas"].as_array().into_iter().flatten();
+    let current = replicas
+        .filter(|replica| replica["current"] == true && replica["offline"] != Value::Bool(true));
+    current.count() as u64
 }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering, time::Durati
 use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Write};
 use clawnode_proto::{
-    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, codec,
-    kernel::SnapshotState, limits::INLINE_BYTES, node::NodeReply,
+    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, ProcessId, codec,
+    kernel::SnapshotState, limits::INLINE_BYTES, node::{NodeReply, NodeRequest},
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use serde_bytes::ByteBuf;
@@ -260,6 +260,11 @@ impl<K: EntityKind> State<K> {
                 self.handed.retain(|one| *one != input);
                 self.dispatcher.completed(id, input);
             }
+            Out::TellFenced { process, epoch } => {
+                if self.context.substrate.shared {
+                    self.tasks.spawn(tell_fenced(context, id, process, epoch));
+                }
+            }
             Out::Archive { state } => {
                 self.tasks.spawn(async move { port.tell(archive(&context, id, state).await) });
             }
@@ -413,6 +418,20 @@ async fn pause(first: Duration, most: Duration, tries: u32) {
 async fn jittered(wait: Duration) {
     let share = rand::random_range(0.5..=1.0);
     tokio::time::sleep(wait.mul_f64(share)).await;
+}
+
+/// Best effort: whoever does not hear it is fenced by its next append.
+async fn tell_fenced<K: EntityKind>(
+    context: Arc<Context<K>>,
+    entity: EntityId,
+    process: ProcessId,
+    epoch: Epoch,
+) {
+    let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
+    let subject = context.substrate.prefix.rpc(process);
+    if let Err(failure) = context.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        debug!(%entity, %process, %failure, "the last owner was not told");
+    }
 }
 
 /// A foreign claim was announced.

@@ -26,6 +26,10 @@ impl<K: EntityKind> Machine<K> {
         }
         self.position = position_of(&loaded.records);
         let core = Core::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
+        self.predecessor = core
+            .incarnation
+            .map(|last| last.process)
+            .filter(|process| !core.released && *process != self.incarnation.process);
         let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
         let quarantined = matches!(core.service, Service::Quarantined { .. });
         let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;

@@ -17,7 +17,7 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    Digest, EntityId, Epoch, EventId, Incarnation, Input, InputId, Position, Timestamp,
+    Digest, EntityId, Epoch, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
     kernel::{Emitted, SnapshotState},
 };
 
@@ -152,6 +152,13 @@ pub enum Out<K: EntityKind> {
     Abort(K::Key),
     /// The input may be acknowledged (I4).
     Complete(InputId),
+    /// Tell this process that the entity has another owner now, so that it stops paying at once.
+    TellFenced {
+        /// Who owned it last.
+        process: ProcessId,
+        /// The epoch that is in force now.
+        epoch: Epoch,
+    },
     /// Archive the records and store this state; answer `Archived` or `ArchiveFailed`.
     Archive {
         /// The encoded state.
@@ -235,6 +242,8 @@ pub struct Machine<K: EntityKind> {
     activation: Activation,
     options: MachineOptions,
     body: Body<K>,
+    /// Who owned it last and has not given it up.
+    predecessor: Option<ProcessId>,
     /// The store's position of the last record.
     position: Position,
     busy: Busy,
@@ -276,6 +285,7 @@ impl<K: EntityKind> Machine<K> {
             activation,
             options,
             body: Body::Unread,
+            predecessor: None,
             position: Position(0),
             busy: Busy::No,
             claimed: false,
@@ -449,6 +459,10 @@ impl<K: EntityKind> Machine<K> {
                 self.position = position;
                 self.busy = Busy::No;
                 self.claimed = true;
+                if let (Some(process), Some(core)) = (self.predecessor.take(), self.core()) {
+                    let epoch = core.tail.epoch;
+                    self.out.push(Out::TellFenced { process, epoch });
+                }
                 self.draft.clear();
                 self.draft_bytes = 0;
                 self.idle_since = now;

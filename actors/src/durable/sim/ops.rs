@@ -84,6 +84,11 @@ impl Sim {
                 self.mail_dispatcher(to, partition, done);
             }
             Out::Archive { state } => self.work(to, entity, counter, Do::Archive { state }),
+            Out::Erase => self.work(to, entity, counter, Do::Erase),
+            // Best effort in production; here the append alone must do.
+            Out::TellFenced { .. } => {}
+            // Nothing reads a discarded blob, so the world need not lose it.
+            Out::Discard(_) => {}
             Out::Stop(stop) => return self.stopped(to, entity, counter, &stop),
         }
         Ok(())
@@ -156,7 +161,7 @@ impl Sim {
                 Request::Append { entity, expected: *expected, write: write.clone() }
             }
             Do::ReadBack { after, .. } => Request::Journal(entity, *after),
-            Do::ReadBackTail { .. } => Request::Tail(entity),
+            Do::ReadBackTail { .. } | Do::Erase => Request::Tail(entity),
             Do::ArchiveRecords { content, .. } => Request::PutBlob(content.clone()),
             Do::ArchiveState { state, .. } => Request::PutBlob(state.clone()),
         };
@@ -227,6 +232,7 @@ impl Sim {
             (Do::ArchiveState { archive, .. }, Reply::Stored(digest)) => {
                 In::Archived { archive, state: SnapshotState::Blob { digest } }
             }
+            (Do::Erase, _) => In::Erased { snapshot: None },
             (Do::Archive { .. } | Do::ArchiveRecords { .. } | Do::ArchiveState { .. }, _) => {
                 In::ArchiveFailed
             }

@@ -71,6 +71,7 @@ pub(super) enum Do {
     ReadBack { after: Position, tries: u32 },
     ReadBackTail { after: Position, records: Vec<Record>, tries: u32 },
     Archive { state: Bytes },
+    Erase,
     ArchiveRecords { content: Bytes, state: Bytes },
     ArchiveState { archive: Digest, state: Bytes },
 }
