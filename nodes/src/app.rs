@@ -173,9 +173,7 @@ async fn start(
     }
     if substrate.shared {
         let (ground, say, told) = (substrate.clone(), Arc::clone(&heartbeat), tell.clone());
-        let beat = move || {
-            membership::run(ground.clone(), process, Arc::clone(&say), told.clone())
-        };
+        let beat = move || membership::run(ground.clone(), process, Arc::clone(&say), told.clone());
         supervisor.adopt_task("membership", beat).await.map_err(spawn)?;
         if let Some(worker) = &worker {
             let (ground, worker, seen) = (substrate.clone(), worker.clone(), members.clone());
@@ -221,8 +219,7 @@ async fn start(
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         let token = token(loaded)?;
         let options = gateway_options(config, token.as_ref(), clock);
-        let serving =
-            gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+        let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
         ready.url.clone_from(&serving.url);
         ready.token = token;
         let dir = config.node.data_dir.clone();
@@ -405,9 +402,12 @@ pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure
 /// Looks for damage in the data directory, and repairs it if `apply`.
 pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
     let dir = config.node.data_dir.clone();
-    let looked = tokio::task::spawn_blocking(move || {
-        if apply { local::repair(&dir) } else { local::inspect(&dir) }
-    });
+    let looked =
+        tokio::task::spawn_blocking(
+            move || {
+                if apply { local::repair(&dir) } else { local::inspect(&dir) }
+            },
+        );
     let report = looked
         .await
         .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?

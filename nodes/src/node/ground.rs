@@ -28,8 +28,7 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Ground, Fai
         Some(_) => nats(config, clock).await,
         None => {
             let dir = config.node.data_dir.clone();
-            let mut options =
-                LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
+            let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
             if let Some(partitions) = config.cluster.partitions {
                 options.partitions = partitions;
             }
@@ -49,10 +48,8 @@ pub fn refused(error: &OpenError) -> Failure {
         OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
             .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
         OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
-        OpenError::NotADataDirectory { .. } => {
-            Failure::new(Exit::Unreachable, "no_node", message)
-                .hint("start a node with `clawnode up`, or name its directory with `--data-dir`")
-        }
+        OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
+            .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
         OpenError::Damaged { .. } => Failure::new(Exit::Failed, "log_damaged", message)
             .hint("`clawnode journal repair` says what it would cut out; `--yes` does it"),
         OpenError::Index { .. } | OpenError::Io { .. } => {

@@ -4,6 +4,8 @@
 //! change of the wire: what older processes wrote is still out there, so a difference is approved
 //! (`INSTA_UPDATE=always`) only when the old bytes can still be read, and `old_data` shows that.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
+
 mod evolution;
 mod goldens;
 mod record;
