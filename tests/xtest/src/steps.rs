@@ -116,11 +116,20 @@ fn cargo(workspace: &Workspace) -> Command {
 }
 
 /// The surroundings that the tests rely on.
+///
+/// What `cargo run` says of this crate is taken back: build scripts that watch those variables
+/// (ring's) would otherwise run again whenever somebody calls cargo without this command.
 fn within(mut command: Command, workspace: &Workspace) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name.as_ref());
+        }
+    }
     command
         .current_dir(&workspace.root)
         .env("TMPDIR", &workspace.temp)
-        .env("CLAWNODE_TEST_BIN", workspace.bin.join("clawnode"))
+        .env("CLAWNODE_BIN", workspace.bin.join("clawnode"))
         .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"))
         .env("CLAWNODE_TEST_PYTHONPATH", workspace.tools.join("python"));
     command

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Write};
 use clawnode_proto::{
     Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, ProcessId, codec,
-    kernel::SnapshotState, limits::INLINE_BYTES, node::{NodeReply, NodeRequest},
+    kernel::SnapshotState,
+    limits::INLINE_BYTES,
+    node::{NodeReply, NodeRequest},
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use serde_bytes::ByteBuf;

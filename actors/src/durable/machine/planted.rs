@@ -33,6 +33,9 @@ impl Grammar for Encoded {
     fn encode_body(&self) -> Result<Vec<u8>, CodecError> {
         Ok(self.0.clone())
     }
+    fn view(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
     fn decode_body(_: &str, body: &[u8]) -> Result<Option<Self>, CodecError> {
         Ok(Some(Self(body.to_vec())))
     }
