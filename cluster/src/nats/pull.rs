@@ -49,15 +49,21 @@ pub(super) struct Pull {
     rank: u8,
     messages: Option<Subscriber>,
     forgotten: watch::Receiver<u64>,
-    waiting: VecDeque<Waiting>,
-    credit: usize,
-    serial: u64,
+    waits: Waits,
     pause: Option<Instant>,
     pauses: u32,
 }
 
-/// A pull that waits at the server, as far as we know.
-#[derive(Clone, Copy)]
+/// What waits at the server, as far as we know. Pure: no clock, no I/O.
+#[derive(Debug, Default)]
+struct Waits {
+    waiting: VecDeque<Waiting>,
+    credit: usize,
+    serial: u64,
+}
+
+/// A pull that waits at the server.
+#[derive(Clone, Copy, Debug)]
 struct Waiting {
     serial: u64,
     until: Instant,
@@ -101,9 +107,7 @@ impl Pull {
             rank,
             messages: Some(messages),
             forgotten,
-            waiting: VecDeque::with_capacity(2),
-            credit: 0,
-            serial: 0,
+            waits: Waits::default(),
             pause: None,
             pauses: 0,
         })
@@ -111,51 +115,30 @@ impl Pull {
 
     /// Sees to it that two pulls wait and most of the credit is there.
     async fn refill(&mut self) -> Result<(), Failure> {
-        let now = Instant::now();
-        self.waiting.retain(|pull| pull.until > now);
-        if self.waiting.is_empty() {
-            self.credit = 0;
-        }
-        while self.waiting.len() < 2 || self.credit <= BATCH {
-            // The first pull of a pair lives half as long, so that they never end together.
-            let expires = if self.waiting.is_empty() { EXPIRES / 2 } else { EXPIRES };
+        while let Some(expires) = self.waits.wanted() {
             let pull = json!({
                 "batch": BATCH,
                 "expires": u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX),
                 "group": PULL_GROUP,
                 "priority": self.rank,
             });
-            let reply = format!("{}.{}", self.reply, self.serial);
+            let reply = format!("{}.{}", self.reply, self.waits.serial);
             let sent = self.api.client.publish_with_reply(
                 self.subject.clone(),
                 reply,
                 pull.to_string().into(),
             );
             match tokio::time::timeout(self.api.timeout, sent).await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => self.waits.sent(Instant::now(), expires),
                 Ok(Err(error)) => return Err(Failure::Unknown(error.to_string())),
                 Err(elapsed) => return Err(Failure::Unknown(elapsed.to_string())),
             }
-            if self.waiting.len() == 2 {
-                self.waiting.pop_front();
-            }
-            self.waiting.push_back(Waiting { serial: self.serial, until: now + expires + GRACE });
-            self.serial += 1;
-            self.credit += BATCH;
         }
         Ok(())
     }
 
-    /// Forgets what waits at the server, because the server did.
-    fn forget(&mut self) {
-        self.waiting.clear();
-        self.credit = 0;
-    }
-
     async fn wait(&mut self) -> Option<Woken> {
-        let pause = self.pause;
-        let next = self.waiting.iter().map(|pull| pull.until).min();
-        let until = pause.or(next).unwrap_or_else(|| Instant::now() + EXPIRES);
+        let until = self.pause.unwrap_or_else(|| self.waits.look_again(Instant::now()));
         let messages = self.messages.as_mut()?;
         tokio::select! {
             biased;
@@ -170,21 +153,20 @@ impl Pull {
     fn take_status(&mut self, status: StatusCode, message: &Message) -> Result<(), StoreError> {
         let description = message.description.as_deref().unwrap_or_default();
         let serial = message.subject.rsplit('.').next().and_then(|serial| serial.parse().ok());
-        self.waiting.retain(|pull| Some(pull.serial) != serial);
         let left = message
             .headers
             .as_ref()
             .and_then(|headers| headers.get(PENDING_MESSAGES))
             .and_then(|left| left.as_str().parse().ok())
             .unwrap_or(BATCH);
-        self.credit = self.credit.saturating_sub(left);
+        self.waits.ended(serial, left);
         match status {
             StatusCode::TIMEOUT => {
                 self.pauses = 0;
                 return Ok(());
             }
             StatusCode::NO_RESPONDERS => {
-                self.forget();
+                self.waits.forget();
                 debug!(subject = %self.subject, "consumer has no leader");
             }
             status => warn!(subject = %self.subject, %status, description, "pull was ended"),
@@ -202,7 +184,7 @@ impl Pull {
     }
 
     fn take(&mut self, message: Message) -> Option<Delivery> {
-        self.credit = self.credit.saturating_sub(1);
+        self.waits.answered();
         self.pauses = 0;
         let message = jetstream::Message { message, context: self.api.context.clone() };
         let Some(entity) = entity_of(&message.subject) else {
@@ -227,6 +209,7 @@ impl Pull {
 impl Consumer for Pull {
     async fn next(&mut self) -> Result<Delivery, StoreError> {
         loop {
+            self.waits.expire(Instant::now());
             let is_paused = self.pause.is_some_and(|until| until > Instant::now());
             if !is_paused {
                 self.pause = None;
@@ -247,7 +230,7 @@ impl Consumer for Pull {
                     }
                 },
                 Some(Woken::Forgotten) => {
-                    self.forget();
+                    self.waits.forget();
                     self.pause = None;
                 }
                 Some(Woken::Time) => {}
@@ -282,6 +265,62 @@ impl Drop for Pull {
     }
 }
 
+// === impl Waits ===
+
+impl Waits {
+    /// How long the next pull should wait at the server, if one is to be sent.
+    fn wanted(&self) -> Option<Duration> {
+        if self.waiting.is_empty() {
+            // The first pull of a pair lives half as long, so that they never end together.
+            Some(EXPIRES / 2)
+        } else if self.waiting.len() < 2 || self.credit <= BATCH {
+            Some(EXPIRES)
+        } else {
+            None
+        }
+    }
+
+    /// A pull was sent. It takes the place of the oldest, whose messages have come.
+    fn sent(&mut self, now: Instant, expires: Duration) {
+        if self.waiting.len() == 2 {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(Waiting { serial: self.serial, until: now + expires + GRACE });
+        self.serial += 1;
+        self.credit += BATCH;
+    }
+
+    /// A message came.
+    fn answered(&mut self) {
+        self.credit = self.credit.saturating_sub(1);
+    }
+
+    /// The server says that a pull is over, with so much of it left.
+    fn ended(&mut self, serial: Option<u64>, left: usize) {
+        self.waiting.retain(|pull| Some(pull.serial) != serial);
+        self.credit = self.credit.saturating_sub(left);
+    }
+
+    /// Forgets what waits at the server, because the server did.
+    fn forget(&mut self) {
+        self.waiting.clear();
+        self.credit = 0;
+    }
+
+    /// Forgets pulls of which the server's word is overdue, also while there is no server.
+    fn expire(&mut self, now: Instant) {
+        self.waiting.retain(|pull| pull.until > now);
+        if self.waiting.is_empty() {
+            self.credit = 0;
+        }
+    }
+
+    /// When to look again if nothing happens before.
+    fn look_again(&self, now: Instant) -> Instant {
+        self.waiting.iter().map(|pull| pull.until).min().unwrap_or(now + EXPIRES)
+    }
+}
+
 // === impl Ack ===
 
 impl Ack {
@@ -311,5 +350,54 @@ impl AckHandle for Ack {
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
         self.answer(AckKind::Nak(Some(delay))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refilled(waits: &mut Waits, now: Instant) -> Vec<Duration> {
+        std::iter::from_fn(|| {
+            let expires = waits.wanted()?;
+            waits.sent(now, expires);
+            Some(expires)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn two_pulls_wait_and_never_end_together() {
+        let (mut waits, now) = (Waits::default(), Instant::now());
+        assert_eq!(refilled(&mut waits, now), [EXPIRES / 2, EXPIRES]);
+        waits.ended(Some(0), BATCH);
+        assert_eq!(refilled(&mut waits, now + EXPIRES / 2), [EXPIRES], "only the one that ended");
+        assert_eq!(waits.credit, 2 * BATCH);
+    }
+
+    #[test]
+    fn what_may_be_buffered_is_bounded_and_flows_on() {
+        let (mut waits, now) = (Waits::default(), Instant::now());
+        for _ in 0..1_000 {
+            refilled(&mut waits, now);
+            assert!(waits.waiting.len() == 2 && waits.credit <= 2 * BATCH && waits.credit > BATCH);
+            waits.answered();
+        }
+        waits.ended(Some(999_999), 10 * BATCH);
+        assert_eq!(waits.credit, 0, "a word about a pull of long ago");
+        assert!(!refilled(&mut waits, now).is_empty());
+    }
+
+    #[test]
+    fn without_a_server_it_sleeps_and_does_not_spin() {
+        let (mut waits, mut now) = (Waits::default(), Instant::now());
+        refilled(&mut waits, now);
+        for _ in 0..5 {
+            waits.expire(now);
+            let next = waits.look_again(now);
+            assert!(next > now);
+            now = next;
+        }
+        assert_eq!((waits.waiting.len(), waits.credit), (0, 0));
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     HarnessError, NatsServer, ServerOptions,
-    server::{PATIENCE, Ports, configuration, patience},
+    server::{PATIENCE, Ports, TRIES, configuration, patience},
 };
 
 /// How often a state is looked at that has no event.
@@ -24,6 +24,17 @@ pub struct NatsCluster {
 impl NatsCluster {
     /// Starts `count` servers and waits until each knows all others.
     pub async fn start(count: usize, options: ServerOptions) -> Result<Self, HarnessError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::try_start(count, &options).await {
+                Err(HarnessError::Ended { .. }) if tries < TRIES => {}
+                started => return started,
+            }
+        }
+    }
+
+    async fn try_start(count: usize, options: &ServerOptions) -> Result<Self, HarnessError> {
         let ports = (0..count).map(|_| Ports::free()).collect::<Result<Vec<_>, _>>()?;
         let routes: Vec<String> =
             ports.iter().map(|ports| format!("nats://127.0.0.1:{}", ports.route)).collect();
@@ -34,7 +45,7 @@ impl NatsCluster {
                 own.route,
                 routes.join(", ")
             );
-            let mut server = NatsServer::prepare(own, &configuration(own, &options, &cluster))?;
+            let mut server = NatsServer::prepare(own, &configuration(own, options, &cluster))?;
             server.spawn()?;
             servers.push(server);
         }

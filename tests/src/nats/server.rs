@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -19,7 +20,11 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a state is looked at that has no event.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Tries to start on free ports, which somebody may take in between.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
+/// Where free ports are looked for.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+/// Ports that are tried before giving up.
+const PORT_TRIES: usize = 100;
 
 /// How a server is configured.
 #[derive(Clone, Debug)]
@@ -213,21 +218,30 @@ impl Drop for NatsServer {
 // === impl Ports ===
 
 impl Ports {
-    /// Ports that nobody uses now.
+    /// Ports that nobody uses now, below those that the system gives to outgoing connections.
     pub(super) fn free() -> Result<Self, HarnessError> {
-        let listen = || TcpListener::bind(("127.0.0.1", 0));
         // All at the same time, so that they differ.
-        let listeners = [listen(), listen(), listen()];
-        let mut ports = [0; 3];
-        for (port, listener) in ports.iter_mut().zip(listeners) {
-            *port = listener
-                .and_then(|listener| listener.local_addr())
-                .map_err(HarnessError::io("no free port"))?
-                .port();
-        }
-        let [client, monitor, route] = ports;
-        Ok(Self { client, monitor, route })
+        let (client, monitor, route) = (listener()?, listener()?, listener()?);
+        Ok(Self { client: port(&client)?, monitor: port(&monitor)?, route: port(&route)? })
     }
+}
+
+fn listener() -> Result<TcpListener, HarnessError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match TcpListener::bind(("127.0.0.1", rand::rng().random_range(PORTS))) {
+            Err(error) if tries == PORT_TRIES => {
+                return Err(HarnessError::io("no free port")(error));
+            }
+            Err(_) => {}
+            Ok(listener) => return Ok(listener),
+        }
+    }
+}
+
+fn port(listener: &TcpListener) -> Result<u16, HarnessError> {
+    Ok(listener.local_addr().map_err(HarnessError::io("a port without a number"))?.port())
 }
 
 /// The configuration file of one server; `cluster` is its cluster block.
