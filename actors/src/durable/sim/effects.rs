@@ -44,7 +44,8 @@ impl Sim {
                 self.last_call.insert(entity, (call, attempt));
                 self.runs(to, entity, counter, key, Some(attempt));
                 if self.plan.poison && self.poisoned == Some(entity) {
-                    return self.actor_dies(to, entity);
+                    self.actor_dies(to, entity);
+                    return Ok(());
                 }
                 let after = self.world.rng.random_range(10..self.plan.call_most);
                 self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));

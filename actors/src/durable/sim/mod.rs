@@ -183,7 +183,7 @@ impl Sim {
     fn run(&mut self) -> Result<(), Violation> {
         self.begin();
         while !self.over {
-            let Some((to, happening)) = self.world.next() else { break };
+            let Some((to, happening)) = self.world.step() else { break };
             self.steps += 1;
             if self.steps > STEPS_MAX {
                 let text = self.ledger.unfinished().unwrap_or_else(|| "it is busy".to_owned());

@@ -86,7 +86,7 @@ impl Sim {
             | Note::Declare(..)
             | Note::Thaw(_)
             | Note::Calm
-            | Note::Watch => self.fate(note),
+            | Note::Watch => self.fate(&note),
         }
     }
 
@@ -362,7 +362,9 @@ impl Sim {
             Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
             Happening::Own(_) => 2,
         };
-        for word in [self.world.now().0, to.as_u128() as u64, kind] {
+        let [.., a, b, c, d] = to.as_u128().to_be_bytes();
+        let who = u64::from(u32::from_be_bytes([a, b, c, d]));
+        for word in [self.world.now().0, who, kind] {
             self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
         }
         let tick = matches!(
