@@ -80,7 +80,7 @@ impl Sim {
         let answered = self.clients.iter().all(|client| client.answered);
         if answered && self.world.inboxes_empty() && self.ledger.unfinished().is_none() {
             self.over = true;
-            return Ok(());
+            return self.nothing_leaks();
         }
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
         if calm_for > CALM_MOST {
@@ -92,6 +92,18 @@ impl Sim {
             return Err(Violation::new("E1", text));
         }
         self.world.later(FATE, 1_000, Note::Watch);
+        Ok(())
+    }
+
+    /// R1: a driver keeps only the handles that its machines will answer to.
+    fn nothing_leaks(&self) -> Result<(), Violation> {
+        for (id, process) in &self.processes {
+            let known: usize = process.partitions.iter().map(Partition::handles).sum();
+            if process.handles.len() > known {
+                let text = format!("`{id}` keeps {} handles of {known}", process.handles.len());
+                return Err(Violation::new("R1", text));
+            }
+        }
         Ok(())
     }
 

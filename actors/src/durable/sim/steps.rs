@@ -251,6 +251,11 @@ impl Sim {
             Out::Nak(handle, wait) => {
                 self.answer_delivery(to, handle, true, |token| Request::Nak(token, wait));
             }
+            Out::Forget(handle) => {
+                if let Some(process) = self.processes.get_mut(&to) {
+                    process.handles.remove(&handle);
+                }
+            }
             Out::Drained => self.drained(to),
         }
         Ok(())
