@@ -290,6 +290,8 @@ impl<K: EntityKind> Machine<K> {
                     self.out.push(Out::Abort(key));
                 }
                 self.aborting.clear();
+                // What the append in flight announced is not begun either.
+                self.staged.retain(|out| !matches!(out, Out::Start(..)));
             }
         }
         Ok(())

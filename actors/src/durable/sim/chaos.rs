@@ -16,7 +16,7 @@ use crate::durable::partition::{self, Gone, Partition};
 /// A process that says nothing for this long is held dead, in milliseconds.
 const SILENT: u64 = 6_000;
 /// How long running calls may go on when a process is drained, in milliseconds.
-const DRAIN_GRACE: u64 = 10_000;
+const DRAIN_GRACE: u64 = 5_000;
 /// Ticks for which a death makes others scan: somewhat longer than `ACK_WAIT`.
 const SCAN_TICKS: u64 = 40;
 /// How long the world may take to come to rest once it is calm, in milliseconds.
@@ -135,6 +135,7 @@ impl Sim {
             ticks: 0,
             drained: 0,
             draining: false,
+            gave_up: false,
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
         };
         self.remark(id, || format!("begins, clock {skew} ms"));

@@ -40,6 +40,10 @@ impl Sim {
                 let (call, attempt) = (job.call, job.attempt);
                 self.remark(to, || format!("calls {call} attempt {attempt}"));
                 let by = Incarnation { process: to, counter };
+                if self.processes.get(&to).is_some_and(|it| it.gave_up) {
+                    let text = format!("`{call}` is made after all calls were given up");
+                    return Err(Violation::new("G1", text));
+                }
                 self.ledger.calling(entity, by, call, attempt)?;
                 self.last_call.insert(entity, (call, attempt));
                 self.runs(to, entity, counter, key, Some(attempt));

@@ -10,7 +10,8 @@
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
 //! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
-//! R1 no acknowledgement handle is leaked; X1 no activation ends in a defect. I7 is true by construction: no event carries a frame.
+//! G1 no call starts after a drain gave calls up; R1 no acknowledgement handle is leaked; X1 no
+//! activation ends in a defect. I7 is true by construction: no event carries a frame.
 
 mod chaos;
 mod clients;

@@ -76,7 +76,12 @@ impl Sim {
                     None => Ok(()),
                 }
             }
-            Note::GiveUp => self.tell_all(to, || In::GiveUp),
+            Note::GiveUp => {
+                if let Some(process) = self.processes.get_mut(&to) {
+                    process.gave_up = true;
+                }
+                self.tell_all(to, || In::GiveUp)
+            }
             Note::Send(client) => {
                 self.send(client);
                 Ok(())
