@@ -2,6 +2,11 @@
 //! after every step.
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs.
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "these are tests, also in their helper functions"
+)]
 
 use clawnode_actors::durable::{
     Planted,

@@ -131,6 +131,8 @@ pub enum Out {
     Progress(HandleId),
     /// Give back for later.
     Nak(HandleId, Duration),
+    /// Nothing will be answered to this handle.
+    Forget(HandleId),
     /// Everything is handed over.
     Drained,
 }
@@ -209,6 +211,11 @@ impl Partition {
         }
     }
 
+    /// Handles that wait for an answer.
+    pub fn handles(&self) -> usize {
+        self.slots.values().map(|slot| slot.handles.len()).sum()
+    }
+
     /// Entities that are active or about to be.
     pub fn entities(&self) -> usize {
         self.slots.len()
@@ -275,9 +282,11 @@ impl Partition {
             self.out.push(Out::Ack(handle));
             return;
         }
-        slot.handles.insert(position, handle);
+        let replaced = slot.handles.insert(position, handle);
         slot.recovery |= redelivered;
-        if position > slot.seen {
+        let unseen = position > slot.seen;
+        self.out.extend(replaced.map(Out::Forget));
+        if unseen {
             self.ring(entity);
         }
     }
@@ -372,7 +381,9 @@ impl Partition {
         match slot.open.first_key_value() {
             Some((_, &input)) => self.out.push(Out::AskOwner(process, entity, input)),
             None => {
+                let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
+                self.out.extend(handles.into_values().map(Out::Forget));
             }
         }
     }
@@ -383,7 +394,9 @@ impl Partition {
         match says {
             // It has the input and its own deliveries; ours comes again should that change.
             OwnerSays::Held => {
+                let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
+                self.out.extend(handles.into_values().map(Out::Forget));
             }
             OwnerSays::Completed => {
                 *tries = 0;

@@ -235,7 +235,7 @@ impl<D> World<D> {
     }
 
     /// What happens next, to whom.
-    pub fn next(&mut self) -> Option<(ProcessId, Happening<D>)> {
+    pub fn step(&mut self) -> Option<(ProcessId, Happening<D>)> {
         loop {
             match self.schedule.pop()? {
                 Event::Arrive { from, ticket, request, answered } => {

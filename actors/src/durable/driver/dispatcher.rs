@@ -378,6 +378,9 @@ impl<K: EntityKind> State<K> {
                     self.tasks.spawn(async move { said(handle.nak(delay).await, "give back") });
                 }
             }
+            Out::Forget(handle) => {
+                self.handles.remove(&handle);
+            }
             Out::Drained => {
                 for done in self.drained.drain(..) {
                     if done.send(()).is_err() {

@@ -11,14 +11,13 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, Record, Write,
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    Digest, EntityId, Epoch, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
-    kernel::{Emitted, SnapshotState},
+    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
+    kernel::Emitted,
 };
 
 use super::{
@@ -29,8 +28,11 @@ use super::{
 
 mod compose;
 mod draft;
+mod io;
 #[cfg(feature = "test-util")]
 mod planted;
+
+pub use io::{In, Out, Stop};
 
 /// How long refusals that no read explains may last before the store must have lost data.
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
@@ -71,130 +73,6 @@ pub enum Activation {
     Fresh,
     /// Redelivered, found by a scan, restarted: the claim is appended alone, before folding.
     Recovery,
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum In<K: EntityKind> {
-    /// Inputs from the inbox, in stream order.
-    Deliver(Vec<Input>),
-    /// The journal, as asked by [`Out::Load`].
-    Loaded(Loaded),
-    /// The journal cannot be read: damaged, not merely out of reach.
-    Unreadable(String),
-    /// The answer to [`Out::Append`].
-    Answered(AppendAnswer),
-    /// The answer to [`Out::ReadBack`]: records after the expected position, and the last
-    /// record's position if there are none.
-    ReadBack {
-        /// Records after the expected position.
-        after_expected: Vec<Record>,
-        /// The position of the last record of all.
-        tail: Position,
-    },
-    /// The call may start.
-    Granted(K::Key, K::Grant),
-    /// The call must wait; `Granted` follows.
-    Deferred(K::Key),
-    /// A call has ended.
-    Ended(K::Key, K::Outcome),
-    /// An emission is confirmed.
-    Confirmed(K::Key),
-    /// A call that was aborted before it had an outcome is gone.
-    Gone(K::Key),
-    /// Old records are archived and the state is stored, as asked by [`Out::Archive`].
-    Archived {
-        /// The archive's digest.
-        archive: Digest,
-        /// Where the state is.
-        state: SnapshotState,
-    },
-    /// The blobs of a doomed entity are gone, as asked by [`Out::Erase`].
-    Erased {
-        /// The blob of the snapshot that it still loads from.
-        snapshot: Option<Digest>,
-    },
-    /// The archive could not be made; the next attempt is after another `snapshot_every` events.
-    ArchiveFailed,
-    /// Another process says that it has claimed the entity.
-    FencedHint(Epoch),
-    /// Time has passed.
-    Tick,
-    /// Hand the entity over: no new work; running calls may end.
-    Drain,
-    /// Hand the entity over now: running calls are given up.
-    GiveUp,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub enum Out<K: EntityKind> {
-    /// Read the journal.
-    Load,
-    /// Append, after a wait.
-    Append {
-        /// How long to wait before (the driver adds jitter).
-        wait: Duration,
-        /// The fence.
-        expected: Position,
-        /// What.
-        write: Write,
-    },
-    /// Read the records after this position.
-    ReadBack {
-        /// The fence of the append in flight.
-        after: Position,
-    },
-    /// Ask whether the call may start; answer `Granted` or `Deferred`.
-    Acquire(K::Key, K::Effect),
-    /// The grant is not needed any more.
-    Release(K::Key),
-    /// Start a call or an emission; answer `Ended`, `Confirmed` or `Gone`.
-    Start(K::Key, K::Job),
-    /// Stop a call; answer `Ended` with what there is, or `Gone`.
-    Abort(K::Key),
-    /// The input may be acknowledged (I4).
-    Complete(InputId),
-    /// Tell this process that the entity has another owner now, so that it stops paying at once.
-    TellFenced {
-        /// Who owned it last.
-        process: ProcessId,
-        /// The epoch that is in force now.
-        epoch: Epoch,
-    },
-    /// Archive all records up to this position, no fewer and no more (a read may be stale), and
-    /// store this state; answer `Archived` or `ArchiveFailed`.
-    Archive {
-        /// The last record that the state stands for.
-        upto: Position,
-        /// The encoded state.
-        state: Bytes,
-    },
-    /// Remove the blobs of a doomed entity, but for the state it loads from; answer `Erased`.
-    Erase,
-    /// Remove this blob; nothing refers to it any more.
-    Discard(Digest),
-    /// The activation is over.
-    Stop(Stop),
-}
-
-/// Why an activation is over.
-#[derive(Debug)]
-pub enum Stop {
-    /// Idle; nothing is left to do.
-    Passivated,
-    /// Handed over.
-    Released,
-    /// Somebody else owns the entity.
-    Fenced,
-    /// Out of service; its inputs are parked.
-    Quarantined(String),
-    /// The journal cannot be folded; nothing was appended.
-    Corrupt(String),
-    /// The store lost records that it had acknowledged.
-    Diverged(String),
-    /// This program drafted something that the store or the fold refuses.
-    Defect(String),
 }
 
 /// How far the activation is.
@@ -418,6 +296,8 @@ impl<K: EntityKind> Machine<K> {
                     self.out.push(Out::Abort(key));
                 }
                 self.aborting.clear();
+                // What the append in flight announced is not begun either.
+                self.staged.retain(|out| !matches!(out, Out::Start(..)));
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::durable::partition::{self, Gone, Partition};
 /// A process that says nothing for this long is held dead, in milliseconds.
 const SILENT: u64 = 6_000;
 /// How long running calls may go on when a process is drained, in milliseconds.
-const DRAIN_GRACE: u64 = 10_000;
+const DRAIN_GRACE: u64 = 5_000;
 /// Ticks for which a death makes others scan: somewhat longer than `ACK_WAIT`.
 const SCAN_TICKS: u64 = 40;
 /// How long the world may take to come to rest once it is calm, in milliseconds.
@@ -40,7 +40,7 @@ impl Sim {
         self.world.later(FATE, self.plan.busy, Note::Calm);
     }
 
-    pub(super) fn fate(&mut self, note: Note) -> Result<(), Violation> {
+    pub(super) fn fate(&mut self, note: &Note) -> Result<(), Violation> {
         match note {
             Note::Fate => {
                 if self.calm {
@@ -54,10 +54,13 @@ impl Sim {
                 self.spawn();
                 Ok(())
             }
-            Note::Declare(process, dead) => self.declare(process, dead),
+            Note::Declare(process, dead) => {
+                self.declare(*process, *dead);
+                Ok(())
+            }
             Note::Thaw(process) => {
-                self.remark(process, || "thaws".to_owned());
-                self.world.thaw(process);
+                self.remark(*process, || "thaws".to_owned());
+                self.world.thaw(*process);
                 Ok(())
             }
             Note::Calm => {
@@ -77,7 +80,7 @@ impl Sim {
         let answered = self.clients.iter().all(|client| client.answered);
         if answered && self.world.inboxes_empty() && self.ledger.unfinished().is_none() {
             self.over = true;
-            return Ok(());
+            return self.nothing_leaks();
         }
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
         if calm_for > CALM_MOST {
@@ -89,6 +92,18 @@ impl Sim {
             return Err(Violation::new("E1", text));
         }
         self.world.later(FATE, 1_000, Note::Watch);
+        Ok(())
+    }
+
+    /// R1: a driver keeps only the handles that its machines will answer to.
+    fn nothing_leaks(&self) -> Result<(), Violation> {
+        for (id, process) in &self.processes {
+            let known: usize = process.partitions.iter().map(Partition::handles).sum();
+            if process.handles.len() > known {
+                let text = format!("`{id}` keeps {} handles of {known}", process.handles.len());
+                return Err(Violation::new("R1", text));
+            }
+        }
         Ok(())
     }
 
@@ -120,6 +135,7 @@ impl Sim {
             ticks: 0,
             drained: 0,
             draining: false,
+            gave_up: false,
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
         };
         self.remark(id, || format!("begins, clock {skew} ms"));
@@ -163,15 +179,14 @@ impl Sim {
             here
         });
         match which {
-            Some(0) => self.kill(one),
+            Some(0) => return self.kill(one),
             Some(1) => self.freeze(one),
             Some(2) => self.any_actor_dies(one),
-            Some(3) => self.drain(one),
+            Some(3) => return self.drain(one),
             Some(4) => {
                 let millis = self.world.rng.random_range(500..8_000);
                 self.remark(FATE, || format!("no store answers for {millis} ms"));
                 self.world.outage(millis);
-                Ok(())
             }
             Some(5) => {
                 let by = self.world.rng.random_range(-60_000..=60_000);
@@ -179,14 +194,14 @@ impl Sim {
                 if let Some(process) = self.processes.get_mut(&one) {
                     process.skew += by;
                 }
-                Ok(())
             }
             _ => {
                 let after = self.world.rng.random_range(1_000..10_000);
                 self.world.later(FATE, after, Note::Declare(one, false));
-                self.declare(one, true)
+                self.declare(one, true);
             }
         }
+        Ok(())
     }
 
     fn kill(&mut self, process: ProcessId) -> Result<(), Violation> {
@@ -208,7 +223,7 @@ impl Sim {
         Ok(())
     }
 
-    fn freeze(&mut self, process: ProcessId) -> Result<(), Violation> {
+    fn freeze(&mut self, process: ProcessId) {
         let millis = self.world.rng.random_range(200..45_000);
         self.remark(process, || format!("freezes for {millis} ms"));
         self.world.freeze(process);
@@ -217,35 +232,24 @@ impl Sim {
             self.world.later(FATE, SILENT, Note::Declare(process, true));
             self.world.later(FATE, millis + 1_000, Note::Declare(process, false));
         }
-        Ok(())
     }
 
-    fn any_actor_dies(&mut self, process: ProcessId) -> Result<(), Violation> {
-        let Some(entity) = self.processes.get(&process).and_then(|it| it.actors.keys().next())
-        else {
-            return Ok(());
-        };
-        self.actor_dies(process, *entity)
+    fn any_actor_dies(&mut self, process: ProcessId) {
+        let actors = self.processes.get(&process).map(|it| &it.actors);
+        if let Some(entity) = actors.and_then(|actors| actors.keys().next()).copied() {
+            self.actor_dies(process, entity);
+        }
     }
 
     /// An actor panics; its dispatcher hears of it.
-    pub(super) fn actor_dies(
-        &mut self,
-        process: ProcessId,
-        entity: EntityId,
-    ) -> Result<(), Violation> {
+    pub(super) fn actor_dies(&mut self, process: ProcessId, entity: EntityId) {
         self.remark(process, || format!("{entity} panics"));
-        let Some(actor) =
-            self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity))
-        else {
-            return Ok(());
-        };
-        if !actor.stopped {
+        let actor = self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity));
+        if let Some(actor) = actor.filter(|actor| !actor.stopped) {
             actor.stopped = true;
             let gone = partition::In::Gone(entity, Gone::Lost);
             self.mail_dispatcher(process, self.partition_of(entity), gone);
         }
-        Ok(())
     }
 
     fn drain(&mut self, one: ProcessId) -> Result<(), Violation> {
@@ -276,7 +280,7 @@ impl Sim {
         }
     }
 
-    fn declare(&mut self, process: ProcessId, dead: bool) -> Result<(), Violation> {
+    fn declare(&mut self, process: ProcessId, dead: bool) {
         // Nobody comes back from the dead, whatever is said.
         if dead || !self.world.lives(process) {
             self.dead.insert(process);
@@ -293,6 +297,5 @@ impl Sim {
                 self.mail_dispatcher(one, partition, partition::In::Dead(others));
             }
         }
-        Ok(())
     }
 }

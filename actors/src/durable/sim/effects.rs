@@ -40,11 +40,16 @@ impl Sim {
                 let (call, attempt) = (job.call, job.attempt);
                 self.remark(to, || format!("calls {call} attempt {attempt}"));
                 let by = Incarnation { process: to, counter };
+                if self.processes.get(&to).is_some_and(|it| it.gave_up) {
+                    let text = format!("`{call}` is made after all calls were given up");
+                    return Err(Violation::new("G1", text));
+                }
                 self.ledger.calling(entity, by, call, attempt)?;
                 self.last_call.insert(entity, (call, attempt));
                 self.runs(to, entity, counter, key, Some(attempt));
                 if self.plan.poison && self.poisoned == Some(entity) {
-                    return self.actor_dies(to, entity);
+                    self.actor_dies(to, entity);
+                    return Ok(());
                 }
                 let after = self.world.rng.random_range(10..self.plan.call_most);
                 self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));

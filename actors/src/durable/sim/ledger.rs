@@ -80,9 +80,9 @@ impl Ledger {
                 let book = self.book(*entity);
                 book.position = record.position;
                 if *rollup {
-                    book.replaced(&stored(), archived)?
+                    book.replaced(&stored(), archived)?;
                 } else {
-                    book.appended(record)?
+                    book.appended(record)?;
                 }
                 book.anchored()
             }
@@ -145,13 +145,11 @@ impl Ledger {
 
     /// A turn's post-turn effects are about to be shown.
     pub(super) fn emitting(&mut self, entity: EntityId, turn: TurnId) -> Checked {
-        match self.book(entity).turns.get(&turn) {
-            Some(Turn { outcome: Some(_), .. }) => Ok(()),
-            _ => {
-                let text = format!("the end of `{turn}` is shown, but the journal has it not");
-                Err(Violation::new("I5", text))
-            }
+        if self.book(entity).turns.get(&turn).is_some_and(|known| known.outcome.is_some()) {
+            return Ok(());
         }
+        let text = format!("the end of `{turn}` is shown, but the journal has it not");
+        Err(Violation::new("I5", text))
     }
 
     /// A turn's post-turn effects were shown.

@@ -10,7 +10,8 @@
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
 //! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
-//! X1 no activation ends in a defect. I7 is true by construction: no event carries a frame.
+//! G1 no call starts after a drain gave calls up; R1 no acknowledgement handle is leaked; X1 no
+//! activation ends in a defect. I7 is true by construction: no event carries a frame.
 
 mod chaos;
 mod clients;
@@ -183,7 +184,7 @@ impl Sim {
     fn run(&mut self) -> Result<(), Violation> {
         self.begin();
         while !self.over {
-            let Some((to, happening)) = self.world.next() else { break };
+            let Some((to, happening)) = self.world.step() else { break };
             self.steps += 1;
             if self.steps > STEPS_MAX {
                 let text = self.ledger.unfinished().unwrap_or_else(|| "it is busy".to_owned());

@@ -188,14 +188,10 @@ impl Sim {
                 }
                 None => self.loaded(to, entity, counter, records, None)?,
             },
-            (Do::Load { tries }, _) => {
-                self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
-                return Ok(());
-            }
             (Do::LoadBlob { records, .. }, Reply::Blob(snapshot)) => {
                 self.loaded(to, entity, counter, records, snapshot)?
             }
-            (Do::LoadBlob { tries, .. }, _) => {
+            (Do::Load { tries } | Do::LoadBlob { tries, .. }, _) => {
                 self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
                 return Ok(());
             }

@@ -115,6 +115,8 @@ pub(super) struct Process {
     pub(super) ticks: u64,
     pub(super) drained: usize,
     pub(super) draining: bool,
+    /// Running calls were given up; none starts any more.
+    pub(super) gave_up: bool,
     /// Scans its partitions while somebody is held dead, until this tick.
     pub(super) scans_until: u64,
 }

@@ -76,7 +76,12 @@ impl Sim {
                     None => Ok(()),
                 }
             }
-            Note::GiveUp => self.tell_all(to, || In::GiveUp),
+            Note::GiveUp => {
+                if let Some(process) = self.processes.get_mut(&to) {
+                    process.gave_up = true;
+                }
+                self.tell_all(to, || In::GiveUp)
+            }
             Note::Send(client) => {
                 self.send(client);
                 Ok(())
@@ -86,7 +91,7 @@ impl Sim {
             | Note::Declare(..)
             | Note::Thaw(_)
             | Note::Calm
-            | Note::Watch => self.fate(note),
+            | Note::Watch => self.fate(&note),
         }
     }
 
@@ -251,6 +256,11 @@ impl Sim {
             Out::Nak(handle, wait) => {
                 self.answer_delivery(to, handle, true, |token| Request::Nak(token, wait));
             }
+            Out::Forget(handle) => {
+                if let Some(process) = self.processes.get_mut(&to) {
+                    process.handles.remove(&handle);
+                }
+            }
             Out::Drained => self.drained(to),
         }
         Ok(())
@@ -362,7 +372,9 @@ impl Sim {
             Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
             Happening::Own(_) => 2,
         };
-        for word in [self.world.now().0, to.as_u128() as u64, kind] {
+        let [.., a, b, c, d] = to.as_u128().to_be_bytes();
+        let who = u64::from(u32::from_be_bytes([a, b, c, d]));
+        for word in [self.world.now().0, who, kind] {
             self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
         }
         let tick = matches!(
