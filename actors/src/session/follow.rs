@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, Subscription};
+use clawnode_cluster::{BusEvent, StoreError, Subscription};
 use clawnode_proto::{
     EntityId, ErrorBody, Frame, FrameBody, FrameKey, TurnId, codec,
     frame::FrameBatch,
@@ -306,7 +306,12 @@ impl Follower {
     async fn catch_up(&mut self, ask: bool) -> Next {
         let entity = match self.sessions.read(self.session).await {
             Ok(entity) => entity,
-            Err(failure @ (SendError::Corrupt(_) | SendError::NotFound { .. })) => {
+            // Damage does not go away by waiting, whether the store found it or the fold.
+            Err(
+                failure @ (SendError::Corrupt(_)
+                | SendError::Store(StoreError::Corrupt { .. })
+                | SendError::NotFound { .. }),
+            ) => {
                 return self.refuse(ErrorBody::from(failure)).await;
             }
             Err(failure) => {
