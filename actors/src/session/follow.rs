@@ -197,7 +197,10 @@ pub(super) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
         };
         follower.run(it.frames, it.fresh).await;
     }));
-    futures_util::stream::unfold(rx, |mut rx| async move { Some((rx.recv().await?, rx)) }).boxed()
+    let events =
+        futures_util::stream::unfold(rx, |mut rx| async move { Some((rx.recv().await?, rx)) });
+    // Readers that take what is ready at once find the end with the last event, and look again.
+    events.fuse().boxed()
 }
 
 struct Follower {
