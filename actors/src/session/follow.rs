@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, Subscription};
+use clawnode_cluster::{BusEvent, StoreError, Subscription};
 use clawnode_proto::{
     EntityId, ErrorBody, Frame, FrameBody, FrameKey, TurnId, codec,
     frame::FrameBatch,
@@ -197,7 +197,10 @@ pub(super) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
         };
         follower.run(it.frames, it.fresh).await;
     }));
-    futures_util::stream::unfold(rx, |mut rx| async move { Some((rx.recv().await?, rx)) }).boxed()
+    let events =
+        futures_util::stream::unfold(rx, |mut rx| async move { Some((rx.recv().await?, rx)) });
+    // Readers that take what is ready at once find the end with the last event, and look again.
+    events.fuse().boxed()
 }
 
 struct Follower {
@@ -306,7 +309,12 @@ impl Follower {
     async fn catch_up(&mut self, ask: bool) -> Next {
         let entity = match self.sessions.read(self.session).await {
             Ok(entity) => entity,
-            Err(failure @ (SendError::Corrupt(_) | SendError::NotFound { .. })) => {
+            // Damage does not go away by waiting, whether the store found it or the fold.
+            Err(
+                failure @ (SendError::Corrupt(_)
+                | SendError::Store(StoreError::Corrupt { .. })
+                | SendError::NotFound { .. }),
+            ) => {
                 return self.refuse(ErrorBody::from(failure)).await;
             }
             Err(failure) => {

@@ -6,7 +6,10 @@ use clawnode_proto::{ErrorBody, session::TurnOutcome, view::HistoryView};
 use futures_util::{SinkExt, StreamExt};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout, timeout_at},
+};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async,
     tungstenite::{self, Message as Packet, client::IntoClientRequest},
@@ -28,7 +31,11 @@ pub struct Client {
 /// What is sent.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Who sends it; the session is `default:test:a:PEER`.
+    /// Where it comes from.
+    pub channel: String,
+    /// Our side of the channel.
+    pub account: String,
+    /// Who sends it.
     pub peer: String,
     /// What is said.
     pub content: String,
@@ -61,10 +68,22 @@ pub struct Frame {
 }
 
 impl Message {
-    /// A message under a key that is its own text.
+    /// A message under a key that is its own text, to the session `default:test:a:PEER`.
     pub fn new(peer: &str, content: &str) -> Self {
-        let (peer, key) = (peer.to_owned(), format!("k-{content}"));
-        Self { peer, content: content.to_owned(), key, steers: false }
+        Self {
+            channel: "test".to_owned(),
+            account: "a".to_owned(),
+            peer: peer.to_owned(),
+            content: content.to_owned(),
+            key: format!("k-{content}"),
+            steers: false,
+        }
+    }
+
+    /// A message as the terminal chat of a [`Home`](super::Home) sends it.
+    pub fn typed(content: &str) -> Self {
+        let (channel, account) = ("cli".to_owned(), "local".to_owned());
+        Self { channel, account, ..Self::new("ada", content) }
     }
 
     /// The same, joining the turn that runs.
@@ -75,12 +94,13 @@ impl Message {
 
     /// The session that it goes to.
     pub fn session(&self) -> String {
-        format!("default:test:a:{}", self.peer)
+        format!("default:{}:{}:{}", self.channel, self.account, self.peer)
     }
 }
 
 impl Client {
-    pub(super) fn new(url: &str, data: &Path) -> Result<Self, ProcessError> {
+    /// The node at `url`, whose token lies in the data directory `data`.
+    pub fn new(url: &str, data: &Path) -> Result<Self, ProcessError> {
         let token = std::fs::read_to_string(data.join("token"))
             .map_err(ProcessError::io("read the node's token"))?;
         // Installing fails only if it was installed before, which serves as well.
@@ -155,8 +175,8 @@ impl Client {
     /// Sends a message; answers once it is accepted.
     pub async fn send(&self, message: &Message) -> Result<Turn, ProcessError> {
         let params = json!({
-            "channel": "test",
-            "account": "a",
+            "channel": message.channel,
+            "account": message.account,
             "peer": message.peer,
             "content": message.content,
             "idempotency_key": message.key,
@@ -189,6 +209,9 @@ impl Client {
         let (session, turn, text) = Default::default();
         let mut turn = Turn { socket, session, turn, text };
         let accepted = turn.next().await?;
+        if accepted.event == "error" {
+            return Err(refusal(accepted.data));
+        }
         if accepted.event != "accepted" {
             return Err(ProcessError::Protocol(format!("{accepted:?} instead of `accepted`")));
         }
@@ -201,8 +224,10 @@ impl Client {
 impl Turn {
     /// The next frame; the text so far is kept.
     pub async fn next(&mut self) -> Result<Frame, ProcessError> {
+        // Pings come for ever from a node that has nothing to say.
+        let deadline = Instant::now() + PATIENCE;
         let packet = loop {
-            let next = timeout(PATIENCE, self.socket.next()).await;
+            let next = timeout_at(deadline, self.socket.next()).await;
             match next.map_err(|_elapsed| ProcessError::Late("a frame".to_owned()))? {
                 Some(Ok(Packet::Text(text))) => break text,
                 Some(Ok(Packet::Close(_))) | None => {

@@ -14,7 +14,7 @@ use super::ProcessError;
 use crate::model::ModelServer;
 
 /// Reaching it means a bug, not a slow machine.
-pub(super) const PATIENCE: Duration = Duration::from_mins(2);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// The key that providers are given.
 const KEY: &str = "sk-crash-tests";
 

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    process::Child,
+    process::{Child, ChildStdout},
     time::timeout,
 };
 
@@ -34,6 +34,7 @@ pub struct Start {
 pub struct Node {
     child: Child,
     pid: Pid,
+    stdout: BufReader<ChildStdout>,
     url: String,
     client: Option<Client>,
 }
@@ -64,6 +65,13 @@ impl Node {
 
     /// Starts a node so, and waits until it serves.
     pub async fn start(home: &Home, start: Start) -> Result<Self, ProcessError> {
+        let mut node = Self::spawn(home, start)?;
+        node.ready(home).await?;
+        Ok(node)
+    }
+
+    /// Starts a node so; it does not serve yet.
+    pub fn spawn(home: &Home, start: Start) -> Result<Self, ProcessError> {
         let log = OpenOptions::new().create(true).append(true).open(home.log());
         let log = log.map_err(ProcessError::io("open the node's log"))?;
         let mut args = vec!["--listen", "127.0.0.1:0", "--json"];
@@ -81,28 +89,37 @@ impl Node {
         let (Some(pid), Some(stdout)) = (pid, child.stdout.take()) else {
             return Err(ProcessError::Protocol("a child without pid or output".to_owned()));
         };
-        let mut node = Self { child, pid, url: String::new(), client: None };
+        let stdout = BufReader::new(stdout);
+        Ok(Self { child, pid, stdout, url: String::new(), client: None })
+    }
+
+    /// Waits until it serves.
+    pub async fn ready(&mut self, home: &Home) -> Result<(), ProcessError> {
         let mut line = String::new();
-        let mut stdout = BufReader::new(stdout);
-        let read = timeout(PATIENCE, stdout.read_line(&mut line)).await;
+        let read = timeout(PATIENCE, self.stdout.read_line(&mut line)).await;
         read.map_err(|_elapsed| ProcessError::Late("the node's `ready`".to_owned()))?
             .map_err(ProcessError::io("read what the node says"))?;
         if line.is_empty() {
-            let status = node.ended().await?.to_string();
+            let status = self.ended().await?.to_string();
             return Err(ProcessError::NotReady { status, log: log_end(home) });
         }
         let ready: Ready = serde_json::from_str(&line)
             .map_err(|error| ProcessError::Protocol(format!("{error}: {line}")))?;
         if !ready.url.is_empty() {
-            node.client = Some(Client::new(&ready.url, &home.data())?);
+            self.client = Some(Client::new(&ready.url, &home.data())?);
         }
-        node.url = ready.url;
-        Ok(node)
+        self.url = ready.url;
+        Ok(())
     }
 
     /// Its address; empty without a gateway.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Its process at the operating system.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
     }
 
     /// Its door.

@@ -15,6 +15,7 @@ pub(crate) struct Scene {
     pub(crate) server: ModelServer,
     pub(crate) home: Home,
     pub(crate) kills: u32,
+    pub(crate) ground: Ground,
     log: PathBuf,
     _dir: TempDir,
 }
@@ -29,8 +30,9 @@ impl Scene {
             ..Setup::from(script)
         };
         let server = ModelServer::start(setup).await.unwrap();
-        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
-        Self { server, home, kills: 0, log, _dir: dir }
+        let ground = Ground::Local;
+        let home = Home::new(ground.clone()).unwrap().anthropic(&server);
+        Self { server, home, kills: 0, ground, log, _dir: dir }
     }
 
     /// A node that kills itself at `point` is given `message`, and dies of it.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record, Write};
-use clawnode_proto::{
-    Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState,
-};
+use clawnode_proto::{Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState};
 
 use crate::durable::{core::Loaded, kind::EntityKind};
 

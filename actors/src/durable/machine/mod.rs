@@ -16,8 +16,7 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
-    kernel::Emitted,
+    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp, kernel::Emitted,
 };
 
 use super::{

@@ -1,0 +1,142 @@
+//! What else can go wrong with a data directory: a damaged record, a second process, a full disk.
+
+use std::{
+    fs,
+    io::{Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use clawnode_tests::{
+    model::Script,
+    process::{Message, Node, ProcessError, Start, sound},
+};
+use rustix::process::Signal;
+
+use super::support::{Outcome, Scene};
+
+/// Where `text` is in the files under `dir`; it must be in one place only.
+fn place(dir: &Path, text: &str) -> (PathBuf, u64) {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            let bytes = fs::read(&path).unwrap();
+            let hits = bytes.windows(text.len()).enumerate();
+            let hits = hits.filter(|(_, window)| *window == text.as_bytes());
+            found.extend(hits.map(|(at, _)| (path.clone(), at as u64)));
+        }
+    }
+    assert_eq!(found.len(), 1, "`{text}`: {found:?}");
+    found.remove(0)
+}
+
+/// Flips one bit.
+fn flip(path: &Path, at: u64) {
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.read_exact(&mut byte).unwrap();
+    byte[0] ^= 1;
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(&byte).unwrap();
+}
+
+fn code(refused: &ProcessError) -> Option<&str> {
+    refused.refusal().map(|body| body.code.as_str())
+}
+
+#[tokio::test]
+async fn a_damaged_record_refuses_its_session_and_no_other() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let healthy = [Message::new("bob", "before"), Message::new("bob", "after")];
+    let damaged = Message::new("eve", "xyzzy");
+    scene.settle(&[healthy[0].clone(), damaged.clone()]).await?;
+    // The reply is in the journal only; the message is in the inbox as well.
+    let (file, at) = place(&scene.home.data(), "reply to: xyzzy");
+    flip(&file, at);
+
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    client.chat(&healthy[1]).await?;
+    let refused = client.history(&damaged.session()).await.expect_err("it is damaged");
+    assert_eq!(code(&refused), Some("corrupt"), "{refused}");
+    assert!(refused.to_string().contains("position"), "{refused}");
+    let more = Message::new("eve", "are you there?");
+    let refused = client.chat(&more).await.expect_err("it is damaged");
+    assert_eq!(code(&refused), Some("corrupt"), "{refused}");
+    assert!(refused.to_string().contains("position"), "{refused}");
+
+    // With and without a node, `journal verify` names it and nothing else.
+    let verify = async || {
+        let ended = scene.home.run(&["journal", "verify", "--json"]).await?;
+        assert_eq!(ended.code, 1, "{ended:?}");
+        let verdict = ended.json()?;
+        let rows = verdict["journals"].as_array().unwrap().clone();
+        let bad: Vec<_> = rows.iter().filter(|row| !row["problem"].is_null()).collect();
+        assert_eq!((rows.len(), bad.len()), (2, 1), "{verdict}");
+        assert!(bad[0]["problem"].as_str().unwrap().contains("position"), "{verdict}");
+        Ok::<_, ProcessError>(())
+    };
+    verify().await?;
+    node.stop().await?;
+    verify().await
+}
+
+#[tokio::test]
+async fn a_second_process_is_told_who_holds_the_directory() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let node = Node::up(&scene.home).await?;
+    let ended = scene.home.run(&["--listen", "127.0.0.1:0", "--json", "up"]).await?;
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let data = scene.home.data();
+    for part in ["data_dir_held", &data.to_string_lossy(), &format!("process {}", node.pid())] {
+        assert!(ended.err.contains(part), "no `{part}` in {}", ended.err);
+    }
+    // The first is none the worse for it.
+    node.client()?.chat(&Message::new("ada", "hello")).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_is_new_and_finishes_what_was_accepted() -> Outcome {
+    let mut scene = Scene::new(Script::default()).await;
+    let [first, second] = [Message::new("ada", "first"), Message::new("ada", "second")];
+    let late = Message::new("bob", "late");
+    scene.settle(std::slice::from_ref(&first)).await?;
+    scene.die_at("after-put", &second).await?;
+
+    // More than any disk has free.
+    let vars = vec![("CLAWNODE_TEST_HEAD_ROOM", (u64::MAX / 4).to_string())];
+    let node = Node::start(&scene.home, Start { vars, ..Start::default() }).await?;
+    let client = node.client()?;
+    client.finished(&first.session(), 2).await?;
+    let refused = client.chat(&late).await.expect_err("no room");
+    assert_eq!(code(&refused), Some("disk_full"), "{refused}");
+    sound(&scene.home).await?;
+    node.stop().await?;
+
+    // With room again, the same message under the same key.
+    scene.settle(&[first, second, late]).await.map(drop)
+}
+
+#[tokio::test]
+async fn told_to_stop_a_node_finishes_the_running_turn() -> Outcome {
+    let scene = super::streams::stuck_at("go", "slow").await;
+    let message = Message::new("ada", "slow");
+    let mut node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let mut turn = client.send(&message).await?;
+    turn.begun().await?;
+    node.signal(Signal::TERM)?;
+    scene.server.open("go");
+    let status = node.ended().await?;
+    assert!(status.success(), "{status}");
+    let found = scene.settle(&[message]).await?;
+    assert_eq!((found.requests, found.lost), (1, 0), "its reply was recorded before the end");
+    Ok(())
+}

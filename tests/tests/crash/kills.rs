@@ -1,0 +1,149 @@
+//! Kills at random times, with turns in flight in several sessions; then the judge.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_tests::{
+    model::{DefaultReply, Script},
+    process::{Client, Found, Message, Node, ProcessError, Start},
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::{sync::watch, task::JoinSet};
+
+use super::support::{Outcome, Scene};
+
+/// Sessions with a turn in flight.
+const TALKERS: usize = 8;
+/// Messages of one session; then its talker begins a new one.
+const SESSION: usize = 20;
+/// A life ends within this time of its start: in it, or before it serves.
+const LIFE: Duration = Duration::from_millis(400);
+/// Every so many lives one lasts until every talker has had an answer. Five lives without are a
+/// poisoned session (C16), which is another test.
+const CALM: u32 = 4;
+
+/// What talkers need.
+struct Stage {
+    /// The node that serves now.
+    node: watch::Receiver<Option<Client>>,
+    /// Whether the kills are over.
+    over: watch::Receiver<bool>,
+}
+
+/// Sends one message after another until the kills are over; each under one key until answered.
+async fn talk(
+    stage: Arc<Stage>,
+    talker: usize,
+    answered: watch::Sender<usize>,
+) -> Result<Vec<Message>, ProcessError> {
+    let mut node = stage.node.clone();
+    let mut sent = Vec::new();
+    while !*stage.over.borrow() {
+        let n = sent.len();
+        let peer = format!("talker{talker}-{}", n / SESSION);
+        let message = Message::new(&peer, &format!("message {n} of {talker}"));
+        loop {
+            let client = node.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+            match client.chat(&message).await {
+                Ok(reply) => {
+                    assert_eq!(reply, format!("reply to: {} 2 3 4", message.content));
+                    break;
+                }
+                // Whatever was not heard is asked for again, from the next process.
+                Err(error) if error.is_lost() => {
+                    let gone = |now: &Option<Client>| {
+                        now.as_ref().is_none_or(|now| now.url() != client.url())
+                    };
+                    node.wait_for(gone).await.unwrap();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        sent.push(message);
+        answered.send_modify(|answered| *answered += 1);
+    }
+    Ok(sent)
+}
+
+async fn kills(wanted: u32, seed: u64) -> Result<Found, ProcessError> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let default = DefaultReply { tokens: 4, delay_ms: 5 };
+    let mut scene = Scene::new(Script { default, ..Script::default() }).await;
+    scene.home = scene.home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "40");
+    let (serves, node) = watch::channel(None);
+    let (end, over) = watch::channel(false);
+    let stage = Arc::new(Stage { node, over });
+    let mut talkers = JoinSet::new();
+    let mut answers = Vec::new();
+    for talker in 0..TALKERS {
+        let (tell, answered) = watch::channel(0);
+        talkers.spawn(talk(Arc::clone(&stage), talker, tell));
+        answers.push(answered);
+    }
+    while scene.kills < wanted {
+        let mut node = Node::spawn(&scene.home, Start::default())?;
+        if scene.kills % CALM == CALM - 1 {
+            node.ready(&scene.home).await?;
+            let before: Vec<usize> = answers.iter().map(|count| *count.borrow()).collect();
+            serves.send_replace(Some(node.client()?));
+            for (count, before) in answers.iter_mut().zip(before) {
+                if count.wait_for(|now| *now > before).await.is_err() {
+                    // A talker gave up: it says why.
+                    talkers.join_next().await.unwrap().unwrap()?;
+                    unreachable!("a talker left before the kills were over");
+                }
+            }
+        }
+        let life = random.random_range(Duration::ZERO..LIFE);
+        let serve = async {
+            if serves.borrow().is_none() {
+                node.ready(&scene.home).await?;
+                serves.send_replace(Some(node.client()?));
+            }
+            std::future::pending::<Result<(), ProcessError>>().await
+        };
+        if let Ok(ended) = tokio::time::timeout(life, serve).await {
+            ended?;
+        }
+        node.kill().await?;
+        serves.send_replace(None);
+        scene.kills += 1;
+    }
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    end.send_replace(true);
+    serves.send_replace(Some(client.clone()));
+    let mut messages = Vec::new();
+    while let Some(sent) = talkers.join_next().await {
+        messages.extend(sent.unwrap()?);
+    }
+    let found = scene.judge(&client, &messages).await?;
+    assert_eq!(found.turns, messages.len());
+    assert!(found.requests <= found.calls + found.lost as usize, "{found:?}");
+    assert!(found.lost > 0, "no kill hit a call: {found:?}");
+    node.stop().await?;
+    Ok(found)
+}
+
+/// A seed of one's own reproduces the times of the kills.
+fn seed() -> u64 {
+    std::env::var("CLAWNODE_SEED").ok().map_or_else(rand::random, |text| text.parse().unwrap())
+}
+
+#[tokio::test]
+async fn kills_200() -> Outcome {
+    let seed = seed();
+    eprintln!("CLAWNODE_SEED={seed}");
+    eprintln!("{:?}", kills(200, seed).await?);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "soak: takes half an hour; CLAWNODE_KILLS says how many"]
+async fn kills_2000_soak() -> Outcome {
+    let seed = seed();
+    eprintln!("CLAWNODE_SEED={seed}");
+    let wanted = std::env::var("CLAWNODE_KILLS").map_or(2_000, |text| text.parse().unwrap());
+    eprintln!("{:?}", kills(wanted, seed).await?);
+    Ok(())
+}
