@@ -193,6 +193,11 @@ impl<K: EntityKind> Machine<K> {
 
     /// Nothing personal is left: a tombstone replaces all records.
     pub(super) fn bury(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !self.claimed {
+            // Alone: the record that replaces all others has to begin with the tombstone.
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
         self.seal(now, &KernelEvent::from(Deleted { at: now }))?;
         let Body::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
