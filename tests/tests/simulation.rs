@@ -68,7 +68,7 @@ fn sweep(seeds: std::ops::Range<u64>) {
 
 /// All failures of many seeds at once, by name; for long runs.
 #[test]
-#[ignore = "a long run: `CLAWNODE_SOAK=50000 cargo nextest run --run-ignored all -E 'test(sim_soak)'`"]
+#[ignore = "long: `CLAWNODE_SOAK=50000 cargo nextest run --run-ignored all -E 'test(sim_soak)'`"]
 fn sim_soak() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (from, count) =
@@ -101,6 +101,14 @@ fn the_same_seed_twice_is_the_same_history() {
     }
     let different = (0..40).map(|seed| replay(seed, Planted::None).hash);
     assert_eq!(different.collect::<std::collections::BTreeSet<_>>().len(), 40);
+}
+
+/// Seeds beyond the swept ones that once found something.
+#[test]
+fn sim_known_seeds() {
+    for seed in [6_912, 512_615, 513_857] {
+        replay(seed, Planted::None);
+    }
 }
 
 /// The seeds, split so that they run in parallel.

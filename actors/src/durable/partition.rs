@@ -378,13 +378,17 @@ impl Partition {
         let Phase::Asking { process, tries } = &mut slot.phase else { return };
         *tries += 1;
         let process = *process;
-        match slot.open.first_key_value() {
-            Some((_, &input)) => self.out.push(Out::AskOwner(process, entity, input)),
-            None => {
-                let handles = std::mem::take(&mut slot.handles);
-                self.slots.remove(&entity);
-                self.out.extend(handles.into_values().map(Out::Forget));
-            }
+        if let Some((_, &input)) = slot.open.first_key_value() {
+            self.out.push(Out::AskOwner(process, entity, input));
+        } else {
+            self.forget(entity);
+        }
+    }
+
+    /// Leaves an entity to whoever has it.
+    fn forget(&mut self, entity: EntityId) {
+        if let Some(slot) = self.slots.remove(&entity) {
+            self.out.extend(slot.handles.into_values().map(Out::Forget));
         }
     }
 
@@ -393,11 +397,7 @@ impl Partition {
         let Phase::Asking { tries, .. } = &mut slot.phase else { return };
         match says {
             // It has the input and its own deliveries; ours comes again should that change.
-            OwnerSays::Held => {
-                let handles = std::mem::take(&mut slot.handles);
-                self.slots.remove(&entity);
-                self.out.extend(handles.into_values().map(Out::Forget));
-            }
+            OwnerSays::Held => self.forget(entity),
             OwnerSays::Completed => {
                 *tries = 0;
                 if let Some((_, input)) = slot.open.first_key_value() {

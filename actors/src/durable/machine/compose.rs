@@ -233,9 +233,7 @@ impl<K: EntityKind> Machine<K> {
             return self.hand_over(now);
         }
         if at_rest && doomed {
-            self.busy = Busy::Erasing;
-            self.out.push(Out::Erase);
-            return Ok(());
+            return self.erase(now);
         }
         if at_rest && snapshot_due && self.claimed {
             return self.archive();

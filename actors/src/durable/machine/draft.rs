@@ -195,6 +195,18 @@ impl<K: EntityKind> Machine<K> {
         self.flush(true)
     }
 
+    /// A doomed entity is at rest: its blobs go first, then a tombstone replaces its records.
+    pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !self.claimed {
+            // Alone: the record that replaces all others has to begin with the tombstone.
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        self.busy = Busy::Erasing;
+        self.out.push(Out::Erase);
+        Ok(())
+    }
+
     /// Nothing personal is left: a tombstone replaces all records.
     pub(super) fn bury(&mut self, now: Timestamp, snapshot: Option<Digest>) -> Result<(), Stop> {
         if !matches!(self.busy, Busy::Erasing) {

@@ -103,7 +103,7 @@ impl<K: EntityKind> Machine<K> {
         verdict: Verdict,
     ) -> Result<Option<Verdict>, Stop> {
         match self.options.planted {
-            Planted::AbsentMeansFailed if after_expected.is_empty() => {
+            Planted::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
                 self.redraft(now, Redraft::Anew)?;
                 Ok(None)
             }

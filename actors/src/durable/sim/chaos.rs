@@ -21,6 +21,8 @@ const DRAIN_GRACE: u64 = 5_000;
 const SCAN_TICKS: u64 = 40;
 /// How long the world may take to come to rest once it is calm, in milliseconds.
 const CALM_MOST: u64 = 90_000;
+/// The same, if an entity has to fail often enough to be put out of service.
+const CALM_MOST_POISONED: u64 = 300_000;
 
 impl Sim {
     pub(super) fn begin(&mut self) {
@@ -83,7 +85,8 @@ impl Sim {
             return self.nothing_leaks();
         }
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
-        if calm_for > CALM_MOST {
+        let most = if self.plan.poison { CALM_MOST_POISONED } else { CALM_MOST };
+        if calm_for > most {
             let text = self.ledger.unfinished();
             let text = text.unwrap_or_else(|| {
                 if answered { "something waits in the inbox" } else { "a sender is not answered" }

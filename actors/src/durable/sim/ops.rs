@@ -63,6 +63,11 @@ impl Sim {
         counter: u64,
         out: Out<Session>,
     ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        if process.is_none_or(|it| it.actor(entity, counter).is_none()) {
+            // It panicked half-way.
+            return Ok(());
+        }
         match out {
             Out::Load => self.work(to, entity, counter, Do::Load { tries: 0 }),
             Out::Append { wait, expected, write } => {
