@@ -92,10 +92,12 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded.config, &clock)
+        ground::open(&loaded, &clock)
     )?;
     let control = ground.control;
-    let substrate = ground.substrate.clone();
+    let substrate = ground.substrate;
+    #[cfg(feature = "test-util")]
+    let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let started = Box::pin(start(&loaded, &roles, answering, substrate.clone(), clock)).await;
     let (running, told) = match started {
         Ok(started) => started,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 type Result<T = (), E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Long enough that reaching it means a bug, not a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How long one request waits in a cluster that elects.
 const SHORT: Duration = Duration::from_secs(2);
 /// The server's words for a stale expectation.

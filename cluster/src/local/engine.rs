@@ -214,12 +214,13 @@ impl Engine {
         let shared = self.shared;
         let queue: &Queue = &shared.queue;
         queue.end(why.as_deref().unwrap_or("the process stops"));
-        if why.is_some() {
-            shared.fatal.send_replace(why);
-        }
+        // First no door can answer any more, then the failure is told.
         drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
         shared.watchers.close();
         shared.bus.close();
+        if why.is_some() {
+            shared.fatal.send_replace(why);
+        }
         for bell in &shared.bells {
             bell.notify_waiters();
             bell.notify_one();

@@ -19,7 +19,7 @@ use super::{
     health::{NatsHealth, Seen},
     inbox::NatsInbox,
     journal::NatsJournal,
-    options::NatsOptions,
+    options::{Login, NatsOptions},
     signals::{Forgotten, Signals},
     stream::Reader,
     timers::NatsTimers,
@@ -176,7 +176,11 @@ async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
 }
 
 async fn client(options: &NatsOptions, signals: Arc<Signals>) -> Result<Client, ConnectError> {
-    let mut how = ConnectOptions::new();
+    let mut how = match options.login() {
+        Some(Login::User(user, password)) => ConnectOptions::with_user_and_password(user, password),
+        Some(Login::Token(token)) => ConnectOptions::with_token(token),
+        None => ConnectOptions::new(),
+    };
     if let Some(path) = &options.credentials {
         how = how
             .credentials_file(path)

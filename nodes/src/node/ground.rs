@@ -9,9 +9,13 @@ use clawnode_cluster::{
 use clawnode_proto::ErrorChain;
 
 use crate::{
-    config::Config,
+    config::{Config, Loaded},
     failure::{Exit, Failure},
 };
+
+/// Free bytes on the disk below which new input is refused, in tests.
+#[cfg(feature = "test-util")]
+const HEAD_ROOM: &str = "CLAWNODE_TEST_HEAD_ROOM";
 
 /// What a node stands on.
 #[derive(Debug)]
@@ -23,7 +27,8 @@ pub struct Ground {
 }
 
 /// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
-pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+    let config = &loaded.config;
     match &config.cluster.nats {
         Some(_) => nats(config, clock).await,
         None => {
@@ -31,6 +36,11 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Ground, Fai
             let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
             if let Some(partitions) = config.cluster.partitions {
                 options.partitions = partitions;
+            }
+            // So that a test sees a full disk without one.
+            #[cfg(feature = "test-util")]
+            if let Some(bytes) = loaded.env().get(HEAD_ROOM).and_then(|text| text.parse().ok()) {
+                options.head_room = bytes;
             }
             let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
             let (substrate, control) = opened

@@ -257,7 +257,7 @@ pub(super) fn patience(what: &str, last: String) -> HarnessError {
 }
 
 /// Where the binary is.
-fn binary() -> Result<PathBuf, HarnessError> {
+pub fn binary() -> Result<PathBuf, HarnessError> {
     let named = std::env::var_os("CLAWNODE_NATS_SERVER").map(PathBuf::from);
     let path = named.unwrap_or_else(|| {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/nats/bin/nats-server")

@@ -1,0 +1,323 @@
+//! For crash tests: the process kills itself at a named point of its work.
+//!
+//! Each point is a place at a store's door, so the node's own code is the same with and without.
+//! `CLAWNODE_TEST_KILL=after-accepted` kills at the first time, `after-accepted:3` at the third;
+//! `poison:TEXT` at every append to a session whose journal has TEXT, as if folding it killed.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_cluster::{
+    AckHandle, AppendAnswer, Bus, Consumer, Delivery, Inbox, Journal, Record, RequestError,
+    StoreError, Subscription, Substrate, Waiting, Write,
+};
+use clawnode_proto::{
+    EntityId, Input, Partition, Position, Traceparent, codec,
+    event::decode_record,
+    frame::{FrameBatch, FrameBody},
+    kernel::{CLAIM, QUARANTINED},
+};
+
+use crate::{
+    config::Env,
+    failure::{Exit, Failure},
+};
+
+/// The variable that names a point.
+const VARIABLE: &str = "CLAWNODE_TEST_KILL";
+
+/// Where the process may kill itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    /// C1: a message has come and is not stored.
+    BeforePut,
+    /// C1: a message is stored, its sender does not know.
+    AfterPut,
+    /// C2: an input is delivered, nothing is appended.
+    BeforeAccepted,
+    /// C3: a claim is appended alone.
+    AfterClaim,
+    /// C4: an input is accepted, no call is sent.
+    AfterAccepted,
+    /// C6: a call has ended, its outcome is not recorded.
+    BeforeOutcome,
+    /// C7: an outcome is recorded, nobody has heard of it.
+    AfterOutcome,
+    /// C12: a turn's end was told, its input is not acknowledged.
+    AfterEmit,
+    /// C12: all is done but the acknowledgement.
+    BeforeAck,
+    /// C13: the archive is stored, the snapshot is not.
+    BeforeSnapshot,
+    /// C13: the snapshot is stored.
+    AfterSnapshot,
+}
+
+/// All points by name.
+const POINTS: [(&str, Point); 11] = [
+    ("before-put", Point::BeforePut),
+    ("after-put", Point::AfterPut),
+    ("before-accepted", Point::BeforeAccepted),
+    ("after-claim", Point::AfterClaim),
+    ("after-accepted", Point::AfterAccepted),
+    ("before-outcome", Point::BeforeOutcome),
+    ("after-outcome", Point::AfterOutcome),
+    ("after-emit", Point::AfterEmit),
+    ("before-ack", Point::BeforeAck),
+    ("before-snapshot", Point::BeforeSnapshot),
+    ("after-snapshot", Point::AfterSnapshot),
+];
+
+/// What is armed.
+#[derive(Debug)]
+enum Armed {
+    /// One point, and how many times it is still passed.
+    Point(Point, AtomicU64),
+    /// A text that kills whoever folds it, and the sessions that are known to have it.
+    Poison(String, Mutex<BTreeSet<EntityId>>),
+}
+
+/// The doors of `substrate` with the point that `env` names armed in them.
+pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, Failure> {
+    let Some(text) = env.get(VARIABLE) else { return Ok(substrate) };
+    let armed = Arc::new(Armed::parse(text).ok_or_else(|| {
+        let message = format!("`{VARIABLE}={text}` names no point");
+        Failure::new(Exit::Config, "config_invalid", message)
+    })?);
+    Ok(Substrate {
+        journal: Arc::new(Watched { inner: substrate.journal, armed: Arc::clone(&armed) }),
+        inbox: Arc::new(Watched { inner: substrate.inbox, armed: Arc::clone(&armed) }),
+        bus: Arc::new(Watched { inner: substrate.bus, armed }),
+        ..substrate
+    })
+}
+
+/// A door with points in it.
+#[derive(Debug)]
+struct Watched<T: ?Sized> {
+    inner: Arc<T>,
+    armed: Arc<Armed>,
+}
+
+// === impl Armed ===
+
+impl Armed {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(poison) = text.strip_prefix("poison:") {
+            return Some(Self::Poison(poison.to_owned(), Mutex::default()));
+        }
+        let (name, times) = text.split_once(':').unwrap_or((text, "1"));
+        let (_, point) = POINTS.iter().find(|(known, _)| *known == name)?;
+        Some(Self::Point(*point, AtomicU64::new(times.parse().ok()?)))
+    }
+
+    fn pass(&self, here: Point) {
+        if let Self::Point(point, left) = self
+            && *point == here
+            && left.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            die();
+        }
+    }
+
+    /// Points before an append.
+    fn before(&self, kinds: &[String], rollup: bool) {
+        let has = |wanted: &str| kinds.iter().any(|kind| kind == wanted);
+        if has("accepted") {
+            self.pass(Point::BeforeAccepted);
+        }
+        if has("model_done") {
+            self.pass(Point::BeforeOutcome);
+        }
+        if rollup {
+            self.pass(Point::BeforeSnapshot);
+        }
+    }
+
+    /// Points after an append.
+    fn after(&self, kinds: &[String], rollup: bool) {
+        let has = |wanted: &str| kinds.iter().any(|kind| kind == wanted);
+        if kinds.iter().all(|kind| kind == CLAIM) {
+            self.pass(Point::AfterClaim);
+        }
+        if has("accepted") {
+            self.pass(Point::AfterAccepted);
+        }
+        if has("model_done") {
+            self.pass(Point::AfterOutcome);
+        }
+        if rollup {
+            self.pass(Point::AfterSnapshot);
+        }
+    }
+
+    /// Remembers who has the poison.
+    fn smell(&self, entity: EntityId, bytes: &[u8]) {
+        if let Self::Poison(poison, sick) = self
+            && bytes.windows(poison.len()).any(|window| window == poison.as_bytes())
+        {
+            sick.lock().unwrap_or_else(PoisonError::into_inner).insert(entity);
+        }
+    }
+
+    /// What was appended is about to be folded, unless it takes the session out of service.
+    fn fold(&self, entity: EntityId, kinds: &[String]) {
+        if let Self::Poison(_, sick) = self
+            && !kinds.iter().any(|kind| kind == QUARANTINED || kind == "parked")
+            && sick.lock().unwrap_or_else(PoisonError::into_inner).contains(&entity)
+        {
+            die();
+        }
+    }
+}
+
+/// As `kill -9` does it: nothing is flushed, nobody is told.
+fn die() -> ! {
+    let killed =
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    tracing::error!(?killed, "the process outlived its own kill");
+    std::process::abort()
+}
+
+fn kinds(bytes: &[u8]) -> Vec<String> {
+    decode_record(bytes)
+        .map(|events| events.into_iter().map(|event| event.head.kind).collect())
+        .unwrap_or_default()
+}
+
+#[async_trait]
+impl Journal for Watched<dyn Journal> {
+    async fn append(&self, entity: EntityId, expected: Position, write: Write) -> AppendAnswer {
+        let (kinds, rollup) = (kinds(&write.bytes), write.rollup);
+        self.armed.smell(entity, &write.bytes);
+        self.armed.before(&kinds, rollup);
+        let answer = self.inner.append(entity, expected, write).await;
+        if matches!(answer, AppendAnswer::Stored(_)) {
+            self.armed.after(&kinds, rollup);
+            self.armed.fold(entity, &kinds);
+        }
+        answer
+    }
+
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
+        let records = self.inner.read(entity, after).await?;
+        for record in &records {
+            self.armed.smell(entity, &record.bytes);
+        }
+        Ok(records)
+    }
+
+    async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
+        self.inner.tail(entity).await
+    }
+
+    async fn entities(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> Result<Vec<EntityId>, StoreError> {
+        self.inner.entities(after, limit).await
+    }
+}
+
+#[async_trait]
+impl Inbox for Watched<dyn Inbox> {
+    async fn put(&self, input: &Input) -> Result<Position, StoreError> {
+        self.armed.pass(Point::BeforePut);
+        let position = self.inner.put(input).await?;
+        self.armed.pass(Point::AfterPut);
+        Ok(position)
+    }
+
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+        self.inner.read(entity, after).await
+    }
+
+    async fn pending(&self, entity: EntityId) -> Result<usize, StoreError> {
+        self.inner.pending(entity).await
+    }
+
+    async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
+        self.inner.scan(partition).await
+    }
+
+    async fn consume(
+        &self,
+        partition: Partition,
+        rank: u8,
+    ) -> Result<Box<dyn Consumer>, StoreError> {
+        let inner = self.inner.consume(partition, rank).await?;
+        Ok(Box::new(WatchedConsumer { inner, armed: Arc::clone(&self.armed) }))
+    }
+}
+
+/// A consumer whose deliveries have points in them.
+struct WatchedConsumer {
+    inner: Box<dyn Consumer>,
+    armed: Arc<Armed>,
+}
+
+#[async_trait]
+impl Consumer for WatchedConsumer {
+    async fn next(&mut self) -> Result<Delivery, StoreError> {
+        let delivery = self.inner.next().await?;
+        let handle = Watched { inner: delivery.handle, armed: Arc::clone(&self.armed) };
+        Ok(Delivery { handle: Arc::new(handle), ..delivery })
+    }
+}
+
+#[async_trait]
+impl AckHandle for Watched<dyn AckHandle> {
+    async fn ack(&self) -> Result<(), StoreError> {
+        self.armed.pass(Point::BeforeAck);
+        self.inner.ack().await
+    }
+
+    async fn progress(&self) -> Result<(), StoreError> {
+        self.inner.progress().await
+    }
+
+    async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
+        self.inner.nak(delay).await
+    }
+}
+
+#[async_trait]
+impl Bus for Watched<dyn Bus> {
+    async fn publish(
+        &self,
+        subject: String,
+        traceparent: Option<Traceparent>,
+        payload: Bytes,
+    ) -> Result<(), StoreError> {
+        let ends = codec::decode::<FrameBatch>(&payload).is_ok_and(|batch| {
+            batch.frames.iter().any(|frame| matches!(frame.body, FrameBody::Done { .. }))
+        });
+        self.inner.publish(subject, traceparent, payload).await?;
+        if ends {
+            self.armed.pass(Point::AfterEmit);
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, subject: String) -> Result<Subscription, StoreError> {
+        self.inner.subscribe(subject).await
+    }
+
+    async fn request(
+        &self,
+        subject: String,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestError> {
+        self.inner.request(subject, payload, timeout).await
+    }
+}

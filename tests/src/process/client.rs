@@ -1,0 +1,269 @@
+//! A client of a node, made from nothing but its address, its token file and the protocol.
+
+use std::{path::Path, time::Duration};
+
+use clawnode_proto::{ErrorBody, session::TurnOutcome, view::HistoryView};
+use futures_util::{SinkExt, StreamExt};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{self, Message as Packet, client::IntoClientRequest},
+};
+
+use super::{ProcessError, home::PATIENCE};
+
+/// How often a state is looked at that nothing announces.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A node within reach. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    token: String,
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Who sends it; the session is `default:test:a:PEER`.
+    pub peer: String,
+    /// What is said.
+    pub content: String,
+    /// Makes sending again harmless.
+    pub key: String,
+    /// Whether it joins the running turn.
+    pub steers: bool,
+}
+
+/// A turn's stream.
+#[derive(Debug)]
+pub struct Turn {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    /// Its session.
+    pub session: String,
+    /// Its id.
+    pub turn: String,
+    /// What it has said so far.
+    pub text: String,
+}
+
+/// One frame.
+#[derive(Debug, Deserialize)]
+pub struct Frame {
+    /// Its kind.
+    pub event: String,
+    /// What it says.
+    #[serde(default)]
+    pub data: Value,
+}
+
+impl Message {
+    /// A message under a key that is its own text.
+    pub fn new(peer: &str, content: &str) -> Self {
+        let (peer, key) = (peer.to_owned(), format!("k-{content}"));
+        Self { peer, content: content.to_owned(), key, steers: false }
+    }
+
+    /// The same, joining the turn that runs.
+    #[must_use]
+    pub fn steering(self) -> Self {
+        Self { steers: true, ..self }
+    }
+
+    /// The session that it goes to.
+    pub fn session(&self) -> String {
+        format!("default:test:a:{}", self.peer)
+    }
+}
+
+impl Client {
+    pub(super) fn new(url: &str, data: &Path) -> Result<Self, ProcessError> {
+        let token = std::fs::read_to_string(data.join("token"))
+            .map_err(ProcessError::io("read the node's token"))?;
+        // Installing fails only if it was installed before, which serves as well.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build();
+        let http = http.map_err(|error| ProcessError::Protocol(error.to_string()))?;
+        Ok(Self { http, url: url.to_owned(), token: token.trim().to_owned() })
+    }
+
+    /// Its token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Calls a method.
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> Result<T, ProcessError> {
+        let lost = |error: reqwest::Error| ProcessError::Lost(error.to_string());
+        let body = json!({ "id": 1, "method": method, "params": params });
+        let post = self.http.post(format!("{}/v1/rpc", self.url)).bearer_auth(&self.token);
+        let response = post.json(&body).timeout(PATIENCE).send().await.map_err(lost)?;
+        let mut answer: Value = response.json().await.map_err(lost)?;
+        if answer.get("error").is_some() {
+            return Err(refusal(answer["error"]["data"].take()));
+        }
+        serde_json::from_value(answer["result"].take())
+            .map_err(|error| ProcessError::Protocol(format!("{method}: {error}")))
+    }
+
+    /// A session's transcript.
+    pub async fn history(&self, session: &str) -> Result<HistoryView, ProcessError> {
+        self.call("sessions.history", json!({ "session": session })).await
+    }
+
+    /// A session's transcript, once this is so.
+    pub async fn history_when(
+        &self,
+        session: &str,
+        enough: impl Fn(&HistoryView) -> bool,
+    ) -> Result<HistoryView, ProcessError> {
+        let look = async {
+            loop {
+                match self.history(session).await {
+                    Ok(history) if enough(&history) => return Ok(history),
+                    Ok(_) => {}
+                    Err(error) if error.refusal().is_some() => {}
+                    Err(error) => return Err(error),
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let late = || ProcessError::Late(format!("what is expected of session `{session}`"));
+        timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
+    }
+
+    /// A session's transcript, once none of its turns is open and there are `turns` of them.
+    pub async fn finished(&self, session: &str, turns: usize) -> Result<HistoryView, ProcessError> {
+        self.history_when(session, |history| {
+            history.turns.len() >= turns && history.turns.iter().all(|turn| turn.outcome.is_some())
+        })
+        .await
+    }
+
+    /// Sends a message; answers once it is accepted.
+    pub async fn send(&self, message: &Message) -> Result<Turn, ProcessError> {
+        let params = json!({
+            "channel": "test",
+            "account": "a",
+            "peer": message.peer,
+            "content": message.content,
+            "idempotency_key": message.key,
+            "mode": if message.steers { "steer" } else { "turn" },
+        });
+        self.begin("chat.send", params).await
+    }
+
+    /// Follows a turn from its beginning.
+    pub async fn resume(&self, session: &str, turn: &str) -> Result<Turn, ProcessError> {
+        self.begin("sessions.resume", json!({ "session": session, "turn": turn })).await
+    }
+
+    /// Sends a message, and waits for the end of its turn.
+    pub async fn chat(&self, message: &Message) -> Result<String, ProcessError> {
+        let mut turn = self.send(message).await?;
+        turn.completed().await
+    }
+
+    async fn begin(&self, method: &str, params: Value) -> Result<Turn, ProcessError> {
+        let lost = |error: tungstenite::Error| ProcessError::Lost(error.to_string());
+        let url = format!("{}/ws", self.url.replacen("http", "ws", 1));
+        let mut request = url.into_client_request().map_err(lost)?;
+        let bearer = format!("Bearer {}", self.token).parse();
+        let bearer = bearer.map_err(|_invalid| ProcessError::Protocol("no token".to_owned()))?;
+        request.headers_mut().insert("authorization", bearer);
+        let (mut socket, _) = connect_async(request).await.map_err(lost)?;
+        let body = json!({ "id": 1, "method": method, "params": params }).to_string();
+        socket.send(Packet::text(body)).await.map_err(lost)?;
+        let (session, turn, text) = Default::default();
+        let mut turn = Turn { socket, session, turn, text };
+        let accepted = turn.next().await?;
+        if accepted.event != "accepted" {
+            return Err(ProcessError::Protocol(format!("{accepted:?} instead of `accepted`")));
+        }
+        let name = |field: &str| accepted.data[field].as_str().unwrap_or_default().to_owned();
+        (turn.session, turn.turn) = (name("session"), name("turn"));
+        Ok(turn)
+    }
+}
+
+impl Turn {
+    /// The next frame; the text so far is kept.
+    pub async fn next(&mut self) -> Result<Frame, ProcessError> {
+        let packet = loop {
+            let next = timeout(PATIENCE, self.socket.next()).await;
+            match next.map_err(|_elapsed| ProcessError::Late("a frame".to_owned()))? {
+                Some(Ok(Packet::Text(text))) => break text,
+                Some(Ok(Packet::Close(_))) | None => {
+                    return Err(ProcessError::Lost("the connection was closed".to_owned()));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(ProcessError::Lost(error.to_string())),
+            }
+        };
+        let value: Value = serde_json::from_str(&packet)
+            .map_err(|error| ProcessError::Protocol(format!("{error}: {packet}")))?;
+        if value.get("event").is_none() {
+            return Err(refusal(value["error"]["data"].clone()));
+        }
+        let frame: Frame = serde_json::from_value(value)
+            .map_err(|error| ProcessError::Protocol(format!("{error}: {packet}")))?;
+        match frame.event.as_str() {
+            "text" => self.text.push_str(frame.data.as_str().unwrap_or_default()),
+            "reset" => {
+                frame.data["text"].as_str().unwrap_or_default().clone_into(&mut self.text);
+            }
+            _ => {}
+        }
+        Ok(frame)
+    }
+
+    /// Waits until it has said something.
+    pub async fn begun(&mut self) -> Result<(), ProcessError> {
+        while self.text.is_empty() {
+            let frame = self.next().await?;
+            if frame.event == "done" {
+                return Err(ProcessError::Broken("a turn ended without a word".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for its end, and returns the reply; any end but a good one is an error.
+    pub async fn completed(&mut self) -> Result<String, ProcessError> {
+        loop {
+            let frame = self.next().await?;
+            match frame.event.as_str() {
+                "error" => return Err(refusal(frame.data)),
+                "done" => {
+                    let outcome = serde_json::from_value(frame.data["outcome"].clone());
+                    return match outcome {
+                        Ok(TurnOutcome::Completed { .. }) => Ok(std::mem::take(&mut self.text)),
+                        // Without an outcome the node let go of us, for example because it stops.
+                        Err(_) => Err(ProcessError::Lost(format!("{:?}", frame.data))),
+                        Ok(other) => Err(ProcessError::Broken(format!("the turn ends {other:?}"))),
+                    };
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn refusal(body: Value) -> ProcessError {
+    match serde_json::from_value::<ErrorBody>(body) {
+        Ok(body) => ProcessError::Refused(Box::new(body)),
+        Err(error) => ProcessError::Protocol(format!("an error without its body: {error}")),
+    }
+}

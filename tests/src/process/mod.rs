@@ -1,0 +1,19 @@
+//! Real `clawnode` processes: started, spoken to, killed and started again on the same data.
+//!
+//! The binary is named by the environment variable `CLAWNODE_BIN`, or lies beside the test
+//! executables, where `cargo build -p clawnode --features test-util` puts it. A [`Home`] is a data
+//! directory with an environment of its own; a [`Node`] runs on it, alone or on a NATS server
+//! ([`Ground`]), and is killed when it is dropped. [`judge`] is what every crash test ends with: it
+//! compares transcripts, journals and the model server's log.
+
+mod client;
+mod error;
+mod home;
+mod judge;
+mod node;
+
+pub use client::{Client, Frame, Message, Turn};
+pub use error::ProcessError;
+pub use home::{Ended, Ground, Home};
+pub use judge::{Found, judge, sound};
+pub use node::{Node, Start};

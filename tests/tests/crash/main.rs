@@ -1,0 +1,6 @@
+//! Real nodes are killed at every point of a turn; nothing accepted is lost, and no recorded reply
+//! is asked for again. Needs the binary: `cargo build -p clawnode --features test-util`.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
+
+mod points;
+mod support;
