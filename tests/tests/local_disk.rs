@@ -421,6 +421,7 @@ async fn a_damaged_header_refuses_to_open_until_repaired() -> Result {
     Ok(())
 }
 
+/// LOC-2.
 #[tokio::test]
 async fn a_missing_or_damaged_index_is_built_anew() -> Result {
     type Harm = fn(&Path) -> std::io::Result<()>;
@@ -453,6 +454,7 @@ async fn a_missing_or_damaged_index_is_built_anew() -> Result {
 
 // === cleaning ===
 
+/// LOC-3.
 #[tokio::test]
 async fn a_checkpoint_keeps_everything() -> Result {
     let home = Home::new()?;

@@ -1,13 +1,13 @@
 //! The ground on NATS: the six doors on `JetStream` and core NATS.
 //!
-//! [`connect`] opens them. What must be known to read this folder:
+//! [`connect()`] opens them. What must be known to read this folder:
 //!
 //! - The journal fences with an expected last sequence on the **one literal subject** of an entity;
 //!   a fence on a wildcard lets two writers through on replicated streams.
 //! - All reads go to the stream's leader (`STREAM.MSG.GET`); direct gets are off, because they are
 //!   stale. Even a leader's read may be stale, so nobody decides on a read alone.
 //! - "No responders" and `StreamNotFound` mean that a leader is being elected. Streams are created
-//!   at birth ([`connect`]) and never again.
+//!   at birth ([`connect()`]) and never again.
 //! - The client knows only *that* a publish was not answered, never that it was not stored.
 //!
 //! | file | what |

@@ -25,7 +25,7 @@ pub struct NatsOptions {
     /// How long a delivery may go without acknowledgement or progress; fixed when the cluster is
     /// born. Only tests change it.
     pub ack_wait: Duration,
-    /// How long [`super::connect`] tries to reach a server and `JetStream`. Longer helps when both are
+    /// How long [`super::connect()`] tries to reach a server and `JetStream`. Longer helps when both are
     /// started together.
     pub connect_timeout: Duration,
     /// How long one request or publish waits for its answer. Shorter tells callers sooner, and

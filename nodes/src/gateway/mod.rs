@@ -3,7 +3,7 @@
 //! One listener speaks HTTP/1.1 and WebSocket: JSON-RPC on `/ws` and `POST /v1/rpc`, a little
 //! REST, and OpenAI's chat API. Everything it shows comes through [`Backend`].
 //!
-//! A request's way: [`serve`] accepts and limits connections; `guard` asks who it is for
+//! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
 //! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest` or `openai` read
 //! it, all by way of the one method table (`rpc`); `turn` and `outbox` carry a turn's events to a
 //! socket that may be slow; `error` is the one map from condition to code.

@@ -32,6 +32,7 @@ const ROUTES: [(&str, &str, &str, u16); 15] = [
     ("GET", "/v1/../healthz", "", 200),
 ];
 
+/// GATE-1.
 #[tokio::test]
 async fn s_02_every_route_but_three_needs_the_token() {
     let gateway = Gateway::start().await;
@@ -121,6 +122,7 @@ async fn raw(addr: SocketAddr, head: &str) -> u16 {
     line.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// GATE-1.
 #[tokio::test]
 async fn s_05_host_and_origin_over_bare_tcp() {
     let gateway = Gateway::start_with(|options| {

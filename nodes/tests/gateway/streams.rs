@@ -38,6 +38,7 @@ async fn a_turn_streams_in_frames() {
     gateway.stop().await;
 }
 
+/// GATE-2.
 #[tokio::test]
 async fn all_event_kinds_have_their_frames() {
     let gateway = Gateway::start().await;

@@ -3,7 +3,7 @@
 //! The binary is named by the environment variable `CLAWNODE_BIN`, or lies beside the test
 //! executables, where `cargo build -p clawnode --features test-util` puts it. A [`Home`] is a data
 //! directory with an environment of its own; a [`Node`] runs on it, alone or on a NATS server
-//! ([`Ground`]), and is killed when it is dropped. [`judge`] is what every crash test ends with: it
+//! ([`Ground`]), and is killed when it is dropped. [`judge()`] is what every crash test ends with: it
 //! compares transcripts, journals and the model server's log.
 
 mod client;

@@ -48,7 +48,7 @@ pub const CHECKS: &[Check] = &[
     spelling::SUBJECTS_HAVE_ONE_SPELLING,
     spelling::VARIABLES_HAVE_ONE_SPELLING,
     spelling::TESTS_DO_NOT_SLEEP,
-    spelling::TODOS_HAVE_AN_ISSUE,
+    spelling::WORK_LEFT_NAMES_ITS_ISSUE,
     spelling::NO_MACHINE_IS_NAMED,
     docs::ONE_TITLE_EACH,
     docs::LINKS_LEAD_SOMEWHERE,

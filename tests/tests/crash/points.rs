@@ -72,6 +72,7 @@ async fn c6_a_call_that_ended_unrecorded_is_made_once_more() -> Outcome {
     Ok(())
 }
 
+/// SES-1.
 #[tokio::test]
 async fn c7_a_recorded_outcome_is_never_asked_for_again() -> Outcome {
     let found = hit("after-outcome", None).await?;

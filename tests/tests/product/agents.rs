@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{Outcome, scene};
 
+/// AGT-2.
 #[tokio::test]
 async fn a_paused_agent_starts_no_turn_until_it_is_resumed() -> Outcome {
     let (server, home) = scene(Script::default()).await;

@@ -18,6 +18,7 @@ fn gated(first: &str, gate: &str, rest: &str) -> Act {
     ]))
 }
 
+/// SES-2.
 #[tokio::test]
 async fn messages_during_a_turn_are_answered_in_order() -> Outcome {
     let script = Script::queue([gated("one", "go", "."), Act::say("two."), Act::say("three.")]);

@@ -31,7 +31,10 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         });
         report.step("doc", |_| {
             let mut doc = cargo(workspace);
-            doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--no-deps"]).args(EVERYTHING);
+            // Links to private items stay: the documents are for those who change the code.
+            let flags = "-D warnings -A rustdoc::private_intra_doc_links";
+            doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]);
+            doc.args(EVERYTHING);
             finish(&mut doc)
         });
     }

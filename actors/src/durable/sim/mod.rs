@@ -1,7 +1,7 @@
 //! The simulator: the second thin driver of the kernel's machines, with no runtime.
 //!
 //! Several processes run the partition and entity machines for sessions over one seeded
-//! [`World`](clawnode_cluster::sim::World). The seed decides everything: who sends what when, which
+//! [`World`]. The seed decides everything: who sends what when, which
 //! faults there are, and in which order things happen. After every step the durable journals are
 //! folded again and the invariants checked; in the end faults stop, all comes to rest, and every
 //! accepted input must have come to its end.
