@@ -26,6 +26,16 @@ pub enum CodecError {
         /// What the decoder said.
         source: rmp_serde::decode::Error,
     },
+    /// The bytes are this type and something more: half of what was written was not read.
+    #[error("`{what}` ends {rest} bytes before its {len} bytes do")]
+    Trailing {
+        /// The Rust type.
+        what: &'static str,
+        /// How many bytes there were.
+        len: usize,
+        /// How many of them were left over.
+        rest: usize,
+    },
 }
 
 /// Encodes `value` as `MessagePack` with named fields.
@@ -34,11 +44,19 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
         .map_err(|source| CodecError::Encode { what: std::any::type_name::<T>(), source })
 }
 
-/// Decodes a value that [`encode`] wrote, now or in an earlier version.
+/// Decodes a value that [`encode`] wrote, now or in an earlier version: these bytes and no more.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    rmp_serde::from_slice(bytes).map_err(|source| CodecError::Decode {
-        what: std::any::type_name::<T>(),
-        len: bytes.len(),
+    let what = std::any::type_name::<T>;
+    let len = bytes.len();
+    // `from_slice` would ignore what follows the value, and so a list whose length was damaged.
+    let mut rest = bytes;
+    let value = rmp_serde::from_read(&mut rest).map_err(|source| CodecError::Decode {
+        what: what(),
+        len,
         source,
-    })
+    })?;
+    match rest.len() {
+        0 => Ok(value),
+        rest => Err(CodecError::Trailing { what: what(), len, rest }),
+    }
 }

@@ -1,12 +1,12 @@
 //! Every subject, spelled once.
 //!
-//! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.tok.{entity}`
-//! frames · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage`
-//! usage records.
+//! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
+//! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
+//! · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage` usage records.
 
 use std::{fmt, str::FromStr};
 
-use crate::id::{EntityId, ParseIdError, Partition, ProcessId, TimerId};
+use crate::id::{Digest, EntityId, ParseIdError, Partition, ProcessId, TimerId};
 
 /// What all subjects and stream names of one cluster begin with (`cn` unless configured).
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -56,9 +56,67 @@ impl Prefix {
         format!("{}.tmr.{partition}.{entity}.{timer}", self.0)
     }
 
+    /// All timers of one partition.
+    pub fn timers_of(&self, partition: Partition) -> String {
+        format!("{}.tmr.{partition}.>", self.0)
+    }
+
     /// All timers.
     pub fn timers(&self) -> String {
         format!("{}.tmr.>", self.0)
+    }
+
+    /// Where one timer goes when it is due; from there it is moved to the inbox.
+    pub fn due(&self, partition: Partition, entity: EntityId, timer: TimerId) -> String {
+        format!("{}.due.{partition}.{entity}.{timer}", self.0)
+    }
+
+    /// All timers that are due.
+    pub fn dues(&self) -> String {
+        format!("{}.due.>", self.0)
+    }
+
+    /// How a due timer's subject becomes its entity's input subject: pattern and result.
+    pub fn due_to_input(&self) -> (String, String) {
+        (
+            format!("{}.due.*.*.*", self.0),
+            format!("{}.in.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}", self.0),
+        )
+    }
+
+    /// Where due timers travel from their stream to the inbox.
+    pub fn due_feed(&self) -> String {
+        format!("{}.feed.due", self.0)
+    }
+
+    /// One key of the bucket; what follows its dots are tokens of the subject.
+    pub fn bucket(&self, key: &str) -> String {
+        format!("{}.kv.{key}", self.0)
+    }
+
+    /// All keys of the bucket.
+    pub fn buckets(&self) -> String {
+        format!("{}.kv.>", self.0)
+    }
+
+    /// How the cluster was born: beside the bucket, so that no key can be it.
+    pub fn birth(&self) -> String {
+        format!("{}.birth", self.0)
+    }
+
+    /// One part of one blob: its description, or a piece by its number.
+    pub fn blob(&self, digest: Digest, part: &str) -> String {
+        format!("{}.blob.{digest}.{part}", self.0)
+    }
+
+    /// This part of every blob.
+    pub fn blobs_with(&self, part: &str) -> String {
+        format!("{}.blob.*.{part}", self.0)
+    }
+
+    /// All blobs.
+    pub fn blobs(&self) -> String {
+        format!("{}.blob.>", self.0)
     }
 
     /// One entity's provisional frames.

@@ -1,5 +1,9 @@
-//! The harness as a library: real servers, scripted models, the conformance suite.
+//! The harness as a library: real servers and processes, scripted models, the conformance suite,
+//! the house rules.
 
 pub mod conformance;
+pub mod fuzz;
 pub mod model;
+pub mod nats;
 pub mod process;
+pub mod tidy;

@@ -26,6 +26,8 @@ pub mod machine;
 pub mod partition;
 #[cfg(feature = "test-util")]
 mod planted;
+#[cfg(feature = "test-util")]
+pub mod sim;
 
 pub use core::{Core, Entity, FoldError, Loaded, Service};
 pub use kind::{EffectClass, EntityKind, Violation};

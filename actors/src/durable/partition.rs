@@ -22,6 +22,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(10);
 /// How long the inputs of an entity that cannot be served now stay away.
 const PUT_OFF: Duration = Duration::from_mins(1);
+/// How long an input that rang and then was not found stays away.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
 const ASKS_MAX: u32 = 2;
 
@@ -129,6 +131,8 @@ pub enum Out {
     Progress(HandleId),
     /// Give back for later.
     Nak(HandleId, Duration),
+    /// Nothing will be answered to this handle.
+    Forget(HandleId),
     /// Everything is handed over.
     Drained,
 }
@@ -167,6 +171,14 @@ struct Slot {
     asks: Vec<(AskId, InputId)>,
 }
 
+impl Slot {
+    /// A delivered input that is not in hand: no read has shown it yet, because one was old or
+    /// came from before the last actor, or its acknowledgement was lost.
+    fn unseen(&self) -> Option<Position> {
+        self.handles.keys().find(|position| !self.open.contains_key(position)).copied()
+    }
+}
+
 /// One partition at one process.
 #[derive(Debug)]
 pub struct Partition {
@@ -178,6 +190,9 @@ pub struct Partition {
     last_progress: Timestamp,
     draining: bool,
     out: Vec<Out>,
+    /// A bug for the simulator to find.
+    #[cfg(feature = "test-util")]
+    pub planted: super::Planted,
 }
 
 impl Partition {
@@ -191,7 +206,14 @@ impl Partition {
             last_progress: now,
             draining: false,
             out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            planted: super::Planted::None,
         }
+    }
+
+    /// Handles that wait for an answer.
+    pub fn handles(&self) -> usize {
+        self.slots.values().map(|slot| slot.handles.len()).sum()
     }
 
     /// Entities that are active or about to be.
@@ -199,7 +221,8 @@ impl Partition {
         self.slots.len()
     }
 
-    /// Takes one thing that happened; returns what to do, in order.
+    /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must
+    /// not jump.
     pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         match input {
             In::Delivered { entity, position, handle, redelivered } => {
@@ -259,9 +282,11 @@ impl Partition {
             self.out.push(Out::Ack(handle));
             return;
         }
-        slot.handles.insert(position, handle);
+        let replaced = slot.handles.insert(position, handle);
         slot.recovery |= redelivered;
-        if position > slot.seen {
+        let unseen = position > slot.seen;
+        self.out.extend(replaced.map(Out::Forget));
+        if unseen {
             self.ring(entity);
         }
     }
@@ -284,18 +309,25 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
         for (position, input) in waiting {
-            if position > slot.seen {
-                slot.seen = position;
+            slot.seen = slot.seen.max(position);
+            if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
                 slot.open.insert(position, input.id);
                 slot.buffered.push(input);
             }
         }
         match slot.phase {
             Phase::Ringing if slot.open.is_empty() && !slot.rung => {
-                // What rang is gone: somebody acknowledged it in the meantime.
+                // What rang is gone, or the read is old, or it cannot be decoded. Absence proves
+                // nothing, so it is given back: what is really gone does not come again.
                 let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
-                self.out.extend(handles.into_values().map(Out::Ack));
+                #[cfg(feature = "test-util")]
+                if self.planted == super::Planted::AckWhenAbsent {
+                    self.out.extend(handles.into_values().map(Out::Ack));
+                    return;
+                }
+                self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
+                self.drained();
                 return;
             }
             Phase::Ringing if self.shared => {
@@ -349,7 +381,9 @@ impl Partition {
         match slot.open.first_key_value() {
             Some((_, &input)) => self.out.push(Out::AskOwner(process, entity, input)),
             None => {
+                let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
+                self.out.extend(handles.into_values().map(Out::Forget));
             }
         }
     }
@@ -360,7 +394,9 @@ impl Partition {
         match says {
             // It has the input and its own deliveries; ours comes again should that change.
             OwnerSays::Held => {
+                let handles = std::mem::take(&mut slot.handles);
                 self.slots.remove(&entity);
+                self.out.extend(handles.into_values().map(Out::Forget));
             }
             OwnerSays::Completed => {
                 *tries = 0;
@@ -491,6 +527,12 @@ impl Partition {
                     again.push(*entity);
                 }
                 Phase::Active if slot.rung && !slot.reading => again.push(*entity),
+                Phase::Active if progress => {
+                    if let Some(unseen) = slot.unseen() {
+                        slot.seen = Position(unseen.0.saturating_sub(1));
+                        again.push(*entity);
+                    }
+                }
                 _ => {}
             }
         }

@@ -6,4 +6,38 @@ pub enum Planted {
     /// None.
     #[default]
     None,
+    /// The store answers before what it stored would survive a power cut.
+    AcknowledgeBeforeSync,
+    /// The store appends whatever the expected position is.
+    NoFencing,
+    /// The store forgets an input when it is delivered.
+    ForgetOnDelivery,
+    /// An input is acknowledged when it is handed to its actor.
+    AckBeforeJournal,
+    /// An input that a read does not show is taken to be acknowledged by somebody else.
+    AckWhenAbsent,
+    /// The input that was journaled last is acknowledged while there is work left.
+    AckAnchorEarly,
+    /// Inputs are acknowledged before a turn's end is told.
+    AckBeforeEmit,
+    /// Inputs are acknowledged while a deletion is due.
+    AckBeforeTombstone,
+    /// Only the last accepted input is known again.
+    DedupByWindowOnly,
+    /// What follows from an append is done before the append is stored.
+    ActBeforeAppend,
+    /// A refused append is taken to be stored.
+    FoldInconclusive,
+    /// An append is sent again with other bytes.
+    RetryWithNewBytes,
+    /// A read that does not show an append is taken as proof, and it is drafted anew.
+    AbsentMeansFailed,
+    /// A refused append is sent again behind what is there.
+    RebaseOnConflict,
+    /// A claim keeps the epoch that it finds.
+    ClaimWithoutEpochBump,
+    /// Writes on where another activation stopped, without a claim.
+    WriteWithoutClaim,
+    /// What ran before a crash is made again, whatever the journal says.
+    RecallAfterOutcome,
 }

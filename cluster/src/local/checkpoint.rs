@@ -12,8 +12,8 @@ use tracing::{debug, error, warn};
 use super::{
     engine::{Engine, Fatal},
     log::{Log, SEGMENT_HEADER, WriteError},
+    reader::Reader,
     record::{Header, RecordKind, split_timer},
-    recover::Reader,
     staged::Staged,
 };
 use crate::StoreError;

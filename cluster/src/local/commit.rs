@@ -280,7 +280,14 @@ impl Engine {
         let Some((_, position, loc)) = group.staged.timer(index, entity, timer)? else {
             return Ok(());
         };
-        let read = self.shared.read(entity, position, loc);
+        let read = match self.shared.read(entity, position, loc) {
+            // Tried again with the next that is due, or at the next start.
+            Err(StoreError::Unavailable { .. }) => {
+                group.staged.next_due = Some(due + DUE_RETRY_MS);
+                return Ok(());
+            }
+            read => read,
+        };
         let body = read.as_ref().ok().and_then(|(_, body)| split_timer(body));
         if let Some((_, input)) = body.and_then(|(_, rest)| split_due(rest)) {
             let parts: [&[u8]; 2] = [&timer.as_u128().to_be_bytes(), input];

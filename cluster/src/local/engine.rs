@@ -14,10 +14,10 @@ use tracing::error;
 
 use super::{
     checkpoint::Cleaning,
+    directory::IndexState,
     index::{Applied, IndexError, keys},
     lock::DirLock,
     log::{Log, WriteError},
-    open::IndexState,
     shared::{Queue, Shared},
     staged::Staged,
 };
@@ -118,7 +118,7 @@ impl Engine {
     /// When to wake without being asked.
     fn sleep_until(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        if self.cleaning.is_some() {
+        if self.cleaning.is_some() || !self.checkpoints.is_empty() {
             return Some(now);
         }
         let armed = self.shared.deliveries().arm(now);
@@ -214,12 +214,13 @@ impl Engine {
         let shared = self.shared;
         let queue: &Queue = &shared.queue;
         queue.end(why.as_deref().unwrap_or("the process stops"));
-        if why.is_some() {
-            shared.fatal.send_replace(why);
-        }
+        // First no door can answer any more, then the failure is told.
         drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
         shared.watchers.close();
         shared.bus.close();
+        if why.is_some() {
+            shared.fatal.send_replace(why);
+        }
         for bell in &shared.bells {
             bell.notify_waiters();
             bell.notify_one();

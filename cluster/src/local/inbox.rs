@@ -112,6 +112,8 @@ impl Consumer for LocalConsumer {
             }
             let bytes = match input_at(shared, item.entity, position, item.loc) {
                 Ok(bytes) => bytes,
+                // In hand until its time is over: then it is tried again.
+                Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {
                     shared.deliveries().set_damaged(position);
                     return Err(error);

@@ -54,6 +54,15 @@ pub(super) enum WriteError {
     Fatal(io::Error),
 }
 
+/// Why a record cannot be read.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    /// Not now; it may be as good as ever.
+    Disk(io::Error),
+    /// It is not what was written.
+    Damaged(String),
+}
+
 /// The writer's side.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -252,24 +261,34 @@ impl Files {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
-    /// The record at `loc`; an error says what is wrong with it.
-    pub(super) fn read(&self, loc: Loc) -> Result<(Header, Vec<u8>), String> {
-        let file = self.get(loc.segment).ok_or("its log segment is gone")?;
+    /// The record at `loc`, checked.
+    pub(super) fn read(&self, loc: Loc) -> Result<(Header, Vec<u8>), ReadError> {
+        let Some(file) = self.get(loc.segment) else {
+            return Err(ReadError::Damaged("its log segment is gone".to_owned()));
+        };
         read_record(&*file, loc)
     }
 }
 
 /// Reads and checks one record of a segment.
-pub(super) fn read_record(file: &dyn DiskFile, loc: Loc) -> Result<(Header, Vec<u8>), String> {
-    let place = || format!("segment {} offset {}", loc.segment, loc.offset);
+fn read_record(file: &dyn DiskFile, loc: Loc) -> Result<(Header, Vec<u8>), ReadError> {
+    let damaged = |what: &str| {
+        let Loc { segment, offset, .. } = loc;
+        ReadError::Damaged(format!("{what} at segment {segment} offset {offset}"))
+    };
     let mut bytes = vec![0; HEADER + loc.len as usize];
-    file.read_at(u64::from(loc.offset), &mut bytes)
-        .map_err(|error| format!("cannot read {}: {error}", place()))?;
+    match file.read_at(u64::from(loc.offset), &mut bytes) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(damaged("the file is too short"));
+        }
+        Err(error) => return Err(ReadError::Disk(error)),
+    }
     let header = Header::decode(&bytes, loc.segment, u64::from(loc.offset))
-        .ok_or_else(|| format!("header at {} does not match its checksum", place()))?;
+        .ok_or_else(|| damaged("the header does not match its checksum"))?;
     bytes.drain(..HEADER);
     if header.body_len != loc.len || !header.fits(&bytes) {
-        return Err(format!("body at {} does not match its checksum", place()));
+        return Err(damaged("the body does not match its checksum"));
     }
     Ok((header, bytes))
 }

@@ -28,6 +28,7 @@ mod bus;
 mod checkpoint;
 mod commit;
 mod deliveries;
+mod directory;
 mod disk;
 mod engine;
 mod inbox;
@@ -39,8 +40,9 @@ mod open;
 mod options;
 #[cfg(feature = "test-util")]
 mod power_cut;
+mod reader;
 mod record;
-mod recover;
+mod recovery;
 mod repair;
 mod shared;
 mod staged;

@@ -25,7 +25,8 @@ pub struct LocalOptions {
     /// Free bytes on the disk below which new input is refused (256 MiB), so that what was
     /// accepted can still be finished.
     pub head_room: u64,
-    /// Bytes the index may keep in memory (16 MiB). More makes cold reads rarer.
+    /// Bytes the index may keep in memory (4 MiB): it holds places, not records, and the
+    /// operating system caches its file. More makes cold look-ups rarer.
     pub index_cache: u64,
     /// A disk that can lose power, instead of the machine's.
     #[cfg(feature = "test-util")]
@@ -53,7 +54,7 @@ impl LocalOptions {
             ack_wait: limits::ACK_WAIT,
             segment_bytes: 32 << 20,
             head_room: 256 << 20,
-            index_cache: 16 << 20,
+            index_cache: 4 << 20,
             #[cfg(feature = "test-util")]
             disk: None,
             #[cfg(feature = "test-util")]

@@ -11,7 +11,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rand::Rng;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::disk::{Disk, DiskFile};
 
@@ -36,6 +37,8 @@ struct State {
     free: Option<u64>,
     /// Whether syncs fail.
     syncs_fail: bool,
+    /// Changes until the power goes, and what chance then does.
+    cut_in: Option<(u64, ChaCha8Rng)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -63,23 +66,12 @@ impl PowerCutDisk {
 
     /// The power goes and comes back; chance decides what of the rest was written.
     pub fn cut_power(&self, rng: &mut impl Rng) {
-        let mut state = self.lock();
-        state.cuts += 1;
-        let (live, mut names) = (std::mem::take(&mut state.names), state.synced_names.clone());
-        let paths: BTreeSet<PathBuf> = live.keys().chain(names.keys()).cloned().collect();
-        for path in paths {
-            if rng.random_bool(0.5) {
-                match live.get(&path) {
-                    Some(file) => drop(names.insert(path, *file)),
-                    None => drop(names.remove(&path)),
-                }
-            }
-        }
-        for file in &mut state.files {
-            file.lose_power(rng);
-        }
-        state.synced_names.clone_from(&names);
-        state.names = names;
+        self.lock().lose_power(rng);
+    }
+
+    /// The power goes in the middle of the `changes`th change (write, sync, name) from now.
+    pub fn cut_after(&self, changes: u64, seed: u64) {
+        self.lock().cut_in = Some((changes, ChaCha8Rng::seed_from_u64(seed)));
     }
 
     /// From now on only `free` more bytes can be written; `None` for no bound.
@@ -111,6 +103,7 @@ impl PowerCutDisk {
 impl Disk for PowerCutDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.lock();
+        state.change()?;
         let file = state.files.len();
         state.files.push(File::default());
         state.names.insert(path.to_owned(), file);
@@ -135,13 +128,16 @@ impl Disk for PowerCutDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.lock();
+        state.change()?;
         let file = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.names.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        match self.lock().names.remove(path) {
+        let mut state = self.lock();
+        state.change()?;
+        match state.names.remove(path) {
             Some(_) => Ok(()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
@@ -155,6 +151,7 @@ impl Disk for PowerCutDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.lock();
+        state.change()?;
         state.sync_allowed()?;
         let State { names, synced_names, .. } = &mut *state;
         let is_here = |path: &PathBuf| path.parent() == Some(dir);
@@ -172,6 +169,41 @@ impl Disk for PowerCutDisk {
 // === impl State, File, Handle ===
 
 impl State {
+    fn lose_power(&mut self, rng: &mut impl Rng) {
+        self.cuts += 1;
+        self.cut_in = None;
+        let (live, mut names) = (std::mem::take(&mut self.names), self.synced_names.clone());
+        let paths: BTreeSet<PathBuf> = live.keys().chain(names.keys()).cloned().collect();
+        for path in paths {
+            if rng.random_bool(0.5) {
+                match live.get(&path) {
+                    Some(file) => drop(names.insert(path, *file)),
+                    None => drop(names.remove(&path)),
+                }
+            }
+        }
+        for file in &mut self.files {
+            file.lose_power(rng);
+        }
+        self.synced_names.clone_from(&names);
+        self.names = names;
+    }
+
+    /// Counts a change; it may be the one in which the power goes.
+    fn change(&mut self) -> io::Result<()> {
+        match self.cut_in.take() {
+            Some((0 | 1, mut rng)) => {
+                self.lose_power(&mut rng);
+                Err(io::Error::other("the power was cut"))
+            }
+            Some((left, rng)) => {
+                self.cut_in = Some((left - 1, rng));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     fn sync_allowed(&self) -> io::Result<()> {
         if self.syncs_fail { Err(io::Error::other("the disk failed")) } else { Ok(()) }
     }
@@ -227,6 +259,8 @@ impl DiskFile for Handle {
             }
             file.live[from..to].copy_from_slice(&bytes[..fits]);
             file.touch(from, to);
+            // The power goes while these bytes are on their way.
+            state.change()?;
             if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
     }
@@ -257,6 +291,7 @@ impl DiskFile for Handle {
 
     fn sync(&self) -> io::Result<()> {
         self.with(|state, file| {
+            state.change()?;
             state.sync_allowed()?;
             let file = &mut state.files[file];
             file.synced.clone_from(&file.live);

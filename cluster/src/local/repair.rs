@@ -6,12 +6,12 @@ use tracing::warn;
 
 use super::{
     OpenError,
+    directory::{IndexState, log_dir, read_format},
     disk::{Disk, DiskFile, RealDisk, write_whole},
     lock::DirLock,
     log::{SEGMENT_HEADER, SegmentHead, segment_ids, segment_path},
-    open::{IndexState, log_dir, read_format},
+    reader::Reader,
     record::{HEADER, Header, RecordKind},
-    recover::Reader,
 };
 use clawnode_proto::{EntityId, Position};
 

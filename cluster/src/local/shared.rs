@@ -20,9 +20,9 @@ use super::{
     deliveries::Deliveries,
     index::{Index, IndexError, Loc},
     lock::DirLock,
-    log::Files,
+    log::{Files, ReadError},
+    reader::Damage,
     record::Header,
-    recover::Damage,
     watch::Watchers,
 };
 use crate::{AppendAnswer, BucketError, Clock, Health, StoreError, Warning, Write};
@@ -317,7 +317,11 @@ impl Shared {
     ) -> Result<(Header, Bytes), StoreError> {
         match self.files.read(loc) {
             Ok((header, body)) => Ok((header, Bytes::from(body))),
-            Err(detail) => {
+            Err(ReadError::Disk(error)) => {
+                let detail = format!("cannot read the log: {error}");
+                Err(StoreError::Unavailable { store: "local log", detail })
+            }
+            Err(ReadError::Damaged(detail)) => {
                 let damage = Damage { entity, position, detail };
                 tracing::error!(
                     %entity, %position, detail = damage.detail,
@@ -342,6 +346,15 @@ impl Shared {
         }
     }
 
+    /// Waits until everything is let go.
+    async fn ended(&self) {
+        let mut done = self.done.subscribe();
+        // An error means that the sender is gone, which it is not before we are.
+        if done.wait_for(|done| *done).await.is_err() {
+            tracing::debug!("the store was gone before it was closed");
+        }
+    }
+
     /// Sends an operation to the engine and waits for its answer.
     pub(super) async fn ask<T>(
         &self,
@@ -353,8 +366,12 @@ impl Shared {
         if let Err(detail) = self.queue.push(op, bytes).await {
             return Err(StoreError::Closed { store, detail });
         }
-        // Dropped unanswered: the engine has ended, and nobody knows how far it came.
-        answer.await.map_err(|_dropped| self.closed(store))
+        if let Ok(answer) = answer.await {
+            return Ok(answer);
+        }
+        // Dropped: the engine is ending, and will say why.
+        self.ended().await;
+        Err(self.closed(store))
     }
 }
 
@@ -444,11 +461,7 @@ impl Health for Client {
 
     async fn close(&self) {
         self.0.queue.close();
-        let mut done = self.0.done.subscribe();
-        // An error means that the sender is gone, which it is not before we are.
-        if done.wait_for(|done| *done).await.is_err() {
-            tracing::debug!("the store was gone before it was closed");
-        }
+        self.0.ended().await;
         self.0.keep(None);
     }
 }

@@ -1,1 +1,23 @@
-//! The world for tests: a synchronous seeded state machine, with thin doors.
+//! The world for tests: stores, a network and several processes as one synchronous, seeded state
+//! machine with virtual time.
+//!
+//! [`World`] takes requests and gives back what happens next, in virtual time. All chance comes
+//! from one seeded generator, so the same seed gives the same history. It can do what the real
+//! stores were seen to do: lose an answer, store an append long after its writer gave up, answer
+//! busy or refuse without a cause, serve stale reads, deliver twice and out of order, accept late
+//! acknowledgements, be out of reach for a while, and lose in a power cut what was not synced.
+//!
+//! Not here: what the processes do (see `clawnode_actors::durable::sim`).
+
+mod faults;
+mod inboxes;
+mod journals;
+mod request;
+mod schedule;
+mod world;
+
+pub use faults::{Bugs, Faults};
+pub use inboxes::Token;
+pub use request::{Change, Delivered, Happening, Reply, Request, Ticket};
+pub use schedule::Schedule;
+pub use world::World;

@@ -79,7 +79,12 @@ pub(super) async fn talk(
     let interactive = lines.interactive;
     let mut chat =
         Chat { out: context.out, client, socket: None, signals, agent, peer, interactive };
-    context.out.talk(&format!("ready {}", chat.client.url()));
+    let url = chat.client.url();
+    context.out.talk(&if context.out.json {
+        json!({ "event": "ready", "url": url }).to_string()
+    } else {
+        format!("ready {url}")
+    });
     let mut all_well = true;
     loop {
         if interactive {

@@ -96,11 +96,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-fn start_telemetry(
-    context: &Context,
-    is_node: bool,
-    logs: bool,
-) -> Result<Telemetry, Failure> {
+fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telemetry, Failure> {
     let mut options = context.loaded.config.telemetry.clone();
     let asked = context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default;
     if !logs && !asked {

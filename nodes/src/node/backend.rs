@@ -5,7 +5,10 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use clawnode_actors::{
     agent::Agents,
-    session::{SendError, Sent, Sessions, route::{Inbound, Routes}},
+    session::{
+        SendError, Sent, Sessions,
+        route::{Inbound, Routes},
+    },
 };
 use clawnode_cluster::{StoreError, Substrate, membership::Members};
 use clawnode_proto::{
@@ -255,8 +258,7 @@ impl Backend for NodeBackend {
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
         self.agent(agent).await?;
         self.agents.pause(agent, paused).await.map_err(|error| {
-            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string())
-                .hint("try again")
+            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
         })?;
         self.agent(agent).await
     }

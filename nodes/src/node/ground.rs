@@ -78,7 +78,28 @@ async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failu
 }
 
 #[cfg(feature = "nats")]
-async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
-    let message = "this build cannot run on NATS yet";
-    std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message))).await
+async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+    use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
+
+    let it = &config.cluster;
+    let mut options = NatsOptions::new(it.nats.iter().flat_map(|urls| urls.each()));
+    options.prefix.clone_from(&it.prefix);
+    options.credentials.clone_from(&it.credentials);
+    options.partitions = it.partitions;
+    options.replicas = match it.replicas {
+        None => Replicas::Auto,
+        Some(1) => Replicas::One,
+        Some(_) => Replicas::Three,
+    };
+    let substrate = connect(options).await.map_err(|error| {
+        let message = ErrorChain(&error).to_string();
+        match error {
+            ConnectError::Unreachable { .. } => {
+                Failure::new(Exit::Unreachable, "nats_unreachable", message)
+            }
+            ConnectError::Login { .. } => Failure::new(Exit::Refused, "nats_refused", message),
+            _ => Failure::new(Exit::Config, "nats_unusable", message),
+        }
+    })?;
+    Ok(Ground { substrate, control: None })
 }

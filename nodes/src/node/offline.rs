@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
-use clawnode_cluster::{SystemClock, local::{self, LocalControl}};
+use clawnode_cluster::{
+    SystemClock,
+    local::{self, LocalControl},
+};
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
     api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},

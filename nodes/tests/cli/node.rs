@@ -240,3 +240,30 @@ async fn tail_follows_the_running_turn_and_the_next() {
     assert_eq!(["answer 1", "answer 2", "question 2"].map(count), [1, 1, 1], "{seen:?}");
     child.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_journal_is_shown_to_its_end() {
+    let home = Home::new();
+    let event = |n: u64| {
+        json!({
+            "n": n, "kind": "claim", "eid": "ev_00000000000000000000000001", "epoch": 1,
+            "incarnation": { "process": "proc_00000000000000000000000001", "counter": 1 },
+            "ts": 1_700_000_000_000_u64, "hash": "0".repeat(64), "body": { "text": "x".repeat(200) },
+        })
+    };
+    let answers = move |method: &str, params: &Value| {
+        if method != "journal.show" {
+            return Ok(json!("pong"));
+        }
+        let after = params["after"].as_u64().unwrap_or(0);
+        let end = (after + params["limit"].as_u64().unwrap()).min(1_500);
+        Ok((after + 1..=end).map(event).collect())
+    };
+    home.announce(&Node::start(answers, Vec::new()).await);
+    let ended = home.run(&["journal", "show", "default:cli:local:ada"]).await;
+    assert_eq!(ended.out.lines().count(), 1_501, "{}", ended.err);
+    assert!(ended.out.lines().nth(1500).is_some_and(|line| line.starts_with("1500 ")));
+    let ended = home.run(&["journal", "show", "default:cli:local:ada", "--json"]).await;
+    let whole: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(whole[1_499]["n"], 1_500);
+}

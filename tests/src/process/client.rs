@@ -41,6 +41,8 @@ pub struct Message {
     pub content: String,
     /// Makes sending again harmless.
     pub key: String,
+    /// Whether it joins the running turn.
+    pub steers: bool,
 }
 
 /// A turn's stream.
@@ -74,6 +76,7 @@ impl Message {
             peer: peer.to_owned(),
             content: content.to_owned(),
             key: format!("k-{content}"),
+            steers: false,
         }
     }
 
@@ -81,6 +84,12 @@ impl Message {
     pub fn typed(content: &str) -> Self {
         let (channel, account) = ("cli".to_owned(), "local".to_owned());
         Self { channel, account, ..Self::new("ada", content) }
+    }
+
+    /// The same, joining the turn that runs.
+    #[must_use]
+    pub fn steering(self) -> Self {
+        Self { steers: true, ..self }
     }
 
     /// The session that it goes to.
@@ -171,6 +180,7 @@ impl Client {
             "peer": message.peer,
             "content": message.content,
             "idempotency_key": message.key,
+            "mode": if message.steers { "steer" } else { "turn" },
         });
         self.begin("chat.send", params).await
     }

@@ -10,7 +10,8 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::{AckHandle, Delivery, StoreError};
 use clawnode_proto::{
-    EntityId, Epoch, Input, InputId, Partition as PartitionId, Position, ProcessId, codec,
+    EntityId, Epoch, Input, InputId, Partition as PartitionId, Position, ProcessId, Timestamp,
+    codec,
     event::decode_record,
     kernel::RELEASED,
     node::{NodeReply, NodeRequest},
@@ -83,6 +84,8 @@ struct DispatcherActor<K>(std::marker::PhantomData<fn(K)>);
 
 struct State<K: EntityKind> {
     machine: Partition,
+    /// The machine measures waits alone, so its time does not jump with the clock.
+    started: tokio::time::Instant,
     context: Arc<Context<K>>,
     entities: HashMap<EntityId, EntityHandle<K>>,
     cells: HashMap<ActorId, EntityId>,
@@ -184,12 +187,13 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         (partition, rank, context): Self::Arguments,
     ) -> Result<State<K>, ActorProcessingErr> {
         let shared = context.substrate.shared;
-        let machine = Partition::new(context.process, shared, context.clock.now());
+        let machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
         let pump = tasks.spawn(pump(partition, rank, Arc::clone(&context), myself.clone()));
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
             machine,
+            started: tokio::time::Instant::now(),
             context,
             entities: HashMap::new(),
             cells: HashMap::new(),
@@ -314,7 +318,8 @@ impl<K: EntityKind> State<K> {
         {
             self.cells.remove(&handle.cell().get_id());
         }
-        let now = self.context.clock.now();
+        let millis = self.started.elapsed().as_millis();
+        let now = Timestamp(u64::try_from(millis).unwrap_or(u64::MAX));
         for out in self.machine.handle(now, input) {
             self.perform(myself, out).await;
         }
@@ -372,6 +377,9 @@ impl<K: EntityKind> State<K> {
                 if let Some(handle) = self.handles.remove(&handle) {
                     self.tasks.spawn(async move { said(handle.nak(delay).await, "give back") });
                 }
+            }
+            Out::Forget(handle) => {
+                self.handles.remove(&handle);
             }
             Out::Drained => {
                 for done in self.drained.drain(..) {

@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering, time::Durati
 use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Write};
 use clawnode_proto::{
-    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, codec,
-    kernel::SnapshotState, limits::INLINE_BYTES, node::NodeReply,
+    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, ProcessId, codec,
+    kernel::SnapshotState,
+    limits::INLINE_BYTES,
+    node::{NodeReply, NodeRequest},
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use serde_bytes::ByteBuf;
@@ -16,7 +18,9 @@ use tracing::{debug, error, info, warn};
 
 use super::{Context, DispatcherHandle};
 use crate::durable::{
-    Activation, EntityKind, In, Loaded, Machine, Out, Stop, core::snapshot_blob, partition::Gone,
+    Activation, EntityKind, In, Loaded, Machine, Out, Stop,
+    core::{position_of, snapshot_blob},
+    partition::{Gone, OwnerSays},
 };
 
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
@@ -195,12 +199,10 @@ impl<K: EntityKind> Actor for EntityActor<K> {
                 state.perform(&myself, out);
             }
             Message::Ask(input, reply) => {
-                let answer = if state.machine.holds(input) {
-                    NodeReply::Held
-                } else if state.machine.has(input) {
-                    NodeReply::Completed
-                } else {
-                    NodeReply::NotMine
+                let answer = match state.machine.says(input) {
+                    OwnerSays::Held => NodeReply::Held,
+                    OwnerSays::Completed => NodeReply::Completed,
+                    OwnerSays::NotMine | OwnerSays::Silent => NodeReply::NotMine,
                 };
                 if reply.send(answer).is_err() {
                     debug!("whoever asked for an input did not wait");
@@ -260,8 +262,14 @@ impl<K: EntityKind> State<K> {
                 self.handed.retain(|one| *one != input);
                 self.dispatcher.completed(id, input);
             }
-            Out::Archive { state } => {
-                self.tasks.spawn(async move { port.tell(archive(&context, id, state).await) });
+            Out::TellFenced { process, epoch } => {
+                if self.context.substrate.shared {
+                    self.tasks.spawn(tell_fenced(context, id, process, epoch));
+                }
+            }
+            Out::Archive { upto, state } => {
+                self.tasks
+                    .spawn(async move { port.tell(archive(&context, id, upto, state).await) });
             }
             Out::Erase => {
                 self.tasks.spawn(async move {
@@ -368,9 +376,20 @@ async fn read_back<K: EntityKind>(context: &Context<K>, id: EntityId, after: Pos
 }
 
 /// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
-async fn archive<K: EntityKind>(context: &Context<K>, id: EntityId, state: Bytes) -> In<K> {
+async fn archive<K: EntityKind>(
+    context: &Context<K>,
+    id: EntityId,
+    upto: Position,
+    state: Bytes,
+) -> In<K> {
     let store = async {
         let records = context.substrate.journal.read(id, Position(0)).await?;
+        if position_of(&records) != upto {
+            return Err(StoreError::Unavailable {
+                store: "journal",
+                detail: format!("a read ends at {}, not at {upto}", position_of(&records)),
+            });
+        }
         let list: Vec<ByteBuf> =
             records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
         let encoded = codec::encode(&list).map_err(|failure| StoreError::Refused {
@@ -413,6 +432,20 @@ async fn pause(first: Duration, most: Duration, tries: u32) {
 async fn jittered(wait: Duration) {
     let share = rand::random_range(0.5..=1.0);
     tokio::time::sleep(wait.mul_f64(share)).await;
+}
+
+/// Best effort: whoever does not hear it is fenced by its next append.
+async fn tell_fenced<K: EntityKind>(
+    context: Arc<Context<K>>,
+    entity: EntityId,
+    process: ProcessId,
+    epoch: Epoch,
+) {
+    let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
+    let subject = context.substrate.prefix.rpc(process);
+    if let Err(failure) = context.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        debug!(%entity, %process, %failure, "the last owner was not told");
+    }
 }
 
 /// A foreign claim was announced.

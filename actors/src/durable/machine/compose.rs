@@ -1,10 +1,13 @@
 //! Composing: from what is queued, ended and decided to one append and what follows from it.
 
 use clawnode_proto::{
-    Timestamp,
+    InputId, Timestamp,
     kernel::{Accepted, KernelEvent},
     limits::{APPEND_BYTES, APPEND_EVENTS},
 };
+
+#[cfg(feature = "test-util")]
+use crate::durable::Planted;
 
 use super::{Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
 
@@ -56,7 +59,12 @@ impl<K: EntityKind> Machine<K> {
         let mut waiting = std::collections::VecDeque::new();
         while let Some(input) = self.queue.pop_front() {
             let Some(entity) = self.entity() else { break };
-            if entity.core.has(input.id) {
+            let known = entity.core.has(input.id);
+            #[cfg(feature = "test-util")]
+            let known = known
+                && (!self.planted(Planted::DedupByWindowOnly)
+                    || entity.core.newest_input() == Some(input.id));
+            if known {
                 continue;
             }
             let full = self.draft.len() >= APPEND_EVENTS
@@ -216,7 +224,10 @@ impl<K: EntityKind> Machine<K> {
             && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
         let doomed = K::doomed(&entity.state);
         let snapshot_due = entity.core.events_since_snapshot >= self.next_snapshot;
-        self.quiescent = at_rest;
+        // A deletion that is due is something to be woken for, like any effect.
+        self.quiescent = at_rest && !doomed;
+        #[cfg(feature = "test-util")]
+        self.misjudge(at_rest);
         self.complete();
         if self.draining {
             return self.hand_over(now);
@@ -242,19 +253,18 @@ impl<K: EntityKind> Machine<K> {
 
     /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
     /// wake-up: the entity is at rest, or a later-journaled input of it is still in hand.
+    pub(super) fn may_complete(&self, input: InputId) -> bool {
+        let Some(core) = self.core() else { return false };
+        let newest = core.newest_input();
+        let anchored = newest.is_some_and(|newest| self.held.contains(&newest));
+        // What is drafted is not in the journal yet.
+        let settled = self.draft.is_empty() && core.has(input);
+        settled && (self.quiescent || (self.claimed && anchored && newest != Some(input)))
+    }
+
     fn complete(&mut self) {
-        let Some(core) = self.core() else { return };
-        if !self.claimed && !self.quiescent {
-            return;
-        }
-        let anchored = core.newest_input().is_some_and(|newest| self.held.contains(&newest));
-        let done: Vec<_> = self
-            .held
-            .iter()
-            .copied()
-            .filter(|input| core.has(*input))
-            .filter(|input| self.quiescent || (anchored && core.newest_input() != Some(*input)))
-            .collect();
+        let done: Vec<_> =
+            self.held.iter().copied().filter(|input| self.may_complete(*input)).collect();
         for input in done {
             self.held.remove(&input);
             self.out.push(Out::Complete(input));
@@ -276,7 +286,7 @@ impl<K: EntityKind> Machine<K> {
         let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
         self.next_snapshot = self.options.snapshot_every.max(1);
         self.busy = Busy::Archiving;
-        self.out.push(Out::Archive { state: state.into() });
+        self.out.push(Out::Archive { upto: self.position, state: state.into() });
         Ok(())
     }
 }

@@ -16,6 +16,8 @@ use super::{
     Activation, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out, Service,
     Stop, corrupt,
 };
+#[cfg(feature = "test-util")]
+use crate::durable::Planted;
 use crate::durable::core::position_of;
 
 impl<K: EntityKind> Machine<K> {
@@ -26,6 +28,10 @@ impl<K: EntityKind> Machine<K> {
         }
         self.position = position_of(&loaded.records);
         let core = Core::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
+        self.predecessor = core
+            .incarnation
+            .map(|last| last.process)
+            .filter(|process| !core.released && *process != self.incarnation.process);
         let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
         let quarantined = matches!(core.service, Service::Quarantined { .. });
         let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;
@@ -75,7 +81,14 @@ impl<K: EntityKind> Machine<K> {
     /// Adds one event to the draft and folds it.
     pub(super) fn seal<G: Grammar>(&mut self, now: Timestamp, event: &G) -> Result<(), Stop> {
         let defect = |error: &dyn std::fmt::Display| Stop::Defect(error.to_string());
-        if !self.claimed && self.draft.is_empty() && event.kind() != CLAIM {
+        #[cfg(feature = "test-util")]
+        self.keep_base();
+        let unclaimed = !self.claimed && self.draft.is_empty() && event.kind() != CLAIM;
+        #[cfg(feature = "test-util")]
+        let unclaimed = unclaimed
+            && !(self.planted(Planted::WriteWithoutClaim)
+                && self.core().is_some_and(|core| core.incarnation.is_some()));
+        if unclaimed {
             self.claim_first(now)?;
         }
         let tail = match self.core() {
@@ -84,6 +97,8 @@ impl<K: EntityKind> Machine<K> {
         };
         let n = tail.n.next();
         let claims = event.kind() == CLAIM;
+        #[cfg(feature = "test-util")]
+        let claims = claims && !(self.planted(Planted::ClaimWithoutEpochBump) && tail.epoch.0 > 0);
         let head = Head {
             entity: self.id,
             n,
@@ -147,6 +162,10 @@ impl<K: EntityKind> Machine<K> {
             tries: 0,
             refused_since: None,
         });
+        #[cfg(feature = "test-util")]
+        if self.planted(Planted::ActBeforeAppend) {
+            self.out.append(&mut self.staged);
+        }
         Ok(())
     }
 

@@ -11,23 +11,28 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, Record, Write,
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    Digest, EntityId, Epoch, EventId, Incarnation, Input, InputId, Position, Timestamp,
-    kernel::{Emitted, SnapshotState},
+    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
+    kernel::Emitted,
 };
 
 use super::{
     core::{Core, Entity, FoldError, Loaded, Service},
     kind::{EffectClass, EntityKind},
+    partition::OwnerSays,
 };
 
 mod compose;
 mod draft;
+mod io;
+#[cfg(feature = "test-util")]
+mod planted;
+
+pub use io::{In, Out, Stop};
 
 /// How long refusals that no read explains may last before the store must have lost data.
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
@@ -68,120 +73,6 @@ pub enum Activation {
     Fresh,
     /// Redelivered, found by a scan, restarted: the claim is appended alone, before folding.
     Recovery,
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum In<K: EntityKind> {
-    /// Inputs from the inbox, in stream order.
-    Deliver(Vec<Input>),
-    /// The journal, as asked by [`Out::Load`].
-    Loaded(Loaded),
-    /// The journal cannot be read: damaged, not merely out of reach.
-    Unreadable(String),
-    /// The answer to [`Out::Append`].
-    Answered(AppendAnswer),
-    /// The answer to [`Out::ReadBack`]: records after the expected position, and the last
-    /// record's position if there are none.
-    ReadBack {
-        /// Records after the expected position.
-        after_expected: Vec<Record>,
-        /// The position of the last record of all.
-        tail: Position,
-    },
-    /// The call may start.
-    Granted(K::Key, K::Grant),
-    /// The call must wait; `Granted` follows.
-    Deferred(K::Key),
-    /// A call has ended.
-    Ended(K::Key, K::Outcome),
-    /// An emission is confirmed.
-    Confirmed(K::Key),
-    /// A call that was aborted before it had an outcome is gone.
-    Gone(K::Key),
-    /// Old records are archived and the state is stored, as asked by [`Out::Archive`].
-    Archived {
-        /// The archive's digest.
-        archive: Digest,
-        /// Where the state is.
-        state: SnapshotState,
-    },
-    /// The blobs of a doomed entity are gone, as asked by [`Out::Erase`].
-    Erased {
-        /// The blob of the snapshot that it still loads from.
-        snapshot: Option<Digest>,
-    },
-    /// The archive could not be made; the next attempt is after another `snapshot_every` events.
-    ArchiveFailed,
-    /// Another process says that it has claimed the entity.
-    FencedHint(Epoch),
-    /// Time has passed.
-    Tick,
-    /// Hand the entity over: no new work; running calls may end.
-    Drain,
-    /// Hand the entity over now: running calls are given up.
-    GiveUp,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub enum Out<K: EntityKind> {
-    /// Read the journal.
-    Load,
-    /// Append, after a wait.
-    Append {
-        /// How long to wait before (the driver adds jitter).
-        wait: Duration,
-        /// The fence.
-        expected: Position,
-        /// What.
-        write: Write,
-    },
-    /// Read the records after this position.
-    ReadBack {
-        /// The fence of the append in flight.
-        after: Position,
-    },
-    /// Ask whether the call may start; answer `Granted` or `Deferred`.
-    Acquire(K::Key, K::Effect),
-    /// The grant is not needed any more.
-    Release(K::Key),
-    /// Start a call or an emission; answer `Ended`, `Confirmed` or `Gone`.
-    Start(K::Key, K::Job),
-    /// Stop a call; answer `Ended` with what there is, or `Gone`.
-    Abort(K::Key),
-    /// The input may be acknowledged (I4).
-    Complete(InputId),
-    /// Archive the records and store this state; answer `Archived` or `ArchiveFailed`.
-    Archive {
-        /// The encoded state.
-        state: Bytes,
-    },
-    /// Remove the blobs of a doomed entity, but for the state it loads from; answer `Erased`.
-    Erase,
-    /// Remove this blob; nothing refers to it any more.
-    Discard(Digest),
-    /// The activation is over.
-    Stop(Stop),
-}
-
-/// Why an activation is over.
-#[derive(Debug)]
-pub enum Stop {
-    /// Idle; nothing is left to do.
-    Passivated,
-    /// Handed over.
-    Released,
-    /// Somebody else owns the entity.
-    Fenced,
-    /// Out of service; its inputs are parked.
-    Quarantined(String),
-    /// The journal cannot be folded; nothing was appended.
-    Corrupt(String),
-    /// The store lost records that it had acknowledged.
-    Diverged(String),
-    /// This program drafted something that the store or the fold refuses.
-    Defect(String),
 }
 
 /// How far the activation is.
@@ -235,6 +126,8 @@ pub struct Machine<K: EntityKind> {
     activation: Activation,
     options: MachineOptions,
     body: Body<K>,
+    /// Who owned it last and has not given it up.
+    predecessor: Option<ProcessId>,
     /// The store's position of the last record.
     position: Position,
     busy: Busy,
@@ -258,6 +151,9 @@ pub struct Machine<K: EntityKind> {
     next_snapshot: u64,
     draining: bool,
     out: Vec<Out<K>>,
+    /// What the draft was drafted upon, if a planted bug needs it.
+    #[cfg(feature = "test-util")]
+    base: Option<Entity<K>>,
 }
 
 impl<K: EntityKind> Machine<K> {
@@ -276,6 +172,7 @@ impl<K: EntityKind> Machine<K> {
             activation,
             options,
             body: Body::Unread,
+            predecessor: None,
             position: Position(0),
             busy: Busy::No,
             claimed: false,
@@ -295,18 +192,24 @@ impl<K: EntityKind> Machine<K> {
             next_snapshot,
             draining: false,
             out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            base: None,
         };
         (machine, vec![Out::Load])
     }
 
-    /// Whether this activation has the input, journaled or about to be.
-    pub fn holds(&self, input: InputId) -> bool {
-        self.held.contains(&input)
-    }
-
-    /// Whether the input is in the journal, as far as it is folded.
-    pub fn has(&self, input: InputId) -> bool {
-        self.core().is_some_and(|core| core.has(input))
+    /// What another process that was given an input is told about it. The input may only be
+    /// acknowledged elsewhere if it might be acknowledged here (I4).
+    pub fn says(&self, input: InputId) -> OwnerSays {
+        let journaled = self.core().is_some_and(|core| core.has(input));
+        if self.held.contains(&input) {
+            return OwnerSays::Held;
+        }
+        match journaled {
+            true if self.may_complete(input) => OwnerSays::Completed,
+            true => OwnerSays::Held,
+            false => OwnerSays::NotMine,
+        }
     }
 
     /// The folded entity, while no append is in flight: what a visitor may see (I5).
@@ -393,6 +296,8 @@ impl<K: EntityKind> Machine<K> {
                     self.out.push(Out::Abort(key));
                 }
                 self.aborting.clear();
+                // What the append in flight announced is not begun either.
+                self.staged.retain(|out| !matches!(out, Out::Start(..)));
             }
         }
         Ok(())
@@ -416,7 +321,10 @@ impl<K: EntityKind> Machine<K> {
     // === the append in flight ===
 
     fn answered(&mut self, now: Timestamp, answer: &AppendAnswer) -> Result<(), Stop> {
-        self.verdict(now, outcome::of_answer(answer))
+        let verdict = outcome::of_answer(answer);
+        #[cfg(feature = "test-util")]
+        let Some(verdict) = self.misread_answer(now, answer, verdict)? else { return Ok(()) };
+        self.verdict(now, verdict)
     }
 
     fn read_back(
@@ -437,8 +345,12 @@ impl<K: EntityKind> Machine<K> {
         } else {
             flight.refused_since = None;
         }
-        let first = flight.first;
-        self.verdict(now, outcome::of_read_back(first, after_expected))
+        let verdict = outcome::of_read_back(flight.first, after_expected);
+        #[cfg(feature = "test-util")]
+        let Some(verdict) = self.misread_records(now, after_expected, tail, verdict)? else {
+            return Ok(());
+        };
+        self.verdict(now, verdict)
     }
 
     fn verdict(&mut self, now: Timestamp, verdict: Verdict) -> Result<(), Stop> {
@@ -449,6 +361,10 @@ impl<K: EntityKind> Machine<K> {
                 self.position = position;
                 self.busy = Busy::No;
                 self.claimed = true;
+                if let (Some(process), Some(core)) = (self.predecessor.take(), self.core()) {
+                    let epoch = core.tail.epoch;
+                    self.out.push(Out::TellFenced { process, epoch });
+                }
                 self.draft.clear();
                 self.draft_bytes = 0;
                 self.idle_since = now;

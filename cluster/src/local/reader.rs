@@ -150,17 +150,20 @@ impl Reader {
         }
     }
 
-    /// Where the last segment ends: before what a crash left half-written. `synced` is the highest
-    /// position that the index knows to have been synced.
+    /// Where the last segment ends: before what a crash left half-written. `synced` is the offset
+    /// up to which the index knows it to have been synced.
     pub(super) fn open_end(&mut self, synced: u64) -> Result<End, OpenError> {
         let (mut end, group, bad) = self.walk().map_err(OpenError::io("read", &self.path))?;
-        if let Some(bad) = bad
-            && bad.next.is_some()
-        {
-            return Err(self.damaged(bad.at));
+        if let Some(bad) = bad {
+            // The bytes are there, and were synced: this is damage. A file that is shorter than
+            // what was synced has lost its end, which is all that can be said of it.
+            let was_synced = bad.at < synced && synced <= self.len;
+            if bad.next.is_some() || was_synced {
+                return Err(self.damaged(bad.at));
+            }
         }
-        let mut at = group;
-        let mut position = 0;
+        // A group that is known to be synced was answered: damage in it is damage, not a tear.
+        let mut at = group.max(synced);
         while at < end.at {
             let read = self.header(at).and_then(|header| match header {
                 Some(header) => Ok(Some((header, header.fits(self.body(at, &header)?)))),
@@ -169,12 +172,10 @@ impl Reader {
             let Some((header, fits)) = read.map_err(OpenError::io("read", &self.path))? else {
                 break;
             };
-            let never_answered = header.position.0 > synced;
-            if !fits && never_answered {
+            if !fits {
                 end.at = at;
                 break;
             }
-            position = header.position.0.max(position);
             at += header.record_len();
         }
         if end.at < self.len {

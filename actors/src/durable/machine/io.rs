@@ -1,0 +1,135 @@
+//! What an entity machine is told, and what it says.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{AppendAnswer, Record, Write};
+use clawnode_proto::{
+    Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState,
+};
+
+use crate::durable::{core::Loaded, kind::EntityKind};
+
+/// What happened.
+#[derive(Debug)]
+pub enum In<K: EntityKind> {
+    /// Inputs from the inbox, in stream order.
+    Deliver(Vec<Input>),
+    /// The journal, as asked by [`Out::Load`].
+    Loaded(Loaded),
+    /// The journal cannot be read: damaged, not merely out of reach.
+    Unreadable(String),
+    /// The answer to [`Out::Append`].
+    Answered(AppendAnswer),
+    /// The answer to [`Out::ReadBack`]: records after the expected position, and the last
+    /// record's position if there are none.
+    ReadBack {
+        /// Records after the expected position.
+        after_expected: Vec<Record>,
+        /// The position of the last record of all.
+        tail: Position,
+    },
+    /// The call may start.
+    Granted(K::Key, K::Grant),
+    /// The call must wait; `Granted` follows.
+    Deferred(K::Key),
+    /// A call has ended.
+    Ended(K::Key, K::Outcome),
+    /// An emission is confirmed.
+    Confirmed(K::Key),
+    /// A call that was aborted before it had an outcome is gone.
+    Gone(K::Key),
+    /// Old records are archived and the state is stored, as asked by [`Out::Archive`].
+    Archived {
+        /// The archive's digest.
+        archive: Digest,
+        /// Where the state is.
+        state: SnapshotState,
+    },
+    /// The blobs of a doomed entity are gone, as asked by [`Out::Erase`].
+    Erased {
+        /// The blob of the snapshot that it still loads from.
+        snapshot: Option<Digest>,
+    },
+    /// The archive could not be made; the next attempt is after another `snapshot_every` events.
+    ArchiveFailed,
+    /// Another process says that it has claimed the entity.
+    FencedHint(Epoch),
+    /// Time has passed.
+    Tick,
+    /// Hand the entity over: no new work; running calls may end.
+    Drain,
+    /// Hand the entity over now: running calls are given up.
+    GiveUp,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Out<K: EntityKind> {
+    /// Read the journal.
+    Load,
+    /// Append, after a wait.
+    Append {
+        /// How long to wait before (the driver adds jitter).
+        wait: Duration,
+        /// The fence.
+        expected: Position,
+        /// What.
+        write: Write,
+    },
+    /// Read the records after this position.
+    ReadBack {
+        /// The fence of the append in flight.
+        after: Position,
+    },
+    /// Ask whether the call may start; answer `Granted` or `Deferred`.
+    Acquire(K::Key, K::Effect),
+    /// The grant is not needed any more.
+    Release(K::Key),
+    /// Start a call or an emission; answer `Ended`, `Confirmed` or `Gone`.
+    Start(K::Key, K::Job),
+    /// Stop a call; answer `Ended` with what there is, or `Gone`.
+    Abort(K::Key),
+    /// The input may be acknowledged (I4).
+    Complete(InputId),
+    /// Archive all records up to this position, no fewer and no more (a read may be stale), and
+    /// store this state; answer `Archived` or `ArchiveFailed`.
+    Archive {
+        /// The last record that the state stands for.
+        upto: Position,
+        /// The encoded state.
+        state: Bytes,
+    },
+    /// Remove the blobs of a doomed entity, but for the state it loads from; answer `Erased`.
+    Erase,
+    /// Remove this blob; nothing refers to it any more.
+    Discard(Digest),
+    /// Tell this process that the entity has another owner now, so that it stops paying at once.
+    TellFenced {
+        /// Who owned it last.
+        process: ProcessId,
+        /// The epoch that is in force now.
+        epoch: Epoch,
+    },
+    /// The activation is over.
+    Stop(Stop),
+}
+
+/// Why an activation is over.
+#[derive(Debug)]
+pub enum Stop {
+    /// Idle; nothing is left to do.
+    Passivated,
+    /// Handed over.
+    Released,
+    /// Somebody else owns the entity.
+    Fenced,
+    /// Out of service; its inputs are parked.
+    Quarantined(String),
+    /// The journal cannot be folded; nothing was appended.
+    Corrupt(String),
+    /// The store lost records that it had acknowledged.
+    Diverged(String),
+    /// This program drafted something that the store or the fold refuses.
+    Defect(String),
+}

@@ -1,0 +1,91 @@
+//! Clients: each stores one input, and says it again under the same key until it is answered.
+
+use clawnode_cluster::sim::{Reply, Request};
+use clawnode_proto::{
+    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId,
+    session::{SessionInput, UserMessage},
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{
+    CLIENTS, Sim,
+    plan::Plan,
+    process::{Note, Op},
+};
+
+/// One input and when it is sent first.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) after: u64,
+    pub(super) input: Input,
+    pub(super) answered: bool,
+}
+
+impl Client {
+    /// What the plan's clients send.
+    pub(super) fn all(plan: &Plan) -> Vec<Self> {
+        let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c1_1e47);
+        let mut clients: Vec<Self> = Vec::new();
+        for session in 0..plan.sessions {
+            let Some(key) = session_key(session) else { continue };
+            let mut turns: Vec<TurnId> = Vec::new();
+            for number in 0..plan.inputs {
+                let body = match rng.random_range(0..100) {
+                    0..3 if number > 0 => SessionInput::Delete,
+                    3..20 if !turns.is_empty() => {
+                        let turn = turns.get(rng.random_range(0..turns.len()));
+                        SessionInput::Cancel { turn: turn.copied().unwrap_or_else(no_turn) }
+                    }
+                    20..40 => SessionInput::Steer(UserMessage::text("and this")),
+                    _ => SessionInput::UserMessage(UserMessage::text("hello")),
+                };
+                let Some(input) = input(&key, number, &body) else { continue };
+                if !matches!(body, SessionInput::Cancel { .. } | SessionInput::Delete) {
+                    turns.push(TurnId::from(input.id));
+                }
+                let after = rng.random_range(0..plan.busy);
+                if rng.random_bool(0.15) {
+                    // The same again, much later: the client forgot that it was answered.
+                    let again = after + rng.random_range(100..30_000);
+                    clients.push(Self { after: again, input: input.clone(), answered: false });
+                }
+                clients.push(Self { after, input, answered: false });
+            }
+        }
+        clients
+    }
+}
+
+fn no_turn() -> TurnId {
+    TurnId::from_u128(0)
+}
+
+fn session_key(number: usize) -> Option<SessionKey> {
+    format!("default:sim:local:peer{number}").parse().ok()
+}
+
+fn input(key: &SessionKey, number: usize, body: &SessionInput) -> Option<Input> {
+    let name: IdempotencyKey = format!("key{number}").parse().ok()?;
+    Input::new(Kind::Session, &key.to_string(), name, Timestamp(0), body).ok()
+}
+
+impl Sim {
+    pub(super) fn send(&mut self, client: usize) {
+        let Some(it) = self.clients.get(client) else { return };
+        let ticket = self.world.submit(CLIENTS, Request::Put(it.input.clone()));
+        self.expect(CLIENTS, ticket, Op::Put(client));
+    }
+
+    pub(super) fn sent(&mut self, client: usize, reply: &Reply) {
+        if let Reply::Put(_) = reply
+            && let Some(it) = self.clients.get_mut(client)
+        {
+            it.answered = true;
+            self.ledger.accepted(it.input.clone());
+            return;
+        }
+        let after = self.world.rng.random_range(200..3_000);
+        self.world.later(CLIENTS, after, Note::Send(client));
+    }
+}

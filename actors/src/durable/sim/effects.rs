@@ -1,0 +1,166 @@
+//! What a session's effects do: a modelled provider, and the end of a turn told to the world.
+
+use clawnode_proto::{
+    Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
+};
+use rand::Rng;
+
+use super::{Sim, Violation, process::Note};
+use crate::{
+    agent::{AgentOptions, Permit},
+    durable::{In, Planted},
+    session::{CallKey, Outcome, SessionJob, kind::Grant},
+};
+
+impl Sim {
+    /// The agent's answer: at once, or later.
+    pub(super) fn acquire(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
+        let Some(grant) = grant() else { return };
+        let granted = Note::Feed(entity, counter, In::Granted(key, grant));
+        if self.world.chance(0.1) {
+            let after = self.world.rng.random_range(10..3_000);
+            self.world.mail(to, entity.as_u128(), Note::Feed(entity, counter, In::Deferred(key)));
+            self.world.later(to, after, granted);
+        } else {
+            self.world.mail(to, entity.as_u128(), granted);
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        key: CallKey,
+        job: &SessionJob,
+    ) -> Result<(), Violation> {
+        match job {
+            SessionJob::Call(job) => {
+                let (call, attempt) = (job.call, job.attempt);
+                self.remark(to, || format!("calls {call} attempt {attempt}"));
+                let by = Incarnation { process: to, counter };
+                if self.processes.get(&to).is_some_and(|it| it.gave_up) {
+                    let text = format!("`{call}` is made after all calls were given up");
+                    return Err(Violation::new("G1", text));
+                }
+                self.ledger.calling(entity, by, call, attempt)?;
+                self.last_call.insert(entity, (call, attempt));
+                self.runs(to, entity, counter, key, Some(attempt));
+                if self.plan.poison && self.poisoned == Some(entity) {
+                    self.actor_dies(to, entity);
+                    return Ok(());
+                }
+                let after = self.world.rng.random_range(10..self.plan.call_most);
+                self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
+            }
+            SessionJob::Emit(job) => {
+                let turn = job.done.turn;
+                self.ledger.emitting(entity, turn)?;
+                self.runs(to, entity, counter, key, None);
+                let after = if self.world.chance(self.plan.emit_fails) {
+                    self.world.rng.random_range(100..6_000)
+                } else {
+                    self.world.rng.random_range(1..20)
+                };
+                self.world.later(to, after, Note::EmitEnds(entity, counter, turn));
+            }
+        }
+        Ok(())
+    }
+
+    fn runs(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        key: CallKey,
+        attempt: Option<Attempt>,
+    ) {
+        let process = self.processes.get_mut(&to);
+        if let Some(actor) = process.and_then(|it| it.actor(entity, counter)) {
+            actor.running.insert(key, attempt);
+        }
+    }
+
+    pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
+        let process = self.processes.get_mut(&to);
+        let Some(actor) = process.and_then(|it| it.actor(entity, counter)) else { return };
+        let input = match actor.running.remove(&key) {
+            Some(Some(attempt)) => {
+                let failure = failure(FailureClass::Cancelled, "cancelled");
+                let partial = Text::from("half a");
+                let usage = Usage::default();
+                In::Ended(key, Outcome::Failed { attempt, failure, partial, usage })
+            }
+            Some(None) | None => In::Gone(key),
+        };
+        let after = self.world.rng.random_range(1..50);
+        self.world.later(to, after, Note::Feed(entity, counter, input));
+    }
+
+    pub(super) fn call_ends(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        call: CallId,
+        attempt: Attempt,
+    ) -> Result<(), Violation> {
+        let fails = self.world.chance(self.plan.call_fails);
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
+        let key = CallKey::Call(call);
+        if actor.running.get(&key) != Some(&Some(attempt)) {
+            return Ok(());
+        }
+        let usage = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
+        let outcome = if fails {
+            let failure = failure(FailureClass::Overloaded, "try later");
+            Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
+        } else {
+            let content = Text::from(format!("answer {}", attempt.0));
+            let (stop, model) = (StopReason::EndTurn, "sim".to_owned());
+            Outcome::Done { attempt, content, stop, usage, model }
+        };
+        self.feed(to, entity, counter, In::Ended(key, outcome))
+    }
+
+    pub(super) fn emit_ends(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        turn: TurnId,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        if process.actor(entity, counter).is_none() {
+            return Ok(());
+        }
+        self.ledger.emitted(entity, turn);
+        self.feed(to, entity, counter, In::Confirmed(CallKey::Emit(turn)))
+    }
+
+    /// A planted bug: what ran for the entity before is made again, whatever the journal says.
+    pub(super) fn recall_if_planted(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+    ) -> Result<(), Violation> {
+        if self.planted != Planted::RecallAfterOutcome {
+            return Ok(());
+        }
+        let Some((call, attempt)) = self.last_call.get(&entity).copied() else { return Ok(()) };
+        self.ledger.calling(entity, Incarnation { process: to, counter }, call, attempt)
+    }
+}
+
+fn grant() -> Option<Grant> {
+    let options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
+    Some(Grant { profile: options.profile(), permit: Permit::free() })
+}
+
+fn failure(class: FailureClass, message: &str) -> ModelFailure {
+    ModelFailure { class, message: message.to_owned(), status: None }
+}

@@ -1,0 +1,436 @@
+//! What has really happened, checked after every step: the durable journals, folded again with
+//! the kernel's own fold, and what was seen outside of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_cluster::{Record, sim::Change};
+use clawnode_proto::{
+    Attempt, CallId, CodecError, Digest, EntityId, Epoch, Incarnation, Input, InputId, Position,
+    Sealed, TurnId, codec,
+    event::{RecordError, decode_record},
+    kernel::KernelEvent,
+    session::{SessionEvent, SessionInput, TurnOutcome},
+};
+
+use super::Violation;
+use crate::{
+    durable::{
+        Core, Entity, EntityKind, FoldError, Loaded, Service, core::position_of, kind::EffectClass,
+    },
+    session::Session,
+};
+
+/// What is known of one model call.
+#[derive(Debug, Default)]
+struct Call {
+    /// Attempts that were begun, by whom.
+    begun: Vec<(Attempt, Incarnation, Epoch)>,
+    recorded: bool,
+    /// Attempts that the provider has seen.
+    made: BTreeSet<Attempt>,
+}
+
+/// What is known of one turn.
+#[derive(Debug, Default)]
+struct Turn {
+    outcome: Option<TurnOutcome>,
+    replies: u32,
+    settled: u32,
+    emitted: bool,
+}
+
+/// What is known of one entity.
+#[derive(Debug)]
+struct Book {
+    entity: Entity<Session>,
+    /// Where the store has its last record.
+    position: Position,
+    /// Copies of inputs that wait in the inbox.
+    waiting: BTreeMap<InputId, u32>,
+    journaled: BTreeMap<InputId, Option<SessionInput>>,
+    turns: BTreeMap<TurnId, Turn>,
+    calls: BTreeMap<CallId, Call>,
+    deletions: u32,
+}
+
+/// All entities.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    books: BTreeMap<EntityId, Book>,
+    /// Inputs whose senders were told that they are stored.
+    accepted: BTreeMap<InputId, Input>,
+}
+
+type Checked = Result<(), Violation>;
+
+impl Ledger {
+    fn book(&mut self, entity: EntityId) -> &mut Book {
+        self.books.entry(entity).or_insert_with(|| Book::new(entity))
+    }
+
+    /// Takes one change of the stores.
+    pub(super) fn change(
+        &mut self,
+        change: &Change,
+        stored: impl FnOnce() -> Loaded,
+        archived: impl FnOnce(Digest) -> Option<Loaded>,
+    ) -> Checked {
+        match change {
+            Change::Appended { entity, record, rollup } => {
+                let book = self.book(*entity);
+                book.position = record.position;
+                if *rollup {
+                    book.replaced(&stored(), archived)?;
+                } else {
+                    book.appended(record)?;
+                }
+                book.anchored()
+            }
+            Change::Put(entity, input) => {
+                *self.book(*entity).waiting.entry(*input).or_insert(0) += 1;
+                Ok(())
+            }
+            Change::Removed(entity, input) => {
+                let book = self.book(*entity);
+                if let Some(copies) = book.waiting.get_mut(input) {
+                    *copies -= 1;
+                    if *copies == 0 {
+                        book.waiting.remove(input);
+                    }
+                }
+                if !book.journaled.contains_key(input) {
+                    let text = format!("`{input}` left the inbox, but the journal has it not");
+                    return Err(Violation::new("I4", text));
+                }
+                book.anchored()
+            }
+        }
+    }
+
+    /// A sender was told that its input is stored.
+    pub(super) fn accepted(&mut self, input: Input) {
+        self.accepted.insert(input.id, input);
+    }
+
+    /// A machine says that an input is done with.
+    pub(super) fn completing(&mut self, entity: EntityId, input: InputId) -> Checked {
+        if self.book(entity).journaled.contains_key(&input) {
+            return Ok(());
+        }
+        let text = format!("`{input}` is acknowledged, but the journal has it not");
+        Err(Violation::new("I4", text))
+    }
+
+    /// A model call is about to be made.
+    pub(super) fn calling(
+        &mut self,
+        entity: EntityId,
+        by: Incarnation,
+        call: CallId,
+        attempt: Attempt,
+    ) -> Checked {
+        let known = self.book(entity).calls.entry(call).or_default();
+        let mine = |(one, who, _): &&(Attempt, Incarnation, Epoch)| *one == attempt && *who == by;
+        if known.begun.iter().find(mine).is_none() {
+            let name = if known.recorded { "C7" } else { "I8" };
+            let text = format!("attempt {attempt} at `{call}` was not begun in the journal");
+            return Err(Violation::new(name, text));
+        }
+        if !known.made.insert(attempt) {
+            let text = format!("attempt {attempt} at `{call}` is made twice");
+            return Err(Violation::new("C6", text));
+        }
+        Ok(())
+    }
+
+    /// A turn's post-turn effects are about to be shown.
+    pub(super) fn emitting(&mut self, entity: EntityId, turn: TurnId) -> Checked {
+        if self.book(entity).turns.get(&turn).is_some_and(|known| known.outcome.is_some()) {
+            return Ok(());
+        }
+        let text = format!("the end of `{turn}` is shown, but the journal has it not");
+        Err(Violation::new("I5", text))
+    }
+
+    /// A turn's post-turn effects were shown.
+    pub(super) fn emitted(&mut self, entity: EntityId, turn: TurnId) {
+        self.book(entity).turns.entry(turn).or_default().emitted = true;
+    }
+
+    /// After a power cut: what was answered is still there.
+    pub(super) fn durable(
+        &self,
+        journal: impl Fn(EntityId) -> Vec<Record>,
+        waits: impl Fn(&Input) -> bool,
+    ) -> Checked {
+        for (entity, book) in &self.books {
+            if position_of(&journal(*entity)) < book.position {
+                let text = format!("the journal of `{entity}` lost records that were answered for");
+                return Err(Violation::new("S1", text));
+            }
+        }
+        for (id, input) in &self.accepted {
+            let journaled =
+                self.books.get(&input.entity).is_some_and(|book| book.journaled.contains_key(id));
+            if !journaled && !waits(input) {
+                return Err(Violation::new("S1", format!("`{id}` was answered for and is gone")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every accepted input has come to its end.
+    pub(super) fn unfinished(&self) -> Option<String> {
+        self.accepted.values().find_map(|input| {
+            let Some(book) = self.books.get(&input.entity) else {
+                return Some(format!("`{}` was never seen by its entity", input.id));
+            };
+            book.unfinished(input.id)
+        })
+    }
+
+    /// What must hold once all is quiet.
+    pub(super) fn at_the_end(&self) -> Checked {
+        if let Some(text) = self.unfinished() {
+            return Err(Violation::new("E1", text));
+        }
+        self.books.values().try_for_each(Book::at_the_end)
+    }
+
+    /// How much has happened: turns that ended, calls made, attempts begun.
+    pub(super) fn tally(&self) -> (usize, usize, usize) {
+        let turns = self.books.values().map(|book| book.turns.len()).sum();
+        let calls = self.books.values().flat_map(|book| book.calls.values());
+        let (made, begun) = calls
+            .fold((0, 0), |(made, begun), call| (made + call.made.len(), begun + call.begun.len()));
+        (turns, made, begun)
+    }
+
+    /// Entities that are out of service.
+    pub(super) fn quarantined(&self) -> usize {
+        self.books.values().filter(|book| book.is_quarantined()).count()
+    }
+}
+
+impl Book {
+    fn new(entity: EntityId) -> Self {
+        Self {
+            entity: Entity::unborn(entity),
+            position: Position(0),
+            waiting: BTreeMap::new(),
+            journaled: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            deletions: 0,
+        }
+    }
+
+    fn is_quarantined(&self) -> bool {
+        matches!(self.entity.core.service, Service::Quarantined { .. })
+    }
+
+    fn appended(&mut self, record: &Record) -> Checked {
+        let events = decode_record(&record.bytes)
+            .map_err(|error| Violation::new("I1", error.to_string()))?;
+        for sealed in &events {
+            self.entity.apply(sealed).map_err(|error| of_fold(&error))?;
+            self.note(sealed)?;
+        }
+        Ok(())
+    }
+
+    /// A record replaced all before it: a snapshot, or a tombstone.
+    fn replaced(
+        &mut self,
+        loaded: &Loaded,
+        archived: impl FnOnce(Digest) -> Option<Loaded>,
+    ) -> Checked {
+        let id = self.entity.id;
+        let folded = Entity::<Session>::of(id, loaded).map_err(|error| of_fold(&error))?;
+        let deleted = folded.core.service == Service::Deleted;
+        if deleted {
+            self.deletions += 1;
+        } else {
+            let expected = encoded(&self.entity)?;
+            let record = loaded.records.first();
+            let events = record.map(|record| decode_record(&record.bytes));
+            let Some(Ok(events)) = events else {
+                return Err(Violation::new("I1", "a snapshot that is not readable".to_owned()));
+            };
+            if let Some(Ok(Some(KernelEvent::Snapshot(snapshot)))) =
+                events.first().map(Sealed::event)
+            {
+                let archive = snapshot.archive.and_then(archived).unwrap_or_default();
+                let core = Core::of(id, &archive).map_err(|error| of_fold(&error))?;
+                if core.tail != snapshot.tail {
+                    let text = format!("the archive of `{id}` is not all that it replaced");
+                    return Err(Violation::new("I1", text));
+                }
+            }
+            for sealed in &events {
+                self.entity.apply(sealed).map_err(|error| of_fold(&error))?;
+            }
+            if encoded(&self.entity)? != encoded(&folded)? {
+                let text = format!(
+                    "the snapshot of `{id}` is not what its events add up to ({} bytes)",
+                    expected.len()
+                );
+                return Err(Violation::new("I1", text));
+            }
+        }
+        self.entity = folded;
+        Ok(())
+    }
+
+    /// Counts what may happen only once.
+    fn note(&mut self, sealed: &Sealed) -> Checked {
+        let damaged = |error: CodecError| Violation::new("I1", error.to_string());
+        let head = &sealed.head;
+        match sealed.event::<KernelEvent>().map_err(damaged)? {
+            Some(KernelEvent::Accepted(accepted)) => {
+                let body = codec::decode(&accepted.input.body).map_err(damaged)?;
+                return self.journaled(accepted.input.id, Some(body));
+            }
+            Some(KernelEvent::Parked(parked)) => return self.journaled(parked.input.id, None),
+            _ => {}
+        }
+        match sealed.event::<SessionEvent>().map_err(damaged)? {
+            Some(SessionEvent::ModelBegun(begun)) => {
+                let call = self.calls.entry(begun.call).or_default();
+                if call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
+                    let text = format!("`{}` is begun twice by one owner", begun.call);
+                    return Err(Violation::new("C6", text));
+                }
+                call.begun.push((begun.attempt, head.incarnation, head.epoch));
+            }
+            Some(SessionEvent::ModelDone(done)) => {
+                self.calls.entry(done.call).or_default().recorded = true;
+            }
+            Some(SessionEvent::ModelFailed(failed)) => {
+                self.calls.entry(failed.call).or_default().recorded = true;
+            }
+            Some(SessionEvent::Reply(reply)) => {
+                self.turns.entry(reply.turn).or_default().replies += 1;
+            }
+            Some(SessionEvent::TurnDone(done)) => {
+                let turn = self.turns.entry(done.turn).or_default();
+                if turn.outcome.replace(done.outcome).is_some() {
+                    let text = format!("`{}` has ended twice", done.turn);
+                    return Err(Violation::new("E2", text));
+                }
+            }
+            Some(SessionEvent::Settled(settled)) => {
+                self.turns.entry(settled.turn).or_default().settled += 1;
+            }
+            Some(SessionEvent::Configured(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    fn journaled(&mut self, input: InputId, body: Option<SessionInput>) -> Checked {
+        match self.journaled.insert(input, body) {
+            None => Ok(()),
+            Some(_) => Err(Violation::new("D1", format!("`{input}` is in the journal twice"))),
+        }
+    }
+
+    /// I4: the entity is at rest, or what was journaled last still waits in the inbox, or all is
+    /// parked.
+    fn anchored(&self) -> Checked {
+        let newest = self.entity.core.newest_input();
+        let anchored = newest.is_none_or(|newest| self.waiting.contains_key(&newest));
+        if anchored || self.at_rest() || self.is_quarantined() {
+            return Ok(());
+        }
+        let text = format!(
+            "`{}` is not at rest, and `{:?}`, which was journaled last, left the inbox",
+            self.entity.id, newest
+        );
+        Err(Violation::new("I4", text))
+    }
+
+    /// Whether nothing is left to do that anybody would have to be woken for.
+    fn at_rest(&self) -> bool {
+        let state = &self.entity.state;
+        let emitted = |turn: &TurnId| self.turns.get(turn).is_some_and(|turn| turn.emitted);
+        !Session::doomed(state)
+            && Session::advance(state).is_empty()
+            && Session::decide(state).iter().all(|effect| match Session::class(effect) {
+                EffectClass::Emit(turn) => emitted(&turn),
+                EffectClass::Call => false,
+            })
+    }
+
+    fn unfinished(&self, input: InputId) -> Option<String> {
+        let Some(body) = self.journaled.get(&input) else {
+            return Some(format!("`{input}` was accepted, but the journal has it not"));
+        };
+        if self.waiting.contains_key(&input) {
+            return Some(format!("`{input}` is in the journal, and still waits in the inbox"));
+        }
+        if self.is_quarantined() {
+            return None;
+        }
+        match body {
+            // Parked, and back in service.
+            None | Some(SessionInput::Cancel { .. }) => None,
+            Some(SessionInput::Delete) if self.deletions > 0 => None,
+            Some(SessionInput::Delete) => Some(format!("`{input}` deleted nothing")),
+            Some(SessionInput::UserMessage(_) | SessionInput::Steer(_)) => {
+                let turn = TurnId::from(input);
+                let joined = || self.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
+                let ended = self.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
+                // What joined a turn that was deleted since is told by the deletion alone.
+                if ended || joined() || self.deletions > 0 {
+                    None
+                } else {
+                    Some(format!("`{turn}` has no end"))
+                }
+            }
+        }
+    }
+
+    fn at_the_end(&self) -> Checked {
+        for (id, turn) in &self.turns {
+            let Some(outcome) = &turn.outcome else { continue };
+            let replies = u32::from(matches!(
+                outcome,
+                TurnOutcome::Completed { .. } | TurnOutcome::StepLimit { .. }
+            ));
+            if turn.replies != replies || turn.settled != 1 {
+                let text = format!(
+                    "`{id}` ({}) has {} replies and is settled {} times",
+                    outcome.name(),
+                    turn.replies,
+                    turn.settled
+                );
+                return Err(Violation::new("E2", text));
+            }
+            if !turn.emitted && !self.is_quarantined() {
+                return Err(Violation::new("E3", format!("the end of `{id}` was never shown")));
+            }
+        }
+        for (id, call) in &self.calls {
+            if call.made.len() > call.begun.len() {
+                let text = format!("`{id}` was made more often than it was begun");
+                return Err(Violation::new("C6", text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encoded(entity: &Entity<Session>) -> Result<Vec<u8>, Violation> {
+    entity.snapshot().map_err(|error| Violation::new("I1", error.to_string()))
+}
+
+/// Which invariant a journal that cannot be folded breaks.
+fn of_fold(error: &FoldError) -> Violation {
+    let name = match error {
+        FoldError::Record { source: RecordError::Epoch { .. }, .. } => "I2",
+        FoldError::Record { .. } | FoldError::Body { .. } | FoldError::Unknown { .. } => "I1",
+        FoldError::Violation { source, .. } if source.0.contains("(I2)") => "I2",
+        FoldError::Violation { .. } => "I3",
+    };
+    Violation::new(name, clawnode_proto::ErrorChain(error).to_string())
+}

@@ -1,0 +1,230 @@
+//! The simulator: the second thin driver of the kernel's machines, with no runtime.
+//!
+//! Several processes run the partition and entity machines for sessions over one seeded
+//! [`World`](clawnode_cluster::sim::World). The seed decides everything: who sends what when, which
+//! faults there are, and in which order things happen. After every step the durable journals are
+//! folded again and the invariants checked; in the end faults stop, all comes to rest, and every
+//! accepted input must have come to its end.
+//!
+//! What is checked, by name: I1 to I5 and I8 of the kernel (see [`crate::durable`]); S1 what was
+//! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
+//! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
+//! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
+//! G1 no call starts after a drain gave calls up; R1 no acknowledgement handle is leaked; X1 no
+//! activation ends in a defect. I7 is true by construction: no event carries a frame.
+
+mod chaos;
+mod clients;
+mod effects;
+mod ledger;
+mod ops;
+mod plan;
+mod process;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_cluster::sim::{Bugs, Happening, Ticket, World};
+use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
+
+use self::{
+    clients::Client,
+    ledger::Ledger,
+    plan::Plan,
+    process::{Note, Op, Process},
+};
+use super::Planted;
+
+/// Where clients' answers go.
+const CLIENTS: ProcessId = ProcessId::from_u128(1);
+/// Where what befalls the world is planned.
+const FATE: ProcessId = ProcessId::from_u128(2);
+/// Steps after which a world that is still busy is not taken to come to rest.
+const STEPS_MAX: u64 = 400_000;
+/// Lines of the trace that a failure shows.
+const TAIL: usize = 120;
+
+/// What to simulate.
+#[derive(Clone, Copy, Debug)]
+pub struct SimOptions {
+    /// Decides everything.
+    pub seed: u64,
+    /// A bug that should be found.
+    pub planted: Planted,
+    /// Whether to keep the trace, to show its end.
+    pub trace: bool,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub name: &'static str,
+    /// What was found.
+    pub detail: String,
+}
+
+/// A run in which nothing was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The hash of all that happened.
+    pub hash: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// Turns that ended.
+    pub turns: usize,
+    /// Model calls that the provider saw.
+    pub calls: usize,
+    /// Attempts that were begun.
+    pub attempts: usize,
+    /// Entities that are out of service.
+    pub quarantined: usize,
+}
+
+/// A run in which an invariant did not hold.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed that shows it.
+    pub seed: u64,
+    /// What did not hold.
+    pub violation: Violation,
+    /// After how many steps.
+    pub steps: u64,
+    /// What happened last, if the trace was kept.
+    pub tail: Vec<String>,
+}
+
+/// A world with its processes and clients.
+#[derive(Debug)]
+struct Sim {
+    plan: Plan,
+    planted: Planted,
+    world: World<Note>,
+    processes: BTreeMap<ProcessId, Process>,
+    dead: BTreeSet<ProcessId>,
+    clients: Vec<Client>,
+    ledger: Ledger,
+    client_ops: BTreeMap<Ticket, Op>,
+    /// Who wrote each journal last.
+    last_writer: BTreeMap<EntityId, ProcessId>,
+    /// The last model call of each entity.
+    last_call: BTreeMap<EntityId, (CallId, Attempt)>,
+    /// Whose calls kill its actor, if the plan says so.
+    poisoned: Option<EntityId>,
+    started: u64,
+    calm: bool,
+    over: bool,
+    hash: u64,
+    steps: u64,
+    trace: Option<Vec<String>>,
+}
+
+/// Runs one seed.
+pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
+    let mut sim = Sim::new(options);
+    match sim.run() {
+        Ok(()) => {
+            let (turns, calls, attempts) = sim.ledger.tally();
+            let quarantined = sim.ledger.quarantined();
+            Ok(Report { hash: sim.hash, steps: sim.steps, turns, calls, attempts, quarantined })
+        }
+        Err(violation) => {
+            let trace = sim.trace.unwrap_or_default();
+            let from = trace.len().saturating_sub(TAIL);
+            Err(Box::new(Failure {
+                seed: options.seed,
+                violation,
+                steps: sim.steps,
+                tail: trace.into_iter().skip(from).collect(),
+            }))
+        }
+    }
+}
+
+// === impl Violation ===
+
+impl Violation {
+    fn new(name: &'static str, detail: String) -> Self {
+        Self { name, detail }
+    }
+}
+
+// === impl Sim ===
+
+impl Sim {
+    fn new(options: &SimOptions) -> Self {
+        let plan = Plan::of(options.seed, options.planted);
+        let bugs = Bugs {
+            acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
+            no_fencing: options.planted == Planted::NoFencing,
+            forget_on_delivery: options.planted == Planted::ForgetOnDelivery,
+        };
+        let world = World::new(options.seed, plan.partitions, plan.local, bugs);
+        Self {
+            clients: Client::all(&plan),
+            plan,
+            planted: options.planted,
+            world,
+            processes: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            ledger: Ledger::default(),
+            client_ops: BTreeMap::new(),
+            last_writer: BTreeMap::new(),
+            last_call: BTreeMap::new(),
+            poisoned: None,
+            started: 0,
+            calm: false,
+            over: false,
+            hash: 0xcbf2_9ce4_8422_2325,
+            steps: 0,
+            trace: options.trace.then(Vec::new),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        self.begin();
+        while !self.over {
+            let Some((to, happening)) = self.world.step() else { break };
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                let text = self.ledger.unfinished().unwrap_or_else(|| "it is busy".to_owned());
+                return Err(Violation::new("E1", format!("{STEPS_MAX} steps, and {text}")));
+            }
+            self.note(to, &happening);
+            self.check()?;
+            match happening {
+                Happening::Answer(ticket, reply) => self.answered(to, ticket, reply)?,
+                Happening::Delivery(delivered) => self.delivered(to, delivered)?,
+                Happening::Own(note) => self.noted(to, note)?,
+            }
+            self.check()?;
+        }
+        self.ledger.at_the_end()
+    }
+
+    /// Everything that changed in the stores goes through the ledger.
+    fn check(&mut self) -> Result<(), Violation> {
+        for change in self.world.changes() {
+            self.mix(&change);
+            self.warn_the_fenced(&change);
+            let world = &self.world;
+            let stored = || ops::stored(world, &change);
+            self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.tail {
+            writeln!(f, "{line}")?;
+        }
+        let Self { seed, violation: Violation { name, detail }, steps, .. } = self;
+        writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
+        write!(
+            f,
+            "replay: CLAWNODE_SEED={seed} cargo nextest run -p clawnode-tests -E 'test(sim_replay)'"
+        )
+    }
+}

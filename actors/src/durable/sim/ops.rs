@@ -1,0 +1,282 @@
+//! What an entity's actor does: its machine's outputs, and the operations on the stores.
+
+use bytes::Bytes;
+use clawnode_cluster::{
+    AppendAnswer, Record, StoreError,
+    sim::{Change, Reply, Request, World},
+};
+use clawnode_proto::{
+    Digest, EntityId, Incarnation, Position, ProcessId, codec, kernel::SnapshotState,
+    limits::INLINE_BYTES,
+};
+use rand::Rng;
+use serde_bytes::ByteBuf;
+
+use super::{
+    Sim, Violation,
+    process::{Do, Note, Op},
+};
+use crate::{
+    durable::{
+        In, Loaded, Out, Stop,
+        core::{position_of, snapshot_blob},
+        partition::{self, Gone},
+    },
+    session::Session,
+};
+
+/// The first and the longest wait before a read that failed is tried again, in milliseconds.
+const READ_AGAIN: (u64, u64) = (50, 5_000);
+
+impl Sim {
+    pub(super) fn feed(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        input: In<Session>,
+    ) -> Result<(), Violation> {
+        let now = self.clock(to);
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
+        if let In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) = &input {
+            actor.running.remove(key);
+        }
+        let outs = actor.machine.handle(now, input);
+        self.perform_all(to, entity, counter, outs)
+    }
+
+    pub(super) fn perform_all(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        outs: Vec<Out<Session>>,
+    ) -> Result<(), Violation> {
+        outs.into_iter().try_for_each(|out| self.perform_entity(to, entity, counter, out))
+    }
+
+    fn perform_entity(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        out: Out<Session>,
+    ) -> Result<(), Violation> {
+        match out {
+            Out::Load => self.work(to, entity, counter, Do::Load { tries: 0 }),
+            Out::Append { wait, expected, write } => {
+                let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                let work = Do::Append { expected, write };
+                self.work_after(to, wait, entity, counter, work);
+            }
+            Out::ReadBack { after } => {
+                self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
+            }
+            Out::Acquire(key, _) => self.acquire(to, entity, counter, key),
+            Out::Release(_) => {}
+            Out::Start(key, job) => return self.start(to, entity, counter, key, &job),
+            Out::Abort(key) => self.abort(to, entity, counter, key),
+            Out::Complete(input) => {
+                self.remark(to, || format!("completes {input}"));
+                self.ledger.completing(entity, input)?;
+                let partition = self.partition_of(entity);
+                let done = partition::In::Completed(entity, input);
+                self.mail_dispatcher(to, partition, done);
+            }
+            Out::Archive { upto, state } => {
+                self.work(to, entity, counter, Do::Archive { upto, state });
+            }
+            Out::Erase => self.work(to, entity, counter, Do::Erase),
+            // Best effort in production; here the append alone must do.
+            Out::TellFenced { .. } => {}
+            // Nothing reads a discarded blob, so the world need not lose it.
+            Out::Discard(_) => {}
+            Out::Stop(stop) => return self.stopped(to, entity, counter, &stop),
+        }
+        Ok(())
+    }
+
+    pub(super) fn mail_dispatcher(&mut self, to: ProcessId, partition: u16, what: partition::In) {
+        self.world.mail(to, u128::from(partition), Note::Dispatch(partition, what));
+    }
+
+    fn stopped(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        stop: &Stop,
+    ) -> Result<(), Violation> {
+        self.remark(to, || format!("{entity} {stop:?}"));
+        let why = match stop {
+            Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
+            Stop::Released => Gone::Released,
+            Stop::Fenced => Gone::Lost,
+            // Nothing in this world is damaged, so these are bugs.
+            Stop::Defect(text) | Stop::Corrupt(text) | Stop::Diverged(text) => {
+                let by = Incarnation { process: to, counter };
+                let name = if text.contains("(I2)") || text.contains("epoch") {
+                    "I2"
+                } else if text.contains("(I3") {
+                    "I3"
+                } else {
+                    "X1"
+                };
+                return Err(Violation::new(name, format!("`{entity}` at `{by}`: {stop:?}")));
+            }
+        };
+        if let Some(actor) = self.processes.get_mut(&to).and_then(|it| it.actor(entity, counter)) {
+            actor.stopped = true;
+        }
+        self.mail_dispatcher(to, self.partition_of(entity), partition::In::Gone(entity, why));
+        Ok(())
+    }
+
+    // === operations ===
+
+    fn work_after(&mut self, to: ProcessId, wait: u64, entity: EntityId, counter: u64, work: Do) {
+        if wait == 0 {
+            self.work(to, entity, counter, work);
+        } else {
+            // Between half of it and all of it, as the other driver does.
+            let wait = self.world.rng.random_range(wait / 2..=wait);
+            self.world.later(to, wait, Note::Do(entity, counter, work));
+        }
+    }
+
+    fn again(&mut self, to: ProcessId, tries: u32, entity: EntityId, counter: u64, work: Do) {
+        let (first, most) = READ_AGAIN;
+        let wait = (first << tries.min(10)).min(most);
+        self.work_after(to, wait, entity, counter, work);
+    }
+
+    pub(super) fn work(&mut self, to: ProcessId, entity: EntityId, counter: u64, work: Do) {
+        let runs =
+            self.processes.get_mut(&to).is_some_and(|it| it.actor(entity, counter).is_some());
+        if !runs {
+            return;
+        }
+        let request = match &work {
+            Do::Load { .. } | Do::Archive { .. } => Request::Journal(entity, Position(0)),
+            Do::LoadBlob { digest, .. } => Request::GetBlob(*digest),
+            Do::Append { expected, write } => {
+                Request::Append { entity, expected: *expected, write: write.clone() }
+            }
+            Do::ReadBack { after, .. } => Request::Journal(entity, *after),
+            Do::ReadBackTail { .. } | Do::Erase => Request::Tail(entity),
+            Do::ArchiveRecords { content, .. } => Request::PutBlob(content.clone()),
+            Do::ArchiveState { state, .. } => Request::PutBlob(state.clone()),
+        };
+        let ticket = self.world.submit(to, request);
+        self.expect(to, ticket, Op::Entity(entity, counter, work));
+    }
+
+    pub(super) fn worked(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        work: Do,
+        reply: Reply,
+    ) -> Result<(), Violation> {
+        let input = match (work, reply) {
+            (Do::Load { .. }, Reply::Records(records)) => match snapshot_blob(&records) {
+                Some(digest) => {
+                    self.work(to, entity, counter, Do::LoadBlob { records, digest, tries: 0 });
+                    return Ok(());
+                }
+                None => self.loaded(to, entity, counter, records, None)?,
+            },
+            (Do::LoadBlob { records, .. }, Reply::Blob(snapshot)) => {
+                self.loaded(to, entity, counter, records, snapshot)?
+            }
+            (Do::Load { tries } | Do::LoadBlob { tries, .. }, _) => {
+                self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
+                return Ok(());
+            }
+            (Do::Append { .. }, Reply::Append(answer)) => In::Answered(answer),
+            (Do::Append { .. }, _) => {
+                let detail = "no answer".to_owned();
+                let failure = StoreError::Unavailable { store: "journal", detail };
+                In::Answered(AppendAnswer::Unknown(failure))
+            }
+            (Do::ReadBack { after, .. }, Reply::Records(records)) => {
+                let work = Do::ReadBackTail { after, records, tries: 0 };
+                self.work(to, entity, counter, work);
+                return Ok(());
+            }
+            (Do::ReadBackTail { records, .. }, Reply::Tail(tail)) => {
+                let tail = tail.map_or(Position(0), |record| record.position);
+                In::ReadBack { after_expected: records, tail }
+            }
+            (Do::ReadBack { after, tries } | Do::ReadBackTail { after, tries, .. }, _) => {
+                let work = Do::ReadBack { after, tries: tries + 1 };
+                self.again(to, tries, entity, counter, work);
+                return Ok(());
+            }
+            (Do::Archive { upto, state }, Reply::Records(records))
+                if position_of(&records) == upto =>
+            {
+                let content = archive(&records)?;
+                self.work(to, entity, counter, Do::ArchiveRecords { content, state });
+                return Ok(());
+            }
+            (Do::ArchiveRecords { state, .. }, Reply::Stored(archive)) => {
+                if state.len() > INLINE_BYTES {
+                    self.work(to, entity, counter, Do::ArchiveState { archive, state });
+                    return Ok(());
+                }
+                let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
+                In::Archived { archive, state }
+            }
+            (Do::ArchiveState { archive, .. }, Reply::Stored(digest)) => {
+                In::Archived { archive, state: SnapshotState::Blob { digest } }
+            }
+            (Do::Erase, _) => In::Erased { snapshot: None },
+            (Do::Archive { .. } | Do::ArchiveRecords { .. } | Do::ArchiveState { .. }, _) => {
+                In::ArchiveFailed
+            }
+        };
+        self.feed(to, entity, counter, input)
+    }
+
+    fn loaded(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        records: Vec<Record>,
+        snapshot: Option<Bytes>,
+    ) -> Result<In<Session>, Violation> {
+        self.recall_if_planted(to, entity, counter)?;
+        Ok(In::Loaded(Loaded { records, snapshot }))
+    }
+}
+
+fn archive(records: &[Record]) -> Result<Bytes, Violation> {
+    let list: Vec<ByteBuf> =
+        records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
+    let encoded = codec::encode(&list).map_err(|error| Violation::new("X1", error.to_string()))?;
+    Ok(Bytes::from(encoded))
+}
+
+/// What a snapshot's archive holds: all that it replaced.
+pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<Loaded> {
+    let list: Vec<ByteBuf> = codec::decode(&world.blob(digest)?).ok()?;
+    let records = list
+        .into_iter()
+        .zip(1..)
+        .map(|(bytes, at)| Record { position: Position(at), bytes: Bytes::from(bytes.into_vec()) });
+    let records: Vec<Record> = records.collect();
+    let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
+    Some(Loaded { records, snapshot })
+}
+
+/// The record that replaced all others, as anyone would load it.
+pub(super) fn stored<D>(world: &World<D>, change: &Change) -> Loaded {
+    let Change::Appended { record, .. } = change else { return Loaded::default() };
+    let records = vec![record.clone()];
+    let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
+    Loaded { records, snapshot }
+}

@@ -1,0 +1,105 @@
+//! What a seed decides before anything happens.
+
+use std::time::Duration;
+
+use clawnode_cluster::sim::Faults;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::durable::{MachineOptions, Planted};
+
+/// How likely each thing is, once something befalls the world.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weights {
+    pub(super) kill: u32,
+    pub(super) freeze: u32,
+    pub(super) actor: u32,
+    pub(super) drain: u32,
+    pub(super) outage: u32,
+    pub(super) skew: u32,
+    pub(super) rumour: u32,
+}
+
+/// What a seed decides.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    /// One process whose store syncs in groups, and loses the rest in a power cut.
+    pub(super) local: bool,
+    pub(super) partitions: u16,
+    pub(super) processes: usize,
+    pub(super) sessions: usize,
+    /// Inputs of each session.
+    pub(super) inputs: usize,
+    /// How long inputs and faults go on, in milliseconds.
+    pub(super) busy: u64,
+    pub(super) faults: Faults,
+    pub(super) weights: Weights,
+    /// Between two things that befall the world, in milliseconds on average.
+    pub(super) fate_every: u64,
+    pub(super) machine: MachineOptions,
+    /// Clocks are wrong by at most this, in milliseconds.
+    pub(super) skew: u64,
+    /// Model calls take at most this, in milliseconds.
+    pub(super) call_most: u64,
+    /// How often a model call fails.
+    pub(super) call_fails: f64,
+    /// How often an emission has to be told again.
+    pub(super) emit_fails: f64,
+    /// The first session kills its actor whenever a call starts.
+    pub(super) poison: bool,
+}
+
+impl Plan {
+    pub(super) fn of(seed: u64, planted: Planted) -> Self {
+        // Another stream than the world's, so that planning does not shift what happens.
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_a91a_7000);
+        let local = rng.random_bool(0.25);
+        let faults = if local { Faults::local(&mut rng) } else { Faults::network(&mut rng) };
+        let storm = rng.random_bool(0.15);
+        let mut weight = |most: u32| {
+            if storm {
+                most
+            } else if rng.random_bool(0.6) {
+                rng.random_range(0..=most)
+            } else {
+                0
+            }
+        };
+        let weights = Weights {
+            kill: weight(4),
+            freeze: if local { 0 } else { weight(4) },
+            actor: weight(2),
+            drain: if local { 0 } else { weight(2) },
+            outage: if local { 0 } else { weight(2) },
+            skew: weight(2),
+            rumour: if local { 0 } else { weight(2) },
+        };
+        Self {
+            seed,
+            local,
+            partitions: rng.random_range(1..=2),
+            processes: if local { 1 } else { rng.random_range(1..=4) },
+            sessions: rng.random_range(1..=2),
+            inputs: rng.random_range(2..=6),
+            busy: rng.random_range(10_000..60_000),
+            faults,
+            weights,
+            fate_every: if storm {
+                rng.random_range(300..2_000)
+            } else {
+                rng.random_range(2_000..20_000)
+            },
+            machine: MachineOptions {
+                passivate_after: Duration::from_secs(rng.random_range(2..=40)),
+                snapshot_every: rng.random_range(6..=60),
+                planted,
+            },
+            skew: if rng.random_bool(0.5) { rng.random_range(0..600_000) } else { 0 },
+            call_most: rng.random_range(20..15_000),
+            call_fails: rng.random_range(0.0..0.3),
+            emit_fails: rng.random_range(0.0..0.3),
+            poison: rng.random_bool(0.04),
+        }
+    }
+}

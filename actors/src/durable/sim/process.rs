@@ -1,0 +1,134 @@
+//! A process: the machines that it runs, and what is under way for them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use clawnode_cluster::{
+    Record, Write,
+    sim::{Ticket, Token},
+};
+use clawnode_proto::{
+    Attempt, CallId, Digest, EntityId, Epoch, InputId, Position, ProcessId, TurnId,
+};
+
+use crate::{
+    durable::{
+        In, Machine,
+        partition::{self, AskId, HandleId, OwnerSays, Partition},
+    },
+    session::{CallKey, Session},
+};
+
+/// What the driver plans for a process.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// A second has passed.
+    Tick,
+    /// Something for a partition's dispatcher.
+    Dispatch(u16, partition::In),
+    /// Something for an entity's actor, by its activation.
+    Feed(EntityId, u64, In<Session>),
+    /// Another process's question, as the actor gets it.
+    AskActor(EntityId, u64, AskId, InputId),
+    /// An operation on the stores, after a wait.
+    Do(EntityId, u64, Do),
+    /// A model call ends.
+    CallEnds(EntityId, u64, CallId, Attempt),
+    /// An emission was told.
+    EmitEnds(EntityId, u64, TurnId),
+    /// Another process asks.
+    Asked { by: ProcessId, number: u64, entity: EntityId, input: InputId },
+    /// The answer to a question.
+    Says(u64, OwnerSays),
+    /// Nobody answered in time.
+    Silent(u64),
+    /// Another process has claimed an entity.
+    Fenced(EntityId, Epoch),
+    /// Running calls are given up.
+    GiveUp,
+    /// A client sends.
+    Send(usize),
+    /// Something befalls the world.
+    Fate,
+    /// A process begins.
+    Spawn,
+    /// A process is held dead, or no longer.
+    Declare(ProcessId, bool),
+    /// A frozen process goes on.
+    Thaw(ProcessId),
+    /// Faults stop.
+    Calm,
+    /// Is it over?
+    Watch,
+}
+
+/// What is done with the stores for an entity's actor; each leads to one input of its machine.
+#[derive(Debug)]
+pub(super) enum Do {
+    Load { tries: u32 },
+    LoadBlob { records: Vec<Record>, digest: Digest, tries: u32 },
+    Append { expected: Position, write: Write },
+    ReadBack { after: Position, tries: u32 },
+    ReadBackTail { after: Position, records: Vec<Record>, tries: u32 },
+    Archive { upto: Position, state: Bytes },
+    Erase,
+    ArchiveRecords { content: Bytes, state: Bytes },
+    ArchiveState { archive: Digest, state: Bytes },
+}
+
+/// Whose answer a ticket brings.
+#[derive(Debug)]
+pub(super) enum Op {
+    Put(usize),
+    Inbox(EntityId),
+    Tail(EntityId),
+    Scan(u16),
+    Entity(EntityId, u64, Do),
+}
+
+/// An entity's actor.
+#[derive(Debug)]
+pub(super) struct Actor {
+    /// Its activation.
+    pub(super) counter: u64,
+    pub(super) machine: Machine<Session>,
+    /// It has ended, and its dispatcher will hear of it.
+    pub(super) stopped: bool,
+    /// Effects that run.
+    pub(super) running: BTreeMap<CallKey, Option<Attempt>>,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// By how much its clock is wrong, in milliseconds.
+    pub(super) skew: i64,
+    pub(super) partitions: Vec<Partition>,
+    pub(super) actors: BTreeMap<EntityId, Actor>,
+    pub(super) handles: BTreeMap<HandleId, Token>,
+    /// Questions of others, and who asks.
+    pub(super) asks: BTreeMap<AskId, (ProcessId, u64)>,
+    /// Own questions that are not answered.
+    pub(super) asked: BTreeMap<u64, EntityId>,
+    pub(super) ops: BTreeMap<Ticket, Op>,
+    pub(super) next: u64,
+    pub(super) ticks: u64,
+    pub(super) drained: usize,
+    pub(super) draining: bool,
+    /// Running calls were given up; none starts any more.
+    pub(super) gave_up: bool,
+    /// Scans its partitions while somebody is held dead, until this tick.
+    pub(super) scans_until: u64,
+}
+
+impl Process {
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The actor of this activation, if it still runs.
+    pub(super) fn actor(&mut self, entity: EntityId, counter: u64) -> Option<&mut Actor> {
+        self.actors.get_mut(&entity).filter(|actor| actor.counter == counter && !actor.stopped)
+    }
+}

@@ -1,0 +1,165 @@
+//! The bus: core NATS on the one connection.
+//!
+//! A publish only waits for room in the client's queue, which is flushed by itself, so many frames
+//! travel in one packet. A subscriber that is too slow loses the oldest messages and is told.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, Request, RequestErrorKind, Subscriber};
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::Traceparent;
+use futures_util::{StreamExt, stream};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::api::{Api, Failure};
+use crate::{
+    Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, bus::SUBSCRIPTION_CAPACITY,
+};
+
+/// What errors call it.
+const STORE: &str = "bus";
+/// Where a trace's context travels.
+const TRACEPARENT: &str = "traceparent";
+
+/// The bus on core NATS.
+#[derive(Debug)]
+pub(super) struct NatsBus {
+    api: Api,
+}
+
+/// The reading end of one subscription; dropping it ends the subscription.
+struct Reading {
+    messages: broadcast::Receiver<BusMessage>,
+    _stop: DropGuard,
+}
+
+// === impl NatsBus ===
+
+impl NatsBus {
+    pub(super) fn new(api: Api) -> Self {
+        Self { api }
+    }
+
+    /// Waits until the server has taken what was sent before: it answers in order.
+    async fn round_trip(&self) -> Result<(), Failure> {
+        // Nobody listens on a new inbox, and the server says so at once.
+        let request = Request::new().timeout(Some(self.api.timeout));
+        match self.api.client.send_request(self.api.client.new_inbox(), request).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+            Err(error) => Err(Failure::Unknown(error.to_string())),
+        }
+    }
+}
+
+#[async_trait]
+impl Bus for NatsBus {
+    async fn publish(
+        &self,
+        subject: String,
+        traceparent: Option<Traceparent>,
+        payload: Bytes,
+    ) -> Result<(), StoreError> {
+        self.api.check_open().map_err(store_error)?;
+        let client = &self.api.client;
+        let published = async {
+            match traceparent {
+                Some(Traceparent(text)) => {
+                    let mut headers = HeaderMap::new();
+                    headers.insert(TRACEPARENT, text);
+                    client.publish_with_headers(subject, headers, payload).await
+                }
+                None => client.publish(subject, payload).await,
+            }
+        };
+        match tokio::time::timeout(self.api.timeout, published).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(match error.kind() {
+                async_nats::PublishErrorKind::Send => Failure::Unknown(error.to_string()),
+                _ => Failure::Rejected(error.to_string()),
+            }),
+            Err(elapsed) => Err(Failure::Unknown(elapsed.to_string())),
+        }
+        .map_err(store_error)
+    }
+
+    async fn subscribe(&self, subject: String) -> Result<Subscription, StoreError> {
+        self.api.check_open().map_err(store_error)?;
+        let subscriber = self
+            .api
+            .client
+            .subscribe(subject)
+            .await
+            .map_err(|error| store_error(Failure::Rejected(error.to_string())))?;
+        self.round_trip().await.map_err(store_error)?;
+        let (sender, messages) = broadcast::channel(SUBSCRIPTION_CAPACITY);
+        let stop = self.api.closing.child_token();
+        tokio::spawn(forward(subscriber, sender, stop.clone()));
+        let reading = Reading { messages, _stop: stop.drop_guard() };
+        Ok(Box::pin(stream::unfold(reading, |mut reading| async move {
+            let event = match reading.messages.recv().await {
+                Ok(message) => BusEvent::Message(message),
+                Err(RecvError::Lagged(_)) => BusEvent::Lagged,
+                Err(RecvError::Closed) => return None,
+            };
+            Some((event, reading))
+        })))
+    }
+
+    async fn request(
+        &self,
+        subject: String,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestError> {
+        self.api.check_open().map_err(store_error)?;
+        let request = Request::new().payload(payload).timeout(Some(timeout));
+        let answer = self.api.client.send_request(subject.clone(), request);
+        // The client's own timeout begins after the request is queued; a full queue waits too.
+        match tokio::time::timeout(timeout.saturating_add(self.api.timeout), answer).await {
+            Ok(Ok(message)) => Ok(message.payload),
+            Ok(Err(error)) => Err(match error.kind() {
+                RequestErrorKind::NoResponders => RequestError::NoResponders { subject },
+                RequestErrorKind::TimedOut => RequestError::Timeout { subject, timeout },
+                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
+                    store_error(Failure::Rejected(error.to_string())).into()
+                }
+                RequestErrorKind::Other => store_error(Failure::Unknown(error.to_string())).into(),
+            }),
+            Err(_) => Err(RequestError::Timeout { subject, timeout }),
+        }
+    }
+}
+
+/// Moves messages to a queue that drops its oldest instead of growing.
+async fn forward(
+    mut subscriber: Subscriber,
+    sender: broadcast::Sender<BusMessage>,
+    stop: CancellationToken,
+) {
+    while let Some(Some(message)) = stop.run_until_cancelled(subscriber.next()).await {
+        if sender.send(bus_message(message)).is_err() {
+            return;
+        }
+    }
+}
+
+fn bus_message(message: Message) -> BusMessage {
+    let traceparent = message
+        .headers
+        .as_ref()
+        .and_then(|headers| headers.get(TRACEPARENT))
+        .map(|text| Traceparent(text.to_string()));
+    BusMessage {
+        subject: message.subject.to_string(),
+        reply: message.reply.map(|reply| reply.to_string()),
+        traceparent,
+        payload: message.payload,
+    }
+}
+
+fn store_error(failure: Failure) -> StoreError {
+    failure.of_store(STORE)
+}

@@ -1,0 +1,144 @@
+//! The inbox: one work-queue stream, one consumer for each partition.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::HeaderMap;
+use async_trait::async_trait;
+use clawnode_proto::{
+    EntityId, Input, Partition, Position,
+    subject::{Prefix, entity_of},
+};
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{
+    api::{Api, Failure},
+    pull::Pull,
+    signals::Forgotten,
+    stream::Reader,
+    topology::{self, TopologyError},
+};
+use crate::{Consumer, Inbox, StoreError, Waiting, clock::Backoff};
+
+/// What errors call it.
+pub(super) const STORE: &str = "inbox";
+/// How long `put` tries again while the stream has no leader: an election takes up to 8 s, and a
+/// client waits for the answer.
+const PUT_PATIENCE: Duration = Duration::from_secs(12);
+/// The highest rank, counted from 0, that pulls a partition; the server knows ten priorities.
+const RANK_MAX: u8 = 3;
+
+/// The inbox on `JetStream`.
+#[derive(Debug)]
+pub(super) struct NatsInbox {
+    api: Api,
+    prefix: Prefix,
+    partitions: u16,
+    ack_wait: Duration,
+    reader: Reader,
+    forgotten: Arc<Forgotten>,
+}
+
+// === impl NatsInbox ===
+
+impl NatsInbox {
+    pub(super) fn new(
+        api: Api,
+        prefix: Prefix,
+        partitions: u16,
+        ack_wait: Duration,
+        reader: Reader,
+        forgotten: Arc<Forgotten>,
+    ) -> Self {
+        Self { api, prefix, partitions, ack_wait, reader, forgotten }
+    }
+
+    fn subject(&self, entity: EntityId) -> String {
+        self.prefix.input(entity.partition(self.partitions), entity)
+    }
+
+    /// Checks the partition's consumer, and makes it again if somebody removed it: what waits is in
+    /// the stream, so nothing is lost with it.
+    async fn ensure_consumer(&self, partition: Partition) -> Result<(), StoreError> {
+        let spec = topology::partition_consumer(&self.prefix, partition, self.ack_wait);
+        let checked = match spec.check(&self.api).await {
+            Err(TopologyError::Failed { failure, .. }) if failure.is_consumer_not_found() => {
+                spec.create(&self.api).await
+            }
+            checked => checked,
+        };
+        checked.map_err(|error| match error {
+            TopologyError::Failed { failure, .. } => failure.of_store(STORE),
+            TopologyError::Different { .. } => {
+                StoreError::Refused { store: STORE, detail: error.to_string() }
+            }
+        })
+    }
+}
+
+#[async_trait]
+impl Inbox for NatsInbox {
+    async fn put(&self, input: &Input) -> Result<Position, StoreError> {
+        let bytes = input
+            .to_bytes()
+            .map_err(|error| StoreError::Refused { store: STORE, detail: error.to_string() })?;
+        let (subject, bytes) = (self.subject(input.entity), bytes::Bytes::from(bytes));
+        let deadline = Instant::now() + PUT_PATIENCE;
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        loop {
+            let stored = self.api.publish(subject.clone(), HeaderMap::new(), bytes.clone()).await;
+            match stored {
+                Ok(position) => return Ok(position),
+                Err(failure) if failure.is_transient() && Instant::now() < deadline => {
+                    debug!(%failure, tries = backoff.tries(), "input is put again");
+                    let pause = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(pause).await;
+                }
+                Err(failure) => return Err(failure.of_store(STORE)),
+            }
+        }
+    }
+
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+        let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
+        Ok(messages
+            .into_iter()
+            .map(|message| Waiting { position: Position(message.sequence), bytes: message.payload })
+            .collect())
+    }
+
+    async fn pending(&self, entity: EntityId) -> Result<usize, StoreError> {
+        let subject = self.subject(entity);
+        let subjects = self.reader.subjects(&subject).await.map_err(store_error)?;
+        let count = subjects.get(&subject).copied().unwrap_or_default();
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
+        let filter = self.prefix.inputs_of(partition);
+        let subjects = self.reader.subjects(&filter).await.map_err(store_error)?;
+        Ok(subjects.keys().filter_map(|subject| entity_of(subject)).collect())
+    }
+
+    async fn consume(
+        &self,
+        partition: Partition,
+        rank: u8,
+    ) -> Result<Box<dyn Consumer>, StoreError> {
+        let refused = |detail| StoreError::Refused { store: STORE, detail };
+        if rank > RANK_MAX {
+            return Err(refused(format!("rank {rank} is over the highest rank {RANK_MAX}")));
+        }
+        let forgotten = self.forgotten.of(partition).ok_or_else(|| {
+            refused(format!("partition {partition} is not one of {}", self.partitions))
+        })?;
+        self.ensure_consumer(partition).await?;
+        let consumer = format!("{}.p{partition}", self.reader.name());
+        let pull = Pull::open(self.api.clone(), &consumer, rank, forgotten).await;
+        Ok(Box::new(pull.map_err(store_error)?))
+    }
+}
+
+fn store_error(failure: Failure) -> StoreError {
+    failure.of_store(STORE)
+}

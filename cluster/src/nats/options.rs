@@ -1,0 +1,147 @@
+//! What a person may choose about a cluster on NATS.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use clawnode_proto::{limits, subject::Prefix};
+
+/// How to reach NATS, and what is stored there.
+#[derive(Clone)]
+pub struct NatsOptions {
+    /// Servers, as `nats://host:port`, `tls://host:port` or `host:port`. One is enough: the others
+    /// of its cluster are learnt from it. More than one helps when the first is down at start. The
+    /// first that says `user:password@` or `token@` logs in to all.
+    pub urls: Vec<String>,
+    /// A `.creds` file with the user's JWT and seed. `None`: as the URL says, or nobody.
+    pub credentials: Option<PathBuf>,
+    /// What all subjects and streams begin with; clusters with different prefixes share one NATS
+    /// account without meeting.
+    pub prefix: Prefix,
+    /// Into how many partitions entities are spread; fixed when the cluster is born. `None`: as it
+    /// was born, or `limits::PARTITIONS_NATS` if this gives birth to it. More spread entities over
+    /// more workers, and cost a consumer each.
+    pub partitions: Option<u16>,
+    /// On how many servers each record is stored before it is acknowledged.
+    pub replicas: Replicas,
+    /// How long a delivery may go without acknowledgement or progress; fixed when the cluster is
+    /// born. Only tests change it.
+    pub ack_wait: Duration,
+    /// How long [`super::connect`] tries to reach a server and `JetStream`. Longer helps when both are
+    /// started together.
+    pub connect_timeout: Duration,
+    /// How long one request or publish waits for its answer. Shorter tells callers sooner, and
+    /// makes more appends whose fate must be found out.
+    pub request_timeout: Duration,
+}
+
+/// How a URL says to log in. Not printable.
+#[derive(PartialEq, Eq)]
+pub(super) enum Login {
+    /// As this user.
+    User(String, String),
+    /// With this token.
+    Token(String),
+}
+
+/// On how many servers each record is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replicas {
+    /// As it was born; at birth three if the server is part of a cluster, else one.
+    #[default]
+    Auto,
+    /// One server: what it loses is lost.
+    One,
+    /// Three servers: one may be lost.
+    Three,
+}
+
+impl NatsOptions {
+    /// The servers at `urls`, and defaults for the rest.
+    pub fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
+        Self {
+            urls: urls.into_iter().map(Into::into).collect(),
+            credentials: None,
+            prefix: Prefix::default(),
+            partitions: None,
+            replicas: Replicas::Auto,
+            ack_wait: limits::ACK_WAIT,
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// The login in the URLs, if any. The client itself does not look there.
+    pub(super) fn login(&self) -> Option<Login> {
+        let user_info = self.urls.iter().find_map(|url| {
+            let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+            rest.rsplit_once('@').map(|(user_info, _)| user_info)
+        })?;
+        Some(match user_info.split_once(':') {
+            Some((user, password)) => Login::User(decoded(user), decoded(password)),
+            None => Login::Token(decoded(user_info)),
+        })
+    }
+
+    /// The servers, without what is secret in their URLs.
+    pub(super) fn shown_urls(&self) -> String {
+        self.urls.iter().map(|url| shown(url)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Debug for NatsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsOptions")
+            .field("urls", &self.shown_urls())
+            .field("credentials", &self.credentials)
+            .field("prefix", &self.prefix)
+            .field("partitions", &self.partitions)
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A text with its `%40` and the like decoded; what is no such code stays.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let code = (first == b'%')
+            .then(|| after.get(..2))
+            .flatten()
+            .and_then(|code| std::str::from_utf8(code).ok())
+            .and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A URL without its user, password or token.
+fn shown(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (_, None) => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_secrets() {
+        let options = NatsOptions::new(["nats://me:secret@host:4222", "token@b:1", "nats://c:2"]);
+        assert_eq!(options.shown_urls(), "nats://host:4222, b:1, nats://c:2");
+        let debug = format!("{options:?}");
+        assert!(!debug.contains("secret") && !debug.contains("token"), "{debug}");
+    }
+
+    #[test]
+    fn the_first_login_in_the_urls_is_taken() {
+        let login = |urls: &[&str]| NatsOptions::new(urls.iter().copied()).login();
+        let user = Login::User("me".to_owned(), "p@ss%zz".to_owned());
+        assert!(login(&["a:1", "nats://me:p%40ss%zz@host:4222"]) == Some(user));
+        assert!(login(&["nats://token@host"]) == Some(Login::Token("token".to_owned())));
+        assert!(login(&["nats://host:4222"]).is_none());
+    }
+}

@@ -1,0 +1,403 @@
+//! Pulling one partition: two overlapping pulls at its consumer.
+//!
+//! While one pull is answered or expires, the other waits at the server, so a message never finds
+//! nobody of this rank waiting and goes to a higher one. What waits costs nothing between messages
+//! but one small request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
+//! [`super::signals`] says so.
+//!
+//! Credit is how many messages the server may still send us; it bounds what is buffered here.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use async_nats::{
+    Message, StatusCode, Subscriber,
+    jetstream::{self, AckKind},
+};
+use async_trait::async_trait;
+use clawnode_proto::{Position, subject::entity_of};
+use futures_util::StreamExt;
+use serde_json::json;
+use tokio::{sync::watch, time::Instant};
+use tracing::{debug, warn};
+
+use super::{
+    api::{Api, Failure},
+    inbox::STORE,
+    topology::PULL_GROUP,
+};
+use crate::{AckHandle, Consumer, Delivery, StoreError};
+
+/// Messages of one pull. Fewer cost more requests under load; more wait here, unseen by others.
+const BATCH: usize = 64;
+/// How long a pull waits at the server. Shorter costs more requests of idle partitions; longer
+/// delays more if both the server forgets a pull and the word of it is lost.
+const EXPIRES: Duration = Duration::from_secs(30);
+/// How much longer than that we wait for the server's word that a pull is over.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long to leave a consumer alone that has no leader or refuses.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Pauses in a row after which the caller is told (10 s; an election takes up to 8 s).
+const PAUSES_MAX: u32 = 40;
+/// What the server says is left of a pull that is over.
+const PENDING_MESSAGES: &str = "Nats-Pending-Messages";
+
+/// The stream of deliveries of one partition.
+pub(super) struct Pull {
+    api: Api,
+    subject: String,
+    reply: String,
+    rank: u8,
+    messages: Option<Subscriber>,
+    forgotten: watch::Receiver<u64>,
+    waits: Waits,
+    pause: Option<Instant>,
+    pauses: u32,
+}
+
+/// What waits at the server, as far as we know. Pure: no clock, no I/O.
+#[derive(Debug, Default)]
+struct Waits {
+    waiting: VecDeque<Waiting>,
+    credit: usize,
+    serial: u64,
+}
+
+/// A pull that waits at the server.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    serial: u64,
+    until: Instant,
+}
+
+/// Why a wait for messages ended.
+enum Woken {
+    Message(Message),
+    Forgotten,
+    Time,
+}
+
+/// The answer to one delivery.
+struct Ack {
+    api: Api,
+    message: jetstream::Message,
+}
+
+// === impl Pull ===
+
+impl Pull {
+    /// Listens for answers; the first pull is sent by the first `next`.
+    pub(super) async fn open(
+        api: Api,
+        consumer: &str,
+        rank: u8,
+        mut forgotten: watch::Receiver<u64>,
+    ) -> Result<Self, Failure> {
+        api.check_open()?;
+        let reply = api.client.new_inbox();
+        let messages = api
+            .client
+            .subscribe(format!("{reply}.*"))
+            .await
+            .map_err(|error| Failure::Unknown(error.to_string()))?;
+        forgotten.mark_unchanged();
+        Ok(Self {
+            subject: format!("$JS.API.CONSUMER.MSG.NEXT.{consumer}"),
+            api,
+            reply,
+            rank,
+            messages: Some(messages),
+            forgotten,
+            waits: Waits::default(),
+            pause: None,
+            pauses: 0,
+        })
+    }
+
+    /// Sees to it that two pulls wait and most of the credit is there.
+    async fn refill(&mut self) -> Result<(), Failure> {
+        while let Some(expires) = self.waits.wanted() {
+            let pull = json!({
+                "batch": BATCH,
+                "expires": u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX),
+                "group": PULL_GROUP,
+                "priority": self.rank,
+            });
+            let reply = format!("{}.{}", self.reply, self.waits.serial);
+            let sent = self.api.client.publish_with_reply(
+                self.subject.clone(),
+                reply,
+                pull.to_string().into(),
+            );
+            match tokio::time::timeout(self.api.timeout, sent).await {
+                Ok(Ok(())) => self.waits.sent(Instant::now(), expires),
+                Ok(Err(error)) => return Err(Failure::Unknown(error.to_string())),
+                Err(elapsed) => return Err(Failure::Unknown(elapsed.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self) -> Option<Woken> {
+        let until = self.pause.unwrap_or_else(|| self.waits.look_again(Instant::now()));
+        let messages = self.messages.as_mut()?;
+        tokio::select! {
+            biased;
+            message = messages.next() => message.map(Woken::Message),
+            changed = self.forgotten.changed() => changed.ok().map(|()| Woken::Forgotten),
+            () = self.api.closing.cancelled() => None,
+            () = tokio::time::sleep_until(until) => Some(Woken::Time),
+        }
+    }
+
+    /// Takes the server's word about a pull that is over, or about its consumer.
+    fn take_status(&mut self, status: StatusCode, message: &Message) -> Result<(), StoreError> {
+        let description = message.description.as_deref().unwrap_or_default();
+        let serial = message.subject.rsplit('.').next().and_then(|serial| serial.parse().ok());
+        let left = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get(PENDING_MESSAGES))
+            .and_then(|left| left.as_str().parse().ok())
+            .unwrap_or(BATCH);
+        self.waits.ended(serial, left);
+        match status {
+            StatusCode::TIMEOUT => {
+                self.pauses = 0;
+                return Ok(());
+            }
+            StatusCode::NO_RESPONDERS => {
+                self.waits.forget();
+                debug!(subject = %self.subject, "consumer has no leader");
+            }
+            status => warn!(subject = %self.subject, %status, description, "pull was ended"),
+        }
+        self.pause = Some(Instant::now() + PAUSE);
+        self.pauses += 1;
+        if self.pauses < PAUSES_MAX {
+            return Ok(());
+        }
+        self.pauses = 0;
+        Err(StoreError::Unavailable {
+            store: STORE,
+            detail: format!("`{}` is answered with {status} {description}", self.subject),
+        })
+    }
+
+    fn take(&mut self, message: Message) -> Option<Delivery> {
+        self.waits.answered();
+        self.pauses = 0;
+        let message = jetstream::Message { message, context: self.api.context.clone() };
+        let Some(entity) = entity_of(&message.subject) else {
+            // It stays, and a person can see it; nobody could ever take it.
+            warn!(subject = %message.subject, "an input's subject names no entity");
+            return None;
+        };
+        let (position, redelivered) = match message.info() {
+            Ok(info) => (Position(info.stream_sequence), info.delivered > 1),
+            Err(error) => {
+                warn!(%error, "a delivery's reply subject is not readable");
+                return None;
+            }
+        };
+        let bytes = message.payload.clone();
+        let handle = Arc::new(Ack { api: self.api.clone(), message });
+        Some(Delivery { entity, position, redelivered, bytes, handle })
+    }
+}
+
+#[async_trait]
+impl Consumer for Pull {
+    async fn next(&mut self) -> Result<Delivery, StoreError> {
+        loop {
+            self.waits.expire(Instant::now());
+            let is_paused = self.pause.is_some_and(|until| until > Instant::now());
+            if !is_paused {
+                self.pause = None;
+                // While disconnected there is nobody to ask; the reconnect is signalled.
+                if self.api.check_open().is_ok() {
+                    self.refill().await.map_err(|failure| failure.of_store(STORE))?;
+                }
+            }
+            match self.wait().await {
+                Some(Woken::Message(message)) => match message.status {
+                    Some(status) if status != StatusCode::OK => {
+                        self.take_status(status, &message)?;
+                    }
+                    _ => {
+                        if let Some(delivery) = self.take(message) {
+                            return Ok(delivery);
+                        }
+                    }
+                },
+                Some(Woken::Forgotten) => {
+                    self.waits.forget();
+                    self.pause = None;
+                }
+                Some(Woken::Time) => {}
+                None => return Err(Failure::Closed.of_store(STORE)),
+            }
+        }
+    }
+}
+
+impl Drop for Pull {
+    /// Stops pulling, and gives back at once what was delivered but not taken.
+    fn drop(&mut self) {
+        let (Some(mut messages), Ok(runtime)) =
+            (self.messages.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let context = self.api.context.clone();
+        runtime.spawn(async move {
+            if let Err(error) = messages.unsubscribe().await {
+                debug!(%error, "cannot stop a pull");
+            }
+            while let Some(message) = messages.next().await {
+                if message.status.is_none_or(|status| status == StatusCode::OK) {
+                    let message = jetstream::Message { message, context: context.clone() };
+                    if let Err(error) = message.ack_with(AckKind::Nak(None)).await {
+                        debug!(%error, "cannot give back a delivery");
+                    }
+                }
+            }
+        });
+    }
+}
+
+// === impl Waits ===
+
+impl Waits {
+    /// How long the next pull should wait at the server, if one is to be sent.
+    fn wanted(&self) -> Option<Duration> {
+        if self.waiting.is_empty() {
+            // The first pull of a pair lives half as long, so that they never end together.
+            Some(EXPIRES / 2)
+        } else if self.waiting.len() < 2 || self.credit <= BATCH {
+            Some(EXPIRES)
+        } else {
+            None
+        }
+    }
+
+    /// A pull was sent. It takes the place of the oldest, whose messages have come.
+    fn sent(&mut self, now: Instant, expires: Duration) {
+        if self.waiting.len() == 2 {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(Waiting { serial: self.serial, until: now + expires + GRACE });
+        self.serial += 1;
+        self.credit += BATCH;
+    }
+
+    /// A message came.
+    fn answered(&mut self) {
+        self.credit = self.credit.saturating_sub(1);
+    }
+
+    /// The server says that a pull is over, with so much of it left.
+    fn ended(&mut self, serial: Option<u64>, left: usize) {
+        self.waiting.retain(|pull| Some(pull.serial) != serial);
+        self.credit = self.credit.saturating_sub(left);
+    }
+
+    /// Forgets what waits at the server, because the server did.
+    fn forget(&mut self) {
+        self.waiting.clear();
+        self.credit = 0;
+    }
+
+    /// Forgets pulls of which the server's word is overdue, also while there is no server.
+    fn expire(&mut self, now: Instant) {
+        self.waiting.retain(|pull| pull.until > now);
+        if self.waiting.is_empty() {
+            self.credit = 0;
+        }
+    }
+
+    /// When to look again if nothing happens before.
+    fn look_again(&self, now: Instant) -> Instant {
+        self.waiting.iter().map(|pull| pull.until).min().unwrap_or(now + EXPIRES)
+    }
+}
+
+// === impl Ack ===
+
+impl Ack {
+    async fn answer(&self, kind: AckKind) -> Result<(), StoreError> {
+        self.api.check_open().map_err(|failure| failure.of_store(STORE))?;
+        match tokio::time::timeout(self.api.timeout, self.message.ack_with(kind)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                Err(StoreError::Unavailable { store: STORE, detail: error.to_string() })
+            }
+            Err(elapsed) => {
+                Err(StoreError::Unavailable { store: STORE, detail: elapsed.to_string() })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl AckHandle for Ack {
+    async fn ack(&self) -> Result<(), StoreError> {
+        self.answer(AckKind::Ack).await
+    }
+
+    async fn progress(&self) -> Result<(), StoreError> {
+        self.answer(AckKind::Progress).await
+    }
+
+    async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
+        self.answer(AckKind::Nak(Some(delay))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refilled(waits: &mut Waits, now: Instant) -> Vec<Duration> {
+        std::iter::from_fn(|| {
+            let expires = waits.wanted()?;
+            waits.sent(now, expires);
+            Some(expires)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn two_pulls_wait_and_never_end_together() {
+        let (mut waits, now) = (Waits::default(), Instant::now());
+        assert_eq!(refilled(&mut waits, now), [EXPIRES / 2, EXPIRES]);
+        waits.ended(Some(0), BATCH);
+        assert_eq!(refilled(&mut waits, now + EXPIRES / 2), [EXPIRES], "only the one that ended");
+        assert_eq!(waits.credit, 2 * BATCH);
+    }
+
+    #[test]
+    fn what_may_be_buffered_is_bounded_and_flows_on() {
+        let (mut waits, now) = (Waits::default(), Instant::now());
+        for _ in 0..1_000 {
+            refilled(&mut waits, now);
+            assert!(waits.waiting.len() == 2 && waits.credit <= 2 * BATCH && waits.credit > BATCH);
+            waits.answered();
+        }
+        waits.ended(Some(999_999), 10 * BATCH);
+        assert_eq!(waits.credit, 0, "a word about a pull of long ago");
+        assert!(!refilled(&mut waits, now).is_empty());
+    }
+
+    #[test]
+    fn without_a_server_it_sleeps_and_does_not_spin() {
+        let (mut waits, mut now) = (Waits::default(), Instant::now());
+        refilled(&mut waits, now);
+        for _ in 0..5 {
+            waits.expire(now);
+            let next = waits.look_again(now);
+            assert!(next > now);
+            now = next;
+        }
+        assert_eq!((waits.waiting.len(), waits.credit), (0, 0));
+    }
+}

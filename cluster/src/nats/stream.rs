@@ -1,0 +1,146 @@
+//! Reads from a stream's leader, by exact subject.
+
+use std::collections::BTreeMap;
+
+use async_nats::{
+    HeaderMap,
+    header::{NATS_MARKER_REASON, NATS_ROLLUP},
+    jetstream::{message::StreamMessage, stream::Stream},
+};
+use clawnode_proto::Position;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::api::{Api, Failure};
+
+/// A stream, read at its leader.
+#[derive(Clone, Debug)]
+pub(super) struct Reader {
+    api: Api,
+    name: String,
+    stream: Stream<()>,
+}
+
+#[derive(Deserialize)]
+struct SubjectsPage {
+    #[serde(default)]
+    total: u64,
+    state: SubjectsState,
+}
+
+#[derive(Deserialize)]
+struct SubjectsState {
+    #[serde(default)]
+    subjects: Option<BTreeMap<String, u64>>,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    pub(super) async fn new(api: Api, name: String) -> Result<Self, Failure> {
+        let stream = api
+            .context
+            .get_stream_no_info(&name)
+            .await
+            .map_err(|error| Failure::Rejected(error.to_string()))?;
+        Ok(Self { api, name, stream })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn stream(&self) -> &Stream<()> {
+        &self.stream
+    }
+
+    /// The last message of a literal subject.
+    pub(super) async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, Failure> {
+        self.api.check_open()?;
+        found(self.stream.raw_message_builder().last_by_subject(subject).send().await)
+    }
+
+    /// The first message at or after `from` whose subject matches.
+    pub(super) async fn next(
+        &self,
+        subject: &str,
+        from: u64,
+    ) -> Result<Option<StreamMessage>, Failure> {
+        self.api.check_open()?;
+        let request = self.stream.raw_message_builder().sequence(from).next_by_subject(subject);
+        found(request.send().await)
+    }
+
+    /// All messages of a subject after `after`, up to the last one when this began. A message that
+    /// replaced all before it is the first of the answer, as if this had begun after it.
+    pub(super) async fn all(
+        &self,
+        subject: &str,
+        after: Position,
+    ) -> Result<Vec<StreamMessage>, Failure> {
+        let Some(last) = self.last(subject).await? else { return Ok(Vec::new()) };
+        let mut messages = Vec::new();
+        let mut from = after.0 + 1;
+        while from < last.sequence {
+            let Some(message) = self.next(subject, from).await? else { return Ok(messages) };
+            from = message.sequence + 1;
+            let replaces = message.headers.get(NATS_ROLLUP).is_some();
+            if replaces {
+                messages.clear();
+            }
+            let is_last = message.sequence >= last.sequence;
+            messages.push(message);
+            if is_last {
+                return Ok(messages);
+            }
+        }
+        if last.headers.get(NATS_ROLLUP).is_some() {
+            messages.clear();
+        }
+        if last.sequence > after.0 {
+            messages.push(last);
+        }
+        Ok(messages)
+    }
+
+    /// The subjects that match and have messages, with how many.
+    pub(super) async fn subjects(&self, filter: &str) -> Result<BTreeMap<String, u64>, Failure> {
+        let mut all = BTreeMap::new();
+        loop {
+            let question = json!({ "subjects_filter": filter, "offset": all.len() });
+            let page: SubjectsPage =
+                self.api.ask(&format!("STREAM.INFO.{}", self.name), &question).await?;
+            let subjects = page.state.subjects.unwrap_or_default();
+            // An empty page ends it too: subjects may vanish while this counts.
+            let is_end = subjects.is_empty();
+            all.extend(subjects);
+            if is_end || all.len() as u64 >= page.total {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Removes the messages whose subjects match.
+    pub(super) async fn purge(&self, filter: &str) -> Result<(), Failure> {
+        #[derive(Deserialize)]
+        struct Purged {}
+        let question = json!({ "filter": filter });
+        let Purged {} = self.api.ask(&format!("STREAM.PURGE.{}", self.name), &question).await?;
+        Ok(())
+    }
+}
+
+/// Whether a message only says that there is none: the server's marker of an expired one.
+pub(super) fn is_expiry_marker(headers: &HeaderMap) -> bool {
+    headers.get(NATS_MARKER_REASON).is_some()
+}
+
+fn found(
+    answer: Result<StreamMessage, async_nats::jetstream::stream::RawMessageError>,
+) -> Result<Option<StreamMessage>, Failure> {
+    match answer.map_err(|error| Failure::of_raw_read(&error)) {
+        Ok(message) => Ok(Some(message)),
+        Err(failure) if failure.is_no_message() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,168 @@
+//! Watching the bucket: what is there, then what changes.
+//!
+//! An ordered consumer replays the last message of each key and goes on. If it breaks, a new one
+//! replays again; what was already seen is left out, and a key that is missing from a replay is
+//! reported as gone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::Pin,
+    time::Duration,
+};
+
+use async_nats::jetstream::{
+    Message,
+    consumer::{DeliverPolicy, pull::Ordered, pull::OrderedConfig},
+};
+use clawnode_proto::Position;
+use futures_util::{Stream, StreamExt};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use super::{
+    api::Failure,
+    bucket::{NatsBucket, is_gone},
+};
+use crate::{Change, Entry, clock::Backoff};
+
+/// Changes that wait for a slow watcher; the consumer waits too, so none is lost.
+const CAPACITY: usize = 256;
+
+/// One watcher: what it has told so far.
+struct Watcher {
+    bucket: NatsBucket,
+    prefix: String,
+    known: BTreeMap<String, Position>,
+    changes: mpsc::Sender<Change>,
+}
+
+/// A consumer that has just begun.
+struct Replay {
+    messages: Ordered,
+    /// Messages until it has told what is there.
+    left: u64,
+}
+
+/// Nobody listens any more.
+struct Unwatched;
+
+/// Begins to watch; what is there was asked for when this returns.
+pub(super) async fn open(
+    bucket: NatsBucket,
+    prefix: String,
+) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, Failure> {
+    bucket.api.check_open()?;
+    let (changes, receiver) = mpsc::channel(CAPACITY);
+    let watcher = Watcher { bucket, prefix, known: BTreeMap::new(), changes };
+    let first = watcher.replay().await?;
+    let closing = watcher.bucket.api.closing.clone();
+    tokio::spawn(closing.run_until_cancelled_owned(watcher.run(first)));
+    Ok(Box::pin(futures_util::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|change| (change, receiver))
+    })))
+}
+
+// === impl Watcher ===
+
+impl Watcher {
+    async fn run(mut self, first: Replay) {
+        let mut replay = first;
+        while self.follow(replay).await.is_ok() {
+            let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+            replay = loop {
+                let pause = backoff.next(&mut rand::rng());
+                tokio::select! {
+                    () = self.changes.closed() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                match self.replay().await {
+                    Ok(replay) => break replay,
+                    Err(failure) => debug!(%failure, "cannot watch the bucket yet"),
+                }
+            };
+        }
+    }
+
+    async fn replay(&self) -> Result<Replay, Failure> {
+        let unknown = |error: String| Failure::Unknown(error);
+        let config = OrderedConfig {
+            filter_subject: self.bucket.filter(&self.prefix),
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            ..OrderedConfig::default()
+        };
+        let stream = self.bucket.reader.stream();
+        let consumer =
+            stream.create_consumer(config).await.map_err(|error| unknown(error.to_string()))?;
+        let left = consumer.cached_info().num_pending;
+        let messages = consumer.messages().await.map_err(|error| unknown(error.to_string()))?;
+        Ok(Replay { messages, left })
+    }
+
+    /// Tells what the consumer says, until it breaks.
+    async fn follow(&mut self, mut replay: Replay) -> Result<(), Unwatched> {
+        let mut missing: BTreeSet<String> = self.known.keys().cloned().collect();
+        let mut left = replay.left;
+        loop {
+            if left == 0 {
+                for key in std::mem::take(&mut missing) {
+                    self.gone(key).await?;
+                }
+            }
+            let message = tokio::select! {
+                () = self.changes.closed() => return Err(Unwatched),
+                message = replay.messages.next() => message,
+            };
+            match message {
+                Some(Ok(message)) => {
+                    left = left.saturating_sub(1);
+                    self.take(&message, &mut missing).await?;
+                }
+                Some(Err(error)) => {
+                    debug!(%error, "the bucket's watch broke");
+                    return Ok(());
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn take(
+        &mut self,
+        message: &Message,
+        missing: &mut BTreeSet<String>,
+    ) -> Result<(), Unwatched> {
+        let Some(key) = self.bucket.key_of(&message.subject) else { return Ok(()) };
+        if !key.starts_with(&self.prefix) {
+            return Ok(());
+        }
+        let key = key.to_owned();
+        missing.remove(&key);
+        if message.headers.as_ref().is_some_and(is_gone) {
+            return self.gone(key).await;
+        }
+        let position = match message.info() {
+            Ok(info) => Position(info.stream_sequence),
+            Err(error) => {
+                debug!(%error, "a watched message's reply subject is not readable");
+                return Ok(());
+            }
+        };
+        if self.known.get(&key) == Some(&position) {
+            return Ok(());
+        }
+        self.known.insert(key.clone(), position);
+        let entry = Entry { position, value: message.payload.clone() };
+        self.tell(Change { key, entry: Some(entry) }).await
+    }
+
+    async fn gone(&mut self, key: String) -> Result<(), Unwatched> {
+        match self.known.remove(&key) {
+            Some(_) => self.tell(Change { key, entry: None }).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn tell(&self, change: Change) -> Result<(), Unwatched> {
+        self.changes.send(change).await.or(Err(Unwatched))
+    }
+}

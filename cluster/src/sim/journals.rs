@@ -1,0 +1,59 @@
+//! Journals with their whole history, so that reads can be stale.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{EntityId, Position};
+
+use crate::{Record, Write};
+
+#[derive(Debug)]
+struct Version {
+    at: u64,
+    record: Record,
+    rollup: bool,
+}
+
+/// All journals.
+#[derive(Debug, Default)]
+pub(super) struct Journals {
+    versions: BTreeMap<EntityId, Vec<Version>>,
+    last: u64,
+}
+
+impl Journals {
+    /// The position of the last record.
+    pub(super) fn tail(&self, entity: EntityId) -> Position {
+        let last = self.versions.get(&entity).and_then(|all| all.last());
+        last.map_or(Position(0), |version| version.record.position)
+    }
+
+    /// Stores a record; the caller has checked the fence.
+    pub(super) fn append(&mut self, at: u64, entity: EntityId, write: Write) -> Record {
+        self.last += 1;
+        let record = Record { position: Position(self.last), bytes: write.bytes };
+        let version = Version { at, record: record.clone(), rollup: write.rollup };
+        self.versions.entry(entity).or_default().push(version);
+        record
+    }
+
+    /// Forgets a record that was not synced, and all after it.
+    pub(super) fn undo(&mut self, entity: EntityId, position: Position) {
+        if let Some(all) = self.versions.get_mut(&entity) {
+            all.retain(|version| version.record.position < position);
+        }
+    }
+
+    /// The records after `after`, as they were at a time.
+    pub(super) fn read(&self, entity: EntityId, after: Position, as_of: u64) -> Vec<Record> {
+        let Some(all) = self.versions.get(&entity) else { return Vec::new() };
+        let known = all.partition_point(|version| version.at <= as_of);
+        let known = all.get(..known).unwrap_or_default();
+        let from = known.iter().rposition(|version| version.rollup).unwrap_or(0);
+        let live = known.get(from..).unwrap_or_default();
+        live.iter()
+            .map(|version| &version.record)
+            .filter(|record| record.position > after)
+            .cloned()
+            .collect()
+    }
+}

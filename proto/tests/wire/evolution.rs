@@ -1,0 +1,161 @@
+//! Old and new processes read each other: unknown fields are skipped, fields that an older writer
+//! did not know get their defaults, and what is meant for newer readers only is refused by name.
+
+use std::fmt::Debug;
+
+use clawnode_proto::{
+    CallId, Digest, Grammar, Input, TurnId,
+    codec::{decode, encode},
+    envelope::{InputError, VERSIONS},
+    id::{AgentName, Attempt},
+    llm::{ModelRef, Sampling, Text, Usage},
+    session::{ModelBegun, Profile, SessionEvent, SessionInput, UserMessage},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::samples as sample;
+
+/// The first byte of a `MessagePack` map with no entry; with one more entry it is one higher.
+const EMPTY_MAP: u8 = 0x80;
+/// The most entries that such a byte can say.
+const SMALL_MAP: u8 = 0x8f;
+
+/// The same map with one field more, as a newer writer would send it.
+fn with_unknown_field(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (&first, rest) = bytes.split_first()?;
+    if !(EMPTY_MAP..SMALL_MAP).contains(&first) {
+        return None;
+    }
+    let mut out = vec![first + 1];
+    out.extend_from_slice(rest);
+    out.extend(encode(&"invented_later").unwrap());
+    out.extend(encode(&sample::user_message()).unwrap());
+    Some(out)
+}
+
+fn skips_unknown<T: Serialize + DeserializeOwned + PartialEq + Debug>(values: &[T]) {
+    let mut maps = 0;
+    for value in values {
+        if let Some(bytes) = with_unknown_field(&encode(value).unwrap()) {
+            maps += 1;
+            assert_eq!(&decode::<T>(&bytes).unwrap(), value);
+        }
+    }
+    assert!(maps > 0, "no value of {} is a map", std::any::type_name::<T>());
+}
+
+fn events_skip_unknown<G: Grammar + PartialEq + Debug>(events: &[G]) {
+    for event in events {
+        let body = with_unknown_field(&event.encode_body().unwrap()).unwrap();
+        assert_eq!(G::decode_body(event.kind(), &body).unwrap().as_ref(), Some(event));
+    }
+}
+
+#[test]
+fn an_old_reader_skips_what_a_newer_writer_adds() {
+    events_skip_unknown(&sample::kernel_events());
+    events_skip_unknown(&sample::session_events());
+    skips_unknown(&sample::session_inputs());
+    skips_unknown(&[sample::input()]);
+    skips_unknown(&sample::frames());
+    skips_unknown(&[sample::batch()]);
+    skips_unknown(&[sample::heartbeat()]);
+    skips_unknown(&sample::node_requests());
+    skips_unknown(&sample::node_replies());
+    skips_unknown(&[sample::usage_record()]);
+    skips_unknown(&[sample::remembered()]);
+}
+
+/// What a writer sent before the optional fields existed.
+mod old_data {
+    use super::{AgentName, Attempt, CallId, Digest, ModelRef, Serialize, Text, TurnId};
+
+    #[derive(Serialize)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    pub(super) enum SessionInput {
+        UserMessage { content: Text },
+    }
+
+    #[derive(Serialize)]
+    pub(super) struct Profile {
+        pub(super) agent: AgentName,
+        pub(super) model: ModelRef,
+        pub(super) window_tokens: u32,
+        pub(super) step_limit: u32,
+    }
+
+    #[derive(Serialize)]
+    pub(super) struct ModelBegun {
+        pub(super) turn: TurnId,
+        pub(super) call: CallId,
+        pub(super) attempt: Attempt,
+        pub(super) request: Digest,
+    }
+
+    #[derive(Serialize)]
+    pub(super) struct Usage {
+        pub(super) input_tokens: u64,
+        pub(super) output_tokens: u64,
+    }
+}
+
+#[test]
+fn a_new_reader_fills_in_what_an_old_writer_left_out() {
+    let old = old_data::SessionInput::UserMessage { content: "hello".into() };
+    let new: SessionInput = decode(&encode(&old).unwrap()).unwrap();
+    assert_eq!(new, SessionInput::UserMessage(UserMessage::text("hello")));
+
+    let (agent, model): (AgentName, ModelRef) = (sample::name("ops"), sample::name("demo/echo"));
+    let old = old_data::Profile {
+        agent: agent.clone(),
+        model: model.clone(),
+        window_tokens: 9,
+        step_limit: 2,
+    };
+    let (system, sampling) = (String::new(), Sampling::default());
+    let new = Profile { agent, model, system, sampling, window_tokens: 9, step_limit: 2 };
+    let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
+    assert_eq!(read, Some(new.into()));
+
+    let (turn, call, request) = (sample::turn(), sample::call(), Digest::of(b"request"));
+    let old = old_data::ModelBegun { turn, call, attempt: Attempt(1), request };
+    let new = ModelBegun { turn, call, attempt: Attempt(1), request, dropped_turns: 0 };
+    let read = SessionEvent::decode_body("model_begun", &encode(&old).unwrap()).unwrap();
+    assert_eq!(read, Some(new.into()));
+
+    let old = old_data::Usage { input_tokens: 3, output_tokens: 4 };
+    let new: Usage = decode(&encode(&old).unwrap()).unwrap();
+    assert_eq!(new, Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() });
+}
+
+#[test]
+fn a_missing_required_field_is_an_error_and_not_a_guess() {
+    let body = encode(&serde_json::json!({"turn": sample::turn().to_string()})).unwrap();
+    assert!(SessionEvent::decode_body("model_begun", &body).is_err());
+}
+
+#[test]
+fn an_input_for_newer_readers_is_refused_by_name() {
+    let newest = *VERSIONS.end();
+    let too_new = Input { v: newest + 1, v_min: newest + 1, ..sample::input() };
+    let error = Input::from_bytes(&too_new.to_bytes().unwrap()).unwrap_err();
+    assert!(matches!(error, InputError::TooNew { needs } if needs == newest + 1), "{error}");
+
+    // Newer, but its writer says that older readers may take it.
+    let newer = Input { v: newest + 1, ..sample::input() };
+    assert_eq!(Input::from_bytes(&newer.to_bytes().unwrap()).unwrap(), newer);
+}
+
+#[test]
+fn an_input_that_contradicts_itself_is_refused() {
+    let other = Input { key: "default:web:site:eve".to_owned(), ..sample::input() };
+    let error = Input::from_bytes(&other.to_bytes().unwrap()).unwrap_err();
+    assert!(matches!(error, InputError::KeyMismatch { .. }), "{error}");
+}
+
+#[test]
+fn an_unknown_variant_is_an_error_that_names_the_type() {
+    let body = encode(&serde_json::json!({"type": "invented_later"})).unwrap();
+    let error = decode::<SessionInput>(&body).unwrap_err();
+    assert!(error.to_string().contains("SessionInput"), "{error}");
+}

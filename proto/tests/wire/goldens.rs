@@ -1,0 +1,100 @@
+//! The bytes of every wire type.
+
+use std::fmt::{Debug, Write as _};
+
+use clawnode_proto::{
+    Grammar,
+    codec::{decode, encode},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{hex, samples as sample};
+
+/// Appends a value to a golden, after reading its bytes back.
+fn show<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String, value: &T) {
+    let bytes = encode(value).unwrap();
+    assert_eq!(&decode::<T>(&bytes).unwrap(), value, "what was written is not what is read");
+    let json = serde_json::to_string(value).unwrap();
+    writeln!(golden, "{json}\n  {}", hex(&bytes)).unwrap();
+}
+
+fn all<T: Serialize + DeserializeOwned + PartialEq + Debug>(values: &[T]) -> String {
+    let mut golden = String::new();
+    for value in values {
+        show(&mut golden, value);
+    }
+    golden
+}
+
+/// An event's golden has what the head says of it too: a flag is as much of the wire as a name.
+fn events<G: Grammar + PartialEq + Debug>(values: &[G]) -> String {
+    let mut golden = String::new();
+    for event in values {
+        let body = event.encode_body().unwrap();
+        let again = G::decode_body(event.kind(), &body).unwrap();
+        assert_eq!(again.as_ref(), Some(event), "what was written is not what is read");
+        let required = if event.required() { " required" } else { "" };
+        let progress = if event.progress() { " progress" } else { "" };
+        let kind = event.kind();
+        writeln!(golden, "{kind}{required}{progress} {}\n  {}", event.view(), hex(&body)).unwrap();
+    }
+    golden
+}
+
+#[test]
+fn kernel_events() {
+    insta::assert_snapshot!(events(&sample::kernel_events()));
+}
+
+#[test]
+fn session_events() {
+    insta::assert_snapshot!(events(&sample::session_events()));
+}
+
+#[test]
+fn session_inputs() {
+    insta::assert_snapshot!(all(&sample::session_inputs()));
+}
+
+#[test]
+fn envelope() {
+    insta::assert_snapshot!(all(&[sample::input()]));
+}
+
+#[test]
+fn frames() {
+    insta::assert_snapshot!(all(&sample::frames()) + &all(&[sample::batch()]));
+}
+
+#[test]
+fn heartbeat() {
+    insta::assert_snapshot!(all(&[sample::heartbeat()]));
+}
+
+#[test]
+fn node_requests_and_replies() {
+    insta::assert_snapshot!(all(&sample::node_requests()) + &all(&sample::node_replies()));
+}
+
+#[test]
+fn usage_and_failures() {
+    let classes = all(&sample::failure_classes());
+    insta::assert_snapshot!(all(&[sample::usage_record()]) + &classes);
+}
+
+#[test]
+fn what_a_snapshot_remembers() {
+    insta::assert_snapshot!(all(&[sample::remembered()]));
+}
+
+/// A wire name that means two things cannot be read; the two grammars share one name space.
+#[test]
+fn every_event_name_is_used_once() {
+    let mut names: Vec<&str> = sample::kernel_events().iter().map(Grammar::kind).collect();
+    names.extend(sample::session_events().iter().map(Grammar::kind));
+    names.dedup();
+    let mut once = names.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), names.len(), "{names:?}");
+}

@@ -1,0 +1,258 @@
+//! One value of every variant, made of fixed ids.
+
+use clawnode_proto::{
+    AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorBody, ErrorCode, Frame, FrameBody,
+    FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, ProcessId, Seq, Tail, Timestamp,
+    Traceparent, TurnId,
+    frame::FrameBatch,
+    kernel::{
+        Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
+        Remembered, Snapshot, SnapshotState,
+    },
+    llm::{
+        FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
+        UsageRecord,
+    },
+    node::{Heartbeat, NodeReply, NodeRequest, NodeRole},
+    session::{
+        ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
+        TurnDone, TurnOutcome, UserMessage,
+    },
+};
+use serde_bytes::ByteBuf;
+
+pub(crate) const KEY: &str = "default:web:site:ada";
+
+pub(crate) fn entity() -> EntityId {
+    EntityId::derive(Kind::Session, KEY)
+}
+
+pub(crate) fn turn() -> TurnId {
+    TurnId::from_u128(7)
+}
+
+pub(crate) fn call() -> CallId {
+    CallId::derive(turn(), 0)
+}
+
+pub(crate) fn process() -> ProcessId {
+    ProcessId::from_u128(5)
+}
+
+pub(crate) fn incarnation() -> Incarnation {
+    Incarnation { process: process(), counter: 3 }
+}
+
+pub(crate) fn name<T: std::str::FromStr>(text: &str) -> T
+where
+    T::Err: std::fmt::Debug,
+{
+    text.parse().unwrap()
+}
+
+fn usage() -> Usage {
+    Usage { input_tokens: 12, output_tokens: 300, cache_read_tokens: 4, cache_write_tokens: 1 }
+}
+
+fn failure() -> ModelFailure {
+    ModelFailure {
+        class: FailureClass::RateLimited,
+        message: "slow down".to_owned(),
+        status: Some(429),
+    }
+}
+
+fn sampling() -> Sampling {
+    Sampling { temperature: Some(0.5), max_tokens: Some(64), stop: vec!["END".to_owned()] }
+}
+
+fn model() -> ModelRef {
+    name("openai/vendor/model-1")
+}
+
+pub(crate) fn user_message() -> UserMessage {
+    UserMessage {
+        content: "hello".into(),
+        history: vec![Message { role: Role::User, content: "before".into() }],
+        system: Some("be brief".to_owned()),
+        sampling: sampling(),
+    }
+}
+
+/// The smallest message: what most of them are.
+pub(crate) fn input() -> Input {
+    let body = SessionInput::UserMessage(UserMessage::text("hello"));
+    let mut input =
+        Input::new(Kind::Session, KEY, name::<IdempotencyKey>("key-1"), Timestamp(1_000), &body)
+            .unwrap();
+    input.traceparent =
+        Some(Traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()));
+    input
+}
+
+pub(crate) fn session_inputs() -> Vec<SessionInput> {
+    vec![
+        SessionInput::UserMessage(user_message()),
+        SessionInput::UserMessage(UserMessage::text("hello")),
+        SessionInput::Steer(UserMessage::text("wait")),
+        SessionInput::Cancel { turn: turn() },
+        SessionInput::Delete,
+    ]
+}
+
+pub(crate) fn kernel_events() -> Vec<KernelEvent> {
+    let tail = Tail {
+        n: Seq(200),
+        hash: Digest::of(b"tail"),
+        epoch: Epoch(2),
+        ts: Timestamp(1_700_000_000_000),
+    };
+    let inline = SnapshotState::Inline { bytes: ByteBuf::from(vec![1, 2, 255]) };
+    let blob = SnapshotState::Blob { digest: Digest::of(b"state") };
+    vec![
+        Claim {}.into(),
+        Born { kind: Kind::Session, key: KEY.to_owned() }.into(),
+        Accepted { input: input() }.into(),
+        Emitted { turn: turn() }.into(),
+        Snapshot { tail, archive: None, state: inline }.into(),
+        Snapshot { tail, archive: Some(Digest::of(b"archive")), state: blob }.into(),
+        Parked { input: input() }.into(),
+        Quarantined { reason: "5 claims without progress".to_owned() }.into(),
+        Released {}.into(),
+        Deleted { at: Timestamp(9) }.into(),
+    ]
+}
+
+pub(crate) fn remembered() -> Remembered {
+    Remembered { input: input().id, ts: Timestamp(4), n: Seq(3) }
+}
+
+pub(crate) fn session_events() -> Vec<SessionEvent> {
+    let attempt = Attempt(2);
+    let ended = |outcome| TurnDone { turn: turn(), outcome }.into();
+    let done = |content, stop| {
+        let model = "model-1".to_owned();
+        ModelDone { call: call(), attempt, content, stop, usage: usage(), model }.into()
+    };
+    let blob = Text::Blob { digest: Digest::of(b"long"), bytes: 300_000 };
+    vec![
+        Profile {
+            agent: name::<AgentName>("default"),
+            model: model(),
+            system: "be kind".to_owned(),
+            sampling: sampling(),
+            window_tokens: 100_000,
+            step_limit: 25,
+        }
+        .into(),
+        ModelBegun {
+            turn: turn(),
+            call: call(),
+            attempt,
+            request: Digest::of(b"request"),
+            dropped_turns: 1,
+        }
+        .into(),
+        done("hi".into(), StopReason::EndTurn),
+        done(blob, StopReason::Other { reason: "novel".to_owned() }),
+        done("".into(), StopReason::Refusal),
+        done("cut".into(), StopReason::MaxTokens),
+        done("END".into(), StopReason::StopSequence),
+        ModelFailed {
+            call: call(),
+            attempt,
+            failure: failure(),
+            partial: "h".into(),
+            usage: Usage::default(),
+        }
+        .into(),
+        Reply { turn: turn(), call: call() }.into(),
+        ended(TurnOutcome::Completed { stop: StopReason::EndTurn }),
+        ended(TurnOutcome::Failed { failure: failure() }),
+        ended(TurnOutcome::Cancelled),
+        ended(TurnOutcome::StepLimit { limit: 25 }),
+        Settled { turn: turn(), usage: usage(), lost_attempts: 1 }.into(),
+    ]
+}
+
+pub(crate) fn failure_classes() -> Vec<FailureClass> {
+    vec![
+        FailureClass::Unreachable,
+        FailureClass::Timeout,
+        FailureClass::RateLimited,
+        FailureClass::Overloaded,
+        FailureClass::Unauthorized,
+        FailureClass::Rejected,
+        FailureClass::BrokenStream,
+        FailureClass::Cancelled,
+        FailureClass::Lost,
+    ]
+}
+
+pub(crate) fn frames() -> Vec<Frame> {
+    let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+    let error = ErrorBody::new(ErrorCode::ProviderTimeout, "provider timeout").hint("try later");
+    let notice = FrameBody::Notice {
+        name: "history_dropped".to_owned(),
+        message: "2 turns are left out".to_owned(),
+    };
+    let frame = |index, body| {
+        let key = FrameKey { turn: turn(), call: call(), attempt: Attempt(2), index };
+        Frame { key, body }
+    };
+    vec![
+        frame(0, FrameBody::Text { delta: "hé".to_owned() }),
+        frame(1, FrameBody::Usage { usage: usage() }),
+        frame(2, notice),
+        frame(FrameKey::ERROR, FrameBody::Error { error }),
+        frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
+    ]
+}
+
+pub(crate) fn batch() -> FrameBatch {
+    FrameBatch { frames: frames() }
+}
+
+pub(crate) fn heartbeat() -> Heartbeat {
+    Heartbeat {
+        process: process(),
+        node: name::<NodeName>("node-1"),
+        version: "0.1.0".to_owned(),
+        roles: vec![NodeRole::Gateway, NodeRole::Worker],
+        started: Timestamp(1_700_000_000_000),
+        draining: false,
+        entities: 9,
+        config: Digest::of(b"agents"),
+    }
+}
+
+pub(crate) fn node_requests() -> Vec<NodeRequest> {
+    vec![
+        NodeRequest::Ping,
+        NodeRequest::Ask { entity: entity(), input: input().id },
+        NodeRequest::Fenced { entity: entity(), epoch: Epoch(4) },
+        NodeRequest::Frames { entity: entity(), turn: turn() },
+    ]
+}
+
+pub(crate) fn node_replies() -> Vec<NodeReply> {
+    vec![
+        NodeReply::Ok,
+        NodeReply::Held,
+        NodeReply::Completed,
+        NodeReply::NotMine,
+        NodeReply::Frames { frames: frames(), truncated: true },
+    ]
+}
+
+pub(crate) fn usage_record() -> UsageRecord {
+    UsageRecord {
+        session: entity(),
+        agent: name::<AgentName>("default"),
+        model: model(),
+        turn: turn(),
+        call: call(),
+        attempt: Attempt(1),
+        usage: usage(),
+    }
+}

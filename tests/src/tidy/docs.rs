@@ -1,0 +1,139 @@
+//! What documents say, and whether the code agrees.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Check, File, Findings, Tree,
+    scan::{has_word, invariants},
+};
+
+/// Where invariants are written down.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
+pub(super) const ONE_TITLE_EACH: Check = Check {
+    name: "a document has one title, first of all",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("md") {
+            it.scanned += 1;
+            let titles = prose(file).filter(|(_, line)| line.starts_with("# ")).count();
+            if titles != 1 || !file.text.starts_with("# ") {
+                it.found.push(format!("{}: {titles} titles", file.path));
+            }
+        }
+        it
+    },
+    bad: &[("A.md", "# A\n\n# B\n")],
+};
+
+pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
+    name: "links between files lead somewhere",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("md") {
+            let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            for (number, line) in prose(file) {
+                for link in line.split("](").skip(1) {
+                    let target = link.split([')', '#']).next().unwrap_or_default();
+                    if target.is_empty() || target.contains("://") || target == "LICENSE" {
+                        continue;
+                    }
+                    it.scanned += 1;
+                    let path = if folder.is_empty() {
+                        target.into()
+                    } else {
+                        format!("{folder}/{target}")
+                    };
+                    let there = tree.files.iter().any(|it| it.path.starts_with(&path));
+                    if !there {
+                        it.found.push(format!("{}:{number}: `{target}`", file.path));
+                    }
+                }
+            }
+        }
+        it
+    },
+    bad: &[("A.md", "# A\n\n[b](b.md)\n")],
+};
+
+pub(super) const INVARIANTS_ARE_WRITTEN_DOWN: Check = Check {
+    name: "every invariant that the code names is in ARCHITECTURE.md",
+    run: |tree| {
+        let written = written(tree);
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| file.is_product()) {
+            for (number, line) in file.code() {
+                for name in invariants(line) {
+                    it.scanned += 1;
+                    if !written.contains(&name) {
+                        it.found.push(format!("{}:{number}: `{name}`", file.path));
+                    }
+                }
+            }
+        }
+        it
+    },
+    bad: &[("proto/src/a.rs", "//! ABC-1: a rule.\n")],
+};
+
+/// Invariants that no test names yet.
+const UNTESTED: [&str; 0] = [];
+
+pub(super) const INVARIANTS_ARE_TESTED: Check = Check {
+    name: "every invariant in ARCHITECTURE.md is named by the code and by a test",
+    run: |tree| {
+        let mut it = Findings::default();
+        for name in written(tree) {
+            it.scanned += 1;
+            let lower = format!("{}_", name.to_lowercase().replace('-', "_"));
+            let in_code = |(_, line): (usize, &str)| has_word(line, &name);
+            let in_test = |(_, line): (usize, &str)| {
+                has_word(line, &name) || line.contains("fn ") && line.contains(&lower)
+            };
+            let rust =
+                || tree.ending("rs").filter(|file| !file.path.starts_with("tests/src/tidy/"));
+            if !rust().filter(|file| file.is_product()).any(|file| file.code().any(in_code)) {
+                it.found.push(format!("`{name}`: no code names it"));
+            }
+            let tested = rust().any(|file| file.tests().any(in_test)) || is_simulated(tree, &name);
+            if !tested && !UNTESTED.contains(&name.as_str()) {
+                it.found.push(format!("`{name}`: no test names it"));
+            }
+        }
+        it
+    },
+    bad: &[("ARCHITECTURE.md", "# A\n\n## Invariants\n\nABC-1: a rule.\n")],
+};
+
+/// The simulator checks invariants after every step; what it names is tested by its seeds.
+fn is_simulated(tree: &Tree, name: &str) -> bool {
+    tree.ending("rs")
+        .filter(|file| file.path.starts_with("actors/src/durable/sim/"))
+        .any(|file| file.code().any(|(_, line)| line.contains('"') && has_word(line, name)))
+}
+
+/// The names in the chapter on invariants.
+fn written(tree: &Tree) -> BTreeSet<String> {
+    let Some(file) = tree.get(ARCHITECTURE) else { return BTreeSet::new() };
+    let mut inside = false;
+    let mut names = BTreeSet::new();
+    for line in file.text.lines() {
+        if line.starts_with("## ") {
+            inside = line.contains("Invariants");
+        }
+        if inside {
+            names.extend(invariants(line));
+        }
+    }
+    names
+}
+
+/// The lines of a document that are not in a block of code.
+fn prose(file: &File) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    file.numbered().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    })
+}

@@ -1,0 +1,57 @@
+//! The house rules that no lint can hold, as checks over the sources.
+//!
+//! [`Tree`] reads the repository, [`CHECKS`] is the table. Each check says how much it looked at,
+//! so that one that looks at nothing fails, and brings a bad sample that it must find.
+//! What offended before a rule was made stands in a ratchet beside the rule; such a list may only
+//! get shorter.
+//!
+//! Run by `tests/tests/tidy.rs`. Not here: what clippy, rustfmt and rustc check.
+
+mod docs;
+mod edges;
+mod scan;
+mod shape;
+mod spelling;
+mod tree;
+
+pub use tree::{File, Tree};
+
+/// What a check has to say.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// How many things it looked at.
+    pub scanned: usize,
+    /// What offends, as `path:line: what`.
+    pub found: Vec<String>,
+}
+
+/// One rule.
+#[derive(Debug)]
+pub struct Check {
+    /// What a failure is called.
+    pub name: &'static str,
+    /// Looks at everything.
+    pub run: fn(&Tree) -> Findings,
+    /// Files that offend, for the check of the check.
+    pub bad: &'static [(&'static str, &'static str)],
+}
+
+/// All rules.
+pub const CHECKS: &[Check] = &[
+    shape::FILES_ARE_SHORT,
+    shape::FILES_SAY_WHAT_THEY_ARE,
+    shape::MOD_FILES_HOLD_NO_CODE,
+    shape::EVERY_FILE_IS_REACHED,
+    shape::OPTIONS_ARE_DOCUMENTED,
+    edges::MANIFESTS_KEEP_THE_EDGES,
+    edges::SOURCES_KEEP_THE_EDGES,
+    spelling::SUBJECTS_HAVE_ONE_SPELLING,
+    spelling::VARIABLES_HAVE_ONE_SPELLING,
+    spelling::TESTS_DO_NOT_SLEEP,
+    spelling::TODOS_HAVE_AN_ISSUE,
+    spelling::NO_MACHINE_IS_NAMED,
+    docs::ONE_TITLE_EACH,
+    docs::LINKS_LEAD_SOMEWHERE,
+    docs::INVARIANTS_ARE_WRITTEN_DOWN,
+    docs::INVARIANTS_ARE_TESTED,
+];

@@ -1,0 +1,72 @@
+//! Small readers of text.
+
+/// A line without its comment; good enough for code that rustfmt wrote.
+pub(super) fn without_comment(line: &str) -> &str {
+    match line.find("//") {
+        Some(at) if !line.get(..at).unwrap_or_default().ends_with(':') => {
+            line.get(..at).unwrap_or_default()
+        }
+        _ => line,
+    }
+}
+
+/// Whether `word` stands in `line` by itself.
+pub(super) fn has_word(line: &str, word: &str) -> bool {
+    let part = |character: char| character.is_alphanumeric() || character == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line.get(..at).and_then(|text| text.chars().next_back());
+        let after = line.get(at + word.len()..).and_then(|text| text.chars().next());
+        !before.is_some_and(part) && !after.is_some_and(part)
+    })
+}
+
+/// The names of invariants in a text: `I1` to `I9`, and words such as `SES-1`.
+pub(super) fn invariants(text: &str) -> Vec<String> {
+    let mut names: Vec<String> = text
+        .split(|character: char| !(character.is_ascii_alphanumeric() || character == '-'))
+        .filter(|word| is_invariant(word))
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn is_invariant(word: &str) -> bool {
+    if let Some(number) = word.strip_prefix('I') {
+        return number.len() == 1 && number.bytes().all(|byte| (b'1'..=b'9').contains(&byte));
+    }
+    let Some((family, number)) = word.split_once('-') else { return false };
+    (3..=5).contains(&family.len())
+        && family.bytes().all(|byte| byte.is_ascii_uppercase())
+        && !NOT_OURS.contains(&family)
+        && !number.is_empty()
+        && number.len() < 3
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Families of names that only look like invariants.
+const NOT_OURS: [&str; 4] = ["UTF", "SHA", "RFC", "ISO"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_end_a_line_but_addresses_do_not() {
+        assert_eq!(without_comment("let a = 1; // why"), "let a = 1; ");
+        assert_eq!(without_comment("let a = \"http://b\";"), "let a = \"http://b\";");
+    }
+
+    #[test]
+    fn a_word_stands_alone() {
+        assert!(has_word("use sled::Db;", "sled"));
+        assert!(!has_word("assembled::x", "sled") && !has_word("sleds", "sled"));
+    }
+
+    #[test]
+    fn invariants_have_short_upper_case_names() {
+        let text = "I1, (SES-1); `GATE-12` UTF-8 AI2 I12 x-1 LLM-1: SES-1";
+        assert_eq!(invariants(text), ["GATE-12", "I1", "LLM-1", "SES-1"]);
+    }
+}

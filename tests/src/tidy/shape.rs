@@ -1,0 +1,159 @@
+//! How files look.
+
+use std::collections::BTreeMap;
+
+use super::{Check, File, Findings, Tree, scan::without_comment};
+
+/// Lines of a file without its tests.
+const LINES: usize = 500;
+/// Files that were longer when the rule was made, and how long they may be at most.
+const LONG: [(&str, usize); 4] = [
+    ("actors/src/durable/driver/dispatcher.rs", 530),
+    ("actors/src/durable/machine/mod.rs", 510),
+    ("actors/src/durable/partition.rs", 535),
+    ("proto/src/id.rs", 550),
+];
+
+pub(super) const FILES_ARE_SHORT: Check = Check {
+    name: "files are at most 500 lines long without their tests",
+    run: |tree| {
+        let limits = BTreeMap::from(LONG);
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| !file.is_test()) {
+            it.scanned += 1;
+            let lines = file.code().count();
+            let limit = limits.get(file.path.as_str()).copied().unwrap_or(LINES);
+            if lines > limit {
+                it.found.push(format!("{}: {lines} lines; at most {limit}", file.path));
+            }
+        }
+        it
+    },
+    bad: &[("proto/src/long.rs", LONG_FILE)],
+};
+
+/// More lines than a file may have.
+const LONG_FILE: &str = {
+    const NEW_LINES: [u8; LINES + 1] = [b'\n'; LINES + 1];
+    match std::str::from_utf8(&NEW_LINES) {
+        Ok(text) => text,
+        Err(_) => "",
+    }
+};
+
+pub(super) const FILES_SAY_WHAT_THEY_ARE: Check = Check {
+    name: "every file begins with `//!`",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("rs") {
+            it.scanned += 1;
+            if !file.text.starts_with("//! ") {
+                it.found.push(format!("{}:1: does not say what the file is for", file.path));
+            }
+        }
+        it
+    },
+    bad: &[("proto/src/silent.rs", "use std::fmt;\n")],
+};
+
+/// `mod.rs` files that held code when the rule was made, and how many functions at most.
+const CODE: [(&str, usize); 2] =
+    [("actors/src/durable/driver/mod.rs", 1), ("actors/src/durable/machine/mod.rs", 23)];
+
+pub(super) const MOD_FILES_HOLD_NO_CODE: Check = Check {
+    name: "`mod.rs` holds documents, traits, `mod` lines and re-exports",
+    run: |tree| {
+        let limits = BTreeMap::from(CODE);
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| file.path.ends_with("/mod.rs")) {
+            it.scanned += 1;
+            let bodies = bodies(file);
+            let limit = limits.get(file.path.as_str()).copied().unwrap_or(0);
+            if bodies.len() > limit {
+                it.found.push(format!("{}: functions at lines {bodies:?}", file.path));
+            }
+        }
+        it
+    },
+    bad: &[("proto/src/a/mod.rs", "//! A.\nfn one(\n    a: u8,\n) -> u8 {\n    a\n}\n")],
+};
+
+/// The lines on which functions with a body begin.
+fn bodies(file: &File) -> Vec<usize> {
+    let (mut found, mut open) = (Vec::new(), None);
+    for (number, line) in file.code() {
+        let line = without_comment(line).trim();
+        if line.starts_with("fn ") || line.contains(" fn ") && line.contains('(') {
+            open = Some(number);
+        }
+        match open {
+            Some(begin) if line.ends_with('{') || line.ends_with('}') => {
+                found.push(begin);
+                open = None;
+            }
+            Some(_) if line.ends_with(';') => open = None,
+            _ => {}
+        }
+    }
+    found
+}
+
+pub(super) const EVERY_FILE_IS_REACHED: Check = Check {
+    name: "every source file is named by a `mod` line",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| file.path.contains("/src/")) {
+            let Some((folder, name)) = file.path.rsplit_once('/') else { continue };
+            let root = ["lib.rs", "main.rs"].contains(&name) || folder.ends_with("/bin");
+            if root {
+                continue;
+            }
+            it.scanned += 1;
+            let (parent, module) = if name == "mod.rs" {
+                let Some(split) = folder.rsplit_once('/') else { continue };
+                split
+            } else {
+                (folder, name.trim_end_matches(".rs"))
+            };
+            if !declares(tree, parent, module) {
+                it.found.push(format!("{}: no `mod {module};` in `{parent}`", file.path));
+            }
+        }
+        it
+    },
+    bad: &[("proto/src/lib.rs", "//! A.\nmod b;\n"), ("proto/src/a.rs", "//! A.\n")],
+};
+
+fn declares(tree: &Tree, folder: &str, module: &str) -> bool {
+    let line = format!("mod {module};");
+    ["mod.rs", "lib.rs", "main.rs"]
+        .iter()
+        .filter_map(|name| tree.get(&format!("{folder}/{name}")))
+        .any(|file| file.text.lines().any(|it| it.trim().ends_with(&line)))
+}
+
+pub(super) const OPTIONS_ARE_DOCUMENTED: Check = Check {
+    name: "every field of an `Options` struct says what it means",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| file.is_product()) {
+            let (mut inside, mut documented) = (false, false);
+            for (number, line) in file.code() {
+                let line = line.trim();
+                if line.starts_with("pub struct ") && line.contains("Options ") {
+                    inside = line.ends_with('{');
+                } else if line == "}" {
+                    inside = false;
+                } else if inside && line.starts_with("pub ") {
+                    it.scanned += 1;
+                    if !documented {
+                        it.found.push(format!("{}:{number}: {line}", file.path));
+                    }
+                }
+                documented = line.starts_with("///") || documented && line.starts_with("#[");
+            }
+        }
+        it
+    },
+    bad: &[("nodes/src/a.rs", "/// A.\npub struct AOptions {\n    pub b: u8,\n}\n")],
+};

@@ -1,0 +1,125 @@
+//! The files that are checked.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Folders that are not ours to check.
+const SKIPPED: [&str; 5] = ["target", "node_modules", "snapshots", "fixtures", "golden"];
+/// What is read.
+const ENDINGS: [&str; 4] = ["rs", "md", "toml", "html"];
+
+/// One text file.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// From the root, with `/`.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
+/// Every text file of the repository.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// By path.
+    pub files: Vec<File>,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// Reads everything under `root`.
+    pub fn read(root: &Path) -> io::Result<Self> {
+        let mut it = Self::default();
+        it.read_folder(root, root)?;
+        it.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(it)
+    }
+
+    /// A tree made of samples.
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let file = |(path, text): &(&str, &str)| File {
+            path: (*path).to_owned(),
+            text: (*text).to_owned(),
+        };
+        Self { files: files.iter().map(file).collect() }
+    }
+
+    /// Files with this ending.
+    pub fn ending(&self, ending: &str) -> impl Iterator<Item = &File> {
+        let ending = format!(".{ending}");
+        self.files.iter().filter(move |file| file.path.ends_with(&ending))
+    }
+
+    /// The file at this path.
+    pub fn get(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    fn read_folder(&mut self, root: &Path, folder: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() {
+                let hidden = name.starts_with('.') && name != ".config" && name != ".cargo";
+                if !hidden && !SKIPPED.contains(&name.as_str()) {
+                    self.read_folder(root, &path)?;
+                }
+            } else if ENDINGS.iter().any(|ending| name.ends_with(&format!(".{ending}"))) {
+                let text = fs::read_to_string(&path)?;
+                self.files.push(File { path: relative(root, &path), text });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn relative(root: &Path, path: &Path) -> String {
+    let path: PathBuf = path.strip_prefix(root).unwrap_or(path).to_owned();
+    path.to_string_lossy().replace('\\', "/")
+}
+
+// === impl File ===
+
+impl File {
+    /// Whether all of it is test code: a scenario, a harness or a bench.
+    pub fn is_test(&self) -> bool {
+        self.path.starts_with("tests/") || self.path.contains("/tests/")
+    }
+
+    /// Whether it is part of what is shipped.
+    pub fn is_product(&self) -> bool {
+        ["proto/src/", "cluster/src/", "actors/src/", "nodes/src/"]
+            .iter()
+            .any(|folder| self.path.starts_with(folder))
+    }
+
+    /// Its lines, numbered from 1, up to the tests at its end.
+    pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let end = self.tests_begin();
+        self.numbered().take_while(move |(number, _)| *number < end)
+    }
+
+    /// The lines of its tests.
+    pub fn tests(&self) -> impl Iterator<Item = (usize, &str)> {
+        let begin = if self.is_test() { 0 } else { self.tests_begin() };
+        self.numbered().filter(move |(number, _)| *number >= begin)
+    }
+
+    /// Its lines, numbered from 1.
+    pub fn numbered(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.lines().enumerate().map(|(at, line)| (at + 1, line))
+    }
+
+    fn tests_begin(&self) -> usize {
+        let mut before = "";
+        for (number, line) in self.numbered() {
+            if line.starts_with("mod tests") && before == "#[cfg(test)]" {
+                return number - 1;
+            }
+            before = line;
+        }
+        usize::MAX
+    }
+}

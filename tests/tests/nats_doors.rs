@@ -1,0 +1,322 @@
+//! What only the NATS substrate does: being born, refusing, and living through a lost or frozen
+//! server. What all substrates do alike is in the conformance suite.
+
+use std::{path::Path, process::Command, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_cluster::{
+    AppendAnswer, Consumer, StoreError, Substrate, Write,
+    nats::{ConnectError, NatsOptions, Replicas, connect},
+};
+use clawnode_proto::{
+    EntityId, IdempotencyKey, Input, Kind, Partition, Position, Timestamp, subject::Prefix,
+};
+use clawnode_tests::nats::{NatsCluster, NatsServer, ServerOptions, binary};
+use serde_json::{Value, json};
+
+type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Long enough that reaching it means a bug, not a slow machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+const NONE: Position = Position(0);
+
+fn options(server: &NatsServer) -> NatsOptions {
+    NatsOptions { partitions: Some(4), ..NatsOptions::new([server.url()]) }
+}
+
+async fn substrate() -> Result<(NatsServer, Substrate)> {
+    let server = NatsServer::start(ServerOptions::default()).await?;
+    let substrate = connect(options(&server)).await?;
+    Ok((server, substrate))
+}
+
+async fn refused(options: NatsOptions) -> Result<ConnectError> {
+    Ok(connect(options).await.err().ok_or("connected")?)
+}
+
+/// Asks the server's API past our doors.
+async fn api(server: &NatsServer, subject: &str, question: &Value) -> Result<Value> {
+    let client = async_nats::connect(server.url()).await?;
+    let answer = client.request(format!("$JS.API.{subject}"), question.to_string().into()).await?;
+    let answer: Value = serde_json::from_slice(&answer.payload)?;
+    if answer["error"].is_null() { Ok(answer) } else { Err(answer.to_string().into()) }
+}
+
+fn entity() -> EntityId {
+    EntityId::derive(Kind::Session, "a:cli:local:p")
+}
+
+fn input(number: u32) -> Result<Input> {
+    let key: IdempotencyKey = format!("key-{number}").parse()?;
+    Ok(Input::new(Kind::Session, "a:cli:local:p", key, Timestamp(1), &number)?)
+}
+
+fn write(text: &'static str) -> Write {
+    Write { bytes: Bytes::from_static(text.as_bytes()), rollup: false }
+}
+
+/// The next delivery, past errors that time heals.
+async fn next(consumer: &mut Box<dyn Consumer>) -> Result<clawnode_cluster::Delivery> {
+    tokio::time::timeout(PATIENCE, async {
+        loop {
+            match consumer.next().await {
+                Err(error) if error.is_transient() => {}
+                delivery => return delivery,
+            }
+        }
+    })
+    .await?
+    .map_err(Into::into)
+}
+
+/// Appends as a caller must: the same again until the answer is conclusive.
+async fn settled(ground: &Substrate, expected: Position, text: &'static str) -> Result<Position> {
+    tokio::time::timeout(PATIENCE, async {
+        loop {
+            match ground.journal.append(entity(), expected, write(text)).await {
+                AppendAnswer::Stored(position) => return Ok(position),
+                // An earlier try was stored, if what stands there is ours.
+                AppendAnswer::Refused => match ground.journal.read(entity(), expected).await {
+                    Ok(records) => match records.first() {
+                        Some(record) if record.bytes == text => return Ok(record.position),
+                        Some(_) => return Err("fenced".into()),
+                        None => {}
+                    },
+                    Err(error) if error.is_transient() => {}
+                    Err(error) => return Err(error.into()),
+                },
+                AppendAnswer::Unknown(_) => {}
+                AppendAnswer::Defect(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await?
+}
+
+#[tokio::test]
+async fn partitions_are_fixed_at_birth() -> Result {
+    let (server, first) = substrate().await?;
+    let error = refused(NatsOptions { partitions: Some(8), ..options(&server) }).await?;
+    assert!(matches!(error, ConnectError::Partitions { born: 4, configured: 8 }), "{error}");
+    let open = NatsOptions { partitions: None, ..options(&server) };
+    assert_eq!(connect(open).await?.partitions, first.partitions);
+    // Another prefix is another cluster.
+    let prefix: Prefix = "other".parse()?;
+    let other = connect(NatsOptions { prefix, partitions: Some(2), ..options(&server) }).await?;
+    assert_eq!(other.partitions, 2);
+    assert_eq!(other.journal.tail(entity()).await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn nodes_that_start_together_are_of_one_cluster() -> Result {
+    let server = Arc::new(NatsServer::start(ServerOptions::default()).await?);
+    let mut nodes = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        nodes.spawn(connect(options(&server)));
+    }
+    let mut substrates = Vec::new();
+    while let Some(node) = nodes.join_next().await {
+        substrates.push(node??);
+    }
+    substrates[0].inbox.put(&input(1)?).await?;
+    let partition = entity().partition(4);
+    let mut consumer = substrates[7].inbox.consume(partition, 0).await?;
+    assert_eq!(next(&mut consumer).await?.entity, entity());
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_at_start_say_what_to_do() -> Result {
+    let patience = Duration::from_secs(1);
+    let nobody = NatsOptions {
+        connect_timeout: patience,
+        ..NatsOptions::new(["nats://me:secret@127.0.0.1:1"])
+    };
+    let error = refused(nobody).await?.to_string();
+    assert!(error.contains("cannot reach NATS at `nats://127.0.0.1:1`"), "{error}");
+    assert!(error.contains("nats-server -js") && !error.contains("secret"), "{error}");
+
+    let plain = ServerOptions { jetstream: false, ..ServerOptions::default() };
+    let server = NatsServer::start(plain).await?;
+    let error = refused(options(&server)).await?;
+    assert!(matches!(error, ConnectError::NoJetStream { .. }), "{error}");
+
+    let guarded = ServerOptions {
+        extra: "authorization { token: right }".to_owned(),
+        ..ServerOptions::default()
+    };
+    let server = NatsServer::start(guarded).await?;
+    let error = refused(options(&server)).await?;
+    assert!(matches!(error, ConnectError::Login { .. }), "{error}");
+
+    let server = NatsServer::start(ServerOptions::default()).await?;
+    let three = NatsOptions { replicas: Replicas::Three, ..options(&server) };
+    let error = refused(NatsOptions { connect_timeout: patience, ..three }).await?;
+    assert!(matches!(error, ConnectError::Replicas { .. }), "{error}");
+    let missing = NatsOptions { credentials: Some("/no/such.creds".into()), ..options(&server) };
+    let error = refused(missing).await?.to_string();
+    assert!(error.contains("`/no/such.creds`"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
+    let (server, _ground) = substrate().await?;
+    let info = api(&server, "STREAM.INFO.CN_JOURNAL", &json!({})).await?;
+    let mut config = info["config"].clone();
+    config["allow_direct"] = json!(true);
+    api(&server, "STREAM.UPDATE.CN_JOURNAL", &config).await?;
+    let error = refused(options(&server)).await?.to_string();
+    assert!(error.contains("`allow_direct` of `CN_JOURNAL` is true"), "{error}");
+
+    config["allow_direct"] = json!(false);
+    api(&server, "STREAM.UPDATE.CN_JOURNAL", &config).await?;
+    connect(options(&server)).await?;
+    api(&server, "STREAM.DELETE.CN_BUCKET", &json!({})).await?;
+    let error = refused(options(&server)).await?.to_string();
+    assert!(error.contains("`CN_BUCKET`") && error.contains("is gone"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_removed_consumer_is_made_again_and_delivers_what_waits() -> Result {
+    let (server, ground) = substrate().await?;
+    let sent = ground.inbox.put(&input(1)?).await?;
+    let Partition(partition) = entity().partition(ground.partitions);
+    api(&server, &format!("CONSUMER.DELETE.CN_INBOX.p{partition}"), &json!({})).await?;
+    let mut consumer = ground.inbox.consume(Partition(partition), 0).await?;
+    assert_eq!(next(&mut consumer).await?.position, sent);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_forbidden_append_is_a_defect_and_not_repeated_for_ever() -> Result {
+    let users = r#"authorization { users: [
+        { user: all, password: a }
+        { user: some, password: s, permissions: { publish: { deny: ["cn.j.>"] } } }
+    ] }"#;
+    let guarded = ServerOptions { extra: users.to_owned(), ..ServerOptions::default() };
+    let server = NatsServer::start(guarded).await?;
+    let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
+    connect(NatsOptions { urls: vec![url("all:a")], ..options(&server) }).await?;
+    let short = Duration::from_millis(500);
+    let some =
+        NatsOptions { urls: vec![url("some:s")], request_timeout: short, ..options(&server) };
+    let ground = connect(some).await?;
+    let answer = ground.journal.append(entity(), NONE, write("x")).await;
+    assert!(matches!(answer, AppendAnswer::Defect(StoreError::Refused { .. })), "{answer:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_server_makes_appends_unknown_and_loses_nothing() -> Result {
+    let server = NatsServer::start(ServerOptions::default()).await?;
+    let short = Duration::from_millis(300);
+    let ground = connect(NatsOptions { request_timeout: short, ..options(&server) }).await?;
+    let first = settled(&ground, NONE, "one").await?;
+    server.freeze()?;
+    let answer = ground.journal.append(entity(), first, write("two")).await;
+    assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
+    assert!(ground.health.ready().await.is_err());
+    server.thaw()?;
+    settled(&ground, first, "two").await?;
+    let records = ground.journal.read(entity(), NONE).await?;
+    let texts: Vec<_> = records.iter().map(|record| &record.bytes[..]).collect();
+    assert_eq!(texts, [b"one", b"two"], "stored once, although it was sent twice");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_server_is_found_again() -> Result {
+    let (mut server, ground) = substrate().await?;
+    let first = settled(&ground, NONE, "one").await?;
+    let mut consumer = ground.inbox.consume(entity().partition(ground.partitions), 0).await?;
+    let mut heard = ground.bus.subscribe("cn.test".to_owned()).await?;
+    server.kill()?;
+    let answer = ground.journal.append(entity(), first, write("two")).await;
+    assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
+    server.restart().await?;
+    settled(&ground, first, "two").await?;
+    let put = ground.inbox.put(&input(1)?).await?;
+    assert_eq!(next(&mut consumer).await?.position, put, "the pull was sent again");
+    ground.bus.publish("cn.test".to_owned(), None, Bytes::from_static(b"x")).await?;
+    let event = tokio::time::timeout(PATIENCE, futures_util::StreamExt::next(&mut heard)).await?;
+    assert!(event.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_closed_substrate_says_so() -> Result {
+    let (_server, ground) = substrate().await?;
+    let mut consumer = ground.inbox.consume(Partition(0), 0).await?;
+    let mut changes = ground.bucket.watch("").await?;
+    ground.health.close().await;
+    ground.health.close().await;
+    let closed = ground.journal.tail(entity()).await;
+    assert!(matches!(closed, Err(StoreError::Closed { .. })), "{closed:?}");
+    assert!(matches!(consumer.next().await, Err(StoreError::Closed { .. })));
+    assert_eq!(futures_util::StreamExt::next(&mut changes).await, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
+    let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
+    let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
+    let ground = connect(options).await?;
+    let partition = entity().partition(ground.partitions);
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let mut last = settled(&ground, NONE, "begin").await?;
+    for (number, text) in [(1, "one"), (2, "two")] {
+        let leader = if number == 1 {
+            cluster.leader_of("CN_JOURNAL").await?
+        } else {
+            cluster.consumer_leader_of("CN_INBOX", &format!("p{partition}")).await?
+        };
+        cluster.server(leader)?.kill()?;
+        last = settled(&ground, last, text).await?;
+        let put = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match ground.inbox.put(&input(number)?).await {
+                    Err(error) if error.is_transient() => {}
+                    put => return Result::<_>::Ok(put?),
+                }
+            }
+        })
+        .await??;
+        // An earlier try may be stored too; all of them arrive.
+        loop {
+            let delivery = next(&mut consumer).await?;
+            delivery.handle.ack().await?;
+            if delivery.position == put {
+                break;
+            }
+        }
+        cluster.server(leader)?.restart().await?;
+        cluster.settled().await?;
+    }
+    let records = ground.journal.read(entity(), NONE).await?;
+    let texts: Vec<_> = records.iter().map(|record| &record.bytes[..]).collect();
+    assert_eq!(texts, [&b"begin"[..], b"one", b"two"]);
+    Ok(())
+}
+
+#[test]
+fn the_shipped_configurations_are_valid_and_durable() -> Result {
+    let docker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker");
+    for name in ["nats.conf", "nats-cluster.conf"] {
+        let path = docker.join(name);
+        let checked = Command::new(binary()?)
+            .arg("-t")
+            .arg("-c")
+            .arg(&path)
+            .env("NATS_NAME", "one")
+            .env("NATS_ROUTES", r#"["nats://one:6222", "nats://two:6222"]"#)
+            .output()?;
+        assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stderr));
+        assert!(std::fs::read_to_string(&path)?.contains("\n  sync_interval: always\n"), "{name}");
+    }
+    Ok(())
+}

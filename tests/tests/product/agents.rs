@@ -1,0 +1,83 @@
+//! Agents: configured, changed while they run, paused and resumed.
+
+use clawnode_proto::view::AgentView;
+use clawnode_tests::{
+    model::Script,
+    process::{Message, Node},
+};
+use serde_json::json;
+
+use super::{Outcome, scene};
+
+#[tokio::test]
+async fn a_paused_agent_starts_no_turn_until_it_is_resumed() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let paused: AgentView = client.call("agents.pause", json!({ "agent": "default" })).await?;
+    assert!(paused.paused);
+    let turn = client.send(&Message::new("ada", "hello")).await?;
+    let running = client.history_when(&turn.session, |history| history.state == "running").await?;
+    assert_eq!(running.turns[0].outcome, None);
+    assert_eq!(server.count(), 0, "a paused agent asks nobody");
+    // The pause is durable: the next process keeps it.
+    node.kill().await?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let still: AgentView = client.call("agents.show", json!({ "agent": "default" })).await?;
+    assert!(still.paused);
+    assert_eq!(server.count(), 0);
+    let _: AgentView = client.call("agents.resume", json!({ "agent": "default" })).await?;
+    let history = client.finished(&turn.session, 1).await?;
+    assert_eq!(super::said(&history.turns[0]), ["hello", "reply to: hello"]);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn an_unknown_agent_is_refused_before_anything_is_stored() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let body = json!({ "model": "nobody", "messages": [{ "role": "user", "content": "hi" }] });
+    let answer = reqwest::Client::new()
+        .post(format!("{}/v1/chat/completions", node.url()))
+        .bearer_auth(node.client()?.token())
+        .json(&body)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 404);
+    let sessions: serde_json::Value = node.client()?.call("sessions.list", json!({})).await?;
+    assert_eq!(sessions["sessions"], json!([]));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_changed_soul_speaks_in_the_next_turn() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let (config, soul) = (home.path().join("config.toml"), home.path().join("SOUL.md"));
+    std::fs::write(&soul, "You are calm.").unwrap();
+    std::fs::write(&config, format!("[agents.default]\nsoul = \"{}\"\n", soul.display())).unwrap();
+    let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    client.chat(&Message::new("ada", "one")).await?;
+    std::fs::write(&soul, "You are merry.").unwrap();
+    let mut n = 0;
+    // The files are looked at every now and then; a turn shows when it was.
+    while !body(&server).contains("You are merry.") {
+        assert!(body(&server).contains("You are calm."));
+        n += 1;
+        client.chat(&Message::new("ada", &format!("again {n}"))).await?;
+        assert!(n < 5_000, "the new soul never spoke");
+    }
+    // What does not read is refused, and the last good one stays.
+    std::fs::write(&config, "[agents.default]\nsuol = 1\n").unwrap();
+    client.chat(&Message::new("ada", "after a typo")).await?;
+    assert!(body(&server).contains("You are merry."));
+    node.stop().await
+}
+
+fn body(server: &clawnode_tests::model::ModelServer) -> String {
+    let last = server.calls().pop().unwrap();
+    String::from_utf8_lossy(&last.body).into_owned()
+}

@@ -1,0 +1,27 @@
+//! The product from the outside: real nodes, a scripted model, what a user would see.
+
+mod agents;
+mod keeping;
+mod telemetry;
+mod turns;
+
+use clawnode_proto::{llm::Text, view::TurnView};
+use clawnode_tests::{
+    model::{ModelServer, Script},
+    process::{Ground, Home, ProcessError},
+};
+
+type Outcome = Result<(), ProcessError>;
+
+/// A home whose nodes ask a scripted model.
+async fn scene(script: Script) -> (ModelServer, Home) {
+    let server = ModelServer::start(script).await.unwrap();
+    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    (server, home)
+}
+
+/// What was said in a turn, in order.
+fn said(turn: &TurnView) -> Vec<String> {
+    let text = |content: &Text| content.inline().unwrap_or_default().to_owned();
+    turn.messages.iter().map(|message| text(&message.content)).collect()
+}

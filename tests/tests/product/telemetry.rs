@@ -1,0 +1,54 @@
+//! One trace per turn: from the client's request through the bus to the model call.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{Router, body::Bytes, routing::post};
+use clawnode_tests::{model::Script, process::Node};
+use serde_json::json;
+
+use super::{Outcome, scene};
+
+/// The trace that the client begins.
+const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+
+#[tokio::test]
+async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let exported: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let sink = Arc::clone(&exported);
+    let take = post(move |body: Bytes| {
+        sink.lock().unwrap().extend_from_slice(&body);
+        std::future::ready("")
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let collector = format!("http://{}", listener.local_addr().unwrap());
+    let serving = axum::serve(listener, Router::new().route("/v1/traces", take));
+    let collecting = tokio::spawn(async move { serving.await });
+    let home = home.var("OTEL_EXPORTER_OTLP_ENDPOINT", &collector);
+    let node = Node::up(&home).await?;
+    let messages = json!([{ "role": "user", "content": "a private matter" }]);
+    let answer = reqwest::Client::new()
+        .post(format!("{}/v1/chat/completions", node.url()))
+        .bearer_auth(node.client()?.token())
+        .header("traceparent", format!("00-{TRACE:032x}-00f067aa0ba902b7-01"))
+        .json(&json!({ "model": "default", "messages": messages }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    // A stop exports what is left.
+    node.stop().await?;
+    collecting.abort();
+    let bytes = exported.lock().unwrap().clone();
+    let count = |needle: &[u8]| bytes.windows(needle.len()).filter(|at| *at == needle).count();
+    for span in ["gateway.request", "session.call", "chat claude"] {
+        assert!(count(span.as_bytes()) > 0, "no span `{span}` was exported");
+    }
+    assert!(count(b"gen_ai.request.model") > 0, "model calls carry GenAI attributes");
+    let spans = count(&TRACE.to_be_bytes());
+    assert!(spans >= 3, "{spans} spans belong to the client's trace");
+    for content in ["a private matter", "reply to:"] {
+        assert_eq!(count(content.as_bytes()), 0, "content is never captured");
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The kernel in a simulated world: many seeds, each with its own faults, all invariants checked
+//! after every step.
+//!
+//! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs.
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "these are tests, also in their helper functions"
+)]
+
+use clawnode_actors::durable::{
+    Planted,
+    sim::{Failure, Report, SimOptions, run},
+};
+
+/// Seeds of each of the tests that run in parallel.
+const SEEDS: u64 = 500;
+
+fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
+    run(&SimOptions { seed, planted, trace: false })
+}
+
+/// Runs the seed again with its trace, and fails with its end.
+fn replay(seed: u64, planted: Planted) -> Report {
+    match run(&SimOptions { seed, planted, trace: true }) {
+        Ok(report) => report,
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+/// The planted bug is found within `seeds` seeds, by one of these invariants; the seed that finds
+/// it is green without it.
+fn finds(planted: Planted, seeds: u64, names: &[&str]) {
+    for seed in 0..seeds {
+        if let Err(failure) = one(seed, planted) {
+            let name = failure.violation.name;
+            println!("{planted:?}: seed {seed} broke {name}: {}", failure.violation.detail);
+            assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
+            for seed in 0..=seed {
+                replay(seed, Planted::None);
+            }
+            return;
+        }
+    }
+    panic!("{planted:?} was not found in {seeds} seeds");
+}
+
+fn sweep(seeds: std::ops::Range<u64>) {
+    let mut total = (0, 0, 0, 0);
+    for seed in seeds {
+        match one(seed, Planted::None) {
+            Ok(report) => {
+                total.0 += report.turns;
+                total.1 += report.calls;
+                total.2 += report.quarantined;
+                total.3 += report.steps;
+            }
+            Err(_) => {
+                replay(seed, Planted::None);
+            }
+        }
+    }
+    println!(
+        "{} turns, {} provider calls, {} quarantined, {} steps",
+        total.0, total.1, total.2, total.3
+    );
+}
+
+/// All failures of many seeds at once, by name; for long runs.
+#[test]
+#[ignore = "a long run: `CLAWNODE_SOAK=50000 cargo nextest run --run-ignored all -E 'test(sim_soak)'`"]
+fn sim_soak() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (from, count) =
+        (number("CLAWNODE_SEED").unwrap_or(1_000_000), number("CLAWNODE_SOAK").unwrap_or(50_000));
+    let mut found = std::collections::BTreeMap::<&str, Vec<(u64, u64, String)>>::new();
+    for seed in from..from + count {
+        if let Err(failure) = one(seed, Planted::None) {
+            let detail = failure.violation.detail.clone();
+            found.entry(failure.violation.name).or_default().push((failure.steps, seed, detail));
+        }
+    }
+    for (name, failures) in &mut found {
+        failures.sort();
+        let (steps, seed, detail) = &failures[0];
+        println!("{name}: {} seeds, shortest {seed} ({steps} steps): {detail}", failures.len());
+    }
+    assert!(found.is_empty(), "see above");
+}
+
+#[test]
+fn sim_replay() {
+    let seed = std::env::var("CLAWNODE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("{:?}", replay(seed, Planted::None));
+}
+
+#[test]
+fn the_same_seed_twice_is_the_same_history() {
+    for seed in 0..40 {
+        assert_eq!(replay(seed, Planted::None), replay(seed, Planted::None), "seed {seed}");
+    }
+    let different = (0..40).map(|seed| replay(seed, Planted::None).hash);
+    assert_eq!(different.collect::<std::collections::BTreeSet<_>>().len(), 40);
+}
+
+/// The seeds, split so that they run in parallel.
+macro_rules! seeds {
+    ($($test:ident: $part:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                sweep($part * SEEDS..($part + 1) * SEEDS);
+            }
+        )*
+    };
+}
+
+seeds! {
+    sim_seeds_0: 0;
+    sim_seeds_1: 1;
+    sim_seeds_2: 2;
+    sim_seeds_3: 3;
+    sim_seeds_4: 4;
+    sim_seeds_5: 5;
+    sim_seeds_6: 6;
+    sim_seeds_7: 7;
+}
+
+/// One test per planted bug: how many seeds it may take, and which invariant catches it.
+macro_rules! planted {
+    ($($test:ident: $bug:ident in $seeds:literal by [$($name:literal),*];)*) => {
+        $(
+            #[test]
+            fn $test() {
+                finds(Planted::$bug, $seeds, &[$($name),*]);
+            }
+        )*
+    };
+}
+
+planted! {
+    finds_acknowledge_before_sync: AcknowledgeBeforeSync in 1000 by ["S1"];
+    finds_no_fencing: NoFencing in 1000 by ["I1", "I2"];
+    finds_forget_on_delivery: ForgetOnDelivery in 1000 by ["I4"];
+    finds_ack_before_journal: AckBeforeJournal in 1000 by ["I4"];
+    finds_ack_when_absent: AckWhenAbsent in 1000 by ["I4"];
+    finds_ack_anchor_early: AckAnchorEarly in 1000 by ["I4"];
+    finds_ack_before_emit: AckBeforeEmit in 1000 by ["I4"];
+    finds_ack_before_tombstone: AckBeforeTombstone in 1000 by ["I4"];
+    finds_dedup_by_window_only: DedupByWindowOnly in 1000 by ["D1"];
+    finds_act_before_append: ActBeforeAppend in 1000 by ["I8", "I5"];
+    finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I8", "I5"];
+    finds_retry_with_new_bytes: RetryWithNewBytes in 1000 by ["I1"];
+    finds_absent_means_failed: AbsentMeansFailed in 1000 by ["I1", "C6"];
+    finds_rebase_on_conflict: RebaseOnConflict in 1000 by ["I1", "I2"];
+    finds_claim_without_epoch_bump: ClaimWithoutEpochBump in 1000 by ["I2"];
+    finds_write_without_claim: WriteWithoutClaim in 1000 by ["I2"];
+    finds_recall_after_outcome: RecallAfterOutcome in 1000 by ["C7", "I8"];
+}

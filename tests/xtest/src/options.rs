@@ -1,0 +1,99 @@
+//! The command line, read by hand because this crate has no dependencies.
+
+pub(crate) const HELP: &str = "\
+Sets up what the tests need, checks and tests the whole workspace.
+
+Usage: cargo xtest [OPTIONS] [FILTER | NEXTEST OPTIONS]...
+
+Options:
+      --no-lint   leave out fmt, clippy, doc and the doc tests
+      --lint      only fmt, clippy and doc
+      --setup     only install the tools
+      --soak      run the long tests (names that end in `_soak`) and nothing else
+  -h, --help      print this
+
+Everything else goes to `cargo nextest run`, and implies `--no-lint`:
+  cargo xtest                         everything, as CI does
+  cargo xtest gateway                 the tests whose names contain `gateway`
+  cargo xtest -E 'binary(llm)'        a nextest filter expression
+  cargo xtest --soak simulation       the simulator's long runs
+
+Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail.";
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) lint: bool,
+    pub(crate) test: bool,
+    pub(crate) soak: bool,
+    /// Handed to the test runner as they are.
+    pub(crate) filters: Vec<String>,
+}
+
+/// What the command line says.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    Run(Options),
+    Help,
+    Wrong(String),
+}
+
+// === impl Options ===
+
+impl Options {
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Parsed {
+        let mut it = Self { lint: true, test: true, soak: false, filters: Vec::new() };
+        let (mut only_lint, mut only_setup) = (false, false);
+        for word in words {
+            match word.as_str() {
+                "-h" | "--help" => return Parsed::Help,
+                "--no-lint" => it.lint = false,
+                "--lint" => only_lint = true,
+                "--setup" => only_setup = true,
+                "--soak" => it.soak = true,
+                _ => it.filters.push(word),
+            }
+        }
+        if only_lint && (!it.lint || it.soak || !it.filters.is_empty()) {
+            return Parsed::Wrong("`--lint` stands alone".to_owned());
+        }
+        it.lint &= it.filters.is_empty() && !it.soak && !only_setup;
+        it.test = !only_lint && !only_setup;
+        Parsed::Run(it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Options {
+        match Options::parse(words.split_whitespace().map(str::to_owned)) {
+            Parsed::Run(options) => options,
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_means_everything() {
+        let options = parse("");
+        assert!(options.lint && options.test && !options.soak && options.filters.is_empty());
+    }
+
+    #[test]
+    fn a_filter_goes_to_the_runner_and_leaves_the_lints_out() {
+        let options = parse("-E binary(llm)");
+        assert!(!options.lint && options.test);
+        assert_eq!(options.filters, ["-E", "binary(llm)"]);
+    }
+
+    #[test]
+    fn parts_can_be_asked_for_alone() {
+        assert!(!parse("--no-lint").lint && parse("--no-lint").test);
+        assert!(parse("--lint").lint && !parse("--lint").test);
+        assert!(!parse("--setup").lint && !parse("--setup").test);
+        assert!(parse("--soak").soak && !parse("--soak").lint);
+        let wrong = Options::parse(["--lint", "gateway"].into_iter().map(str::to_owned));
+        assert!(matches!(wrong, Parsed::Wrong(_)));
+    }
+}
