@@ -1,6 +1,6 @@
 //! The official `OpenAI` client for Python against `/v1` of a real node.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clawnode_tests::{
     model::{ModelServer, Reply, Script},
@@ -15,7 +15,8 @@ const INSTALL: &str = "python3 -m pip install --target .tools/python openai";
 #[tokio::test]
 async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), ProcessError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let packages = root.join(".tools/python");
+    let named = std::env::var_os("CLAWNODE_TEST_PYTHONPATH").map(PathBuf::from);
+    let packages = named.unwrap_or_else(|| root.join(".tools/python"));
     assert!(packages.join("openai").is_dir(), "the OpenAI client is missing; run `{INSTALL}`");
 
     let on = [("hello there".to_owned(), [Reply::text(["Hel", "lo", "!"]).into()].into())];

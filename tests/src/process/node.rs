@@ -5,6 +5,7 @@ use std::{
     process::{ExitStatus, Stdio},
 };
 
+use clawnode_proto::ProcessId;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Deserialize;
 use tokio::{
@@ -36,6 +37,7 @@ pub struct Node {
     pid: Pid,
     stdout: BufReader<ChildStdout>,
     url: String,
+    process: Option<ProcessId>,
     client: Option<Client>,
 }
 
@@ -43,6 +45,7 @@ pub struct Node {
 #[derive(Deserialize)]
 struct Ready {
     url: String,
+    process: ProcessId,
 }
 
 impl Start {
@@ -90,7 +93,7 @@ impl Node {
             return Err(ProcessError::Protocol("a child without pid or output".to_owned()));
         };
         let stdout = BufReader::new(stdout);
-        Ok(Self { child, pid, stdout, url: String::new(), client: None })
+        Ok(Self { child, pid, stdout, url: String::new(), process: None, client: None })
     }
 
     /// Waits until it serves.
@@ -109,12 +112,18 @@ impl Node {
             self.client = Some(Client::new(&ready.url, &home.data())?);
         }
         self.url = ready.url;
+        self.process = Some(ready.process);
         Ok(())
     }
 
     /// Its address; empty without a gateway.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Its process id in the cluster; none before it serves.
+    pub const fn process(&self) -> Option<ProcessId> {
+        self.process
     }
 
     /// Its process at the operating system.

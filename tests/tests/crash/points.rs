@@ -7,7 +7,41 @@ use clawnode_tests::{
 
 use serde_json::{Value, json};
 
-use super::support::{Outcome, Scene};
+use super::support::{Outcome, Scene, Under};
+
+/// Each case on its own node's directory, and on NATS.
+macro_rules! cases {
+    ($($name:ident)*) => {
+        mod local {
+            $(#[tokio::test]
+            async fn $name() -> super::Outcome {
+                super::$name(super::Under::Local).await
+            })*
+        }
+        mod nats {
+            $(#[tokio::test]
+            async fn $name() -> super::Outcome {
+                super::$name(super::Under::Nats).await
+            })*
+        }
+    };
+}
+
+cases! {
+    c1_a_message_that_was_not_stored_is_sent_again
+    c1_a_message_whose_answer_was_lost_is_stored_once
+    c2_what_was_only_delivered_is_taken_by_the_next_owner
+    c3_what_was_only_claimed_is_claimed_again
+    c4_what_was_accepted_and_not_sent_is_sent_once
+    c4_claimed_and_killed_again_it_is_still_sent_once
+    c6_a_call_that_ended_unrecorded_is_made_once_more
+    c7_a_recorded_outcome_is_never_asked_for_again
+    c12_a_turn_that_is_done_is_told_again_until_acknowledged
+    c6_a_call_cut_in_mid_stream_is_made_once_more_and_followed_on
+    c17_a_second_message_waits_for_its_turn_across_kills
+    c13_a_kill_during_a_snapshot_loses_nothing
+    c16_a_poisoned_session_is_quarantined_and_the_others_go_on
+}
 
 /// The message of a turn that is long done, and that of the turn that is hit.
 fn messages() -> [Message; 2] {
@@ -15,8 +49,8 @@ fn messages() -> [Message; 2] {
 }
 
 /// One turn is done; the next is hit at `point`, then at `again` where there is such a point.
-async fn hit(point: &str, again: Option<&str>) -> Result<Found, ProcessError> {
-    let mut scene = Scene::new(Script::default()).await;
+async fn hit(under: Under, point: &str, again: Option<&str>) -> Result<Found, ProcessError> {
+    let mut scene = Scene::on(under, Script::default()).await;
     let [first, second] = messages();
     scene.settle(std::slice::from_ref(&first)).await?;
     scene.die_at(point, &second).await?;
@@ -28,64 +62,55 @@ async fn hit(point: &str, again: Option<&str>) -> Result<Found, ProcessError> {
     Ok(found)
 }
 
-#[tokio::test]
-async fn c1_a_message_that_was_not_stored_is_sent_again() -> Outcome {
-    assert_eq!(hit("before-put", None).await?.requests, 2);
+async fn c1_a_message_that_was_not_stored_is_sent_again(under: Under) -> Outcome {
+    assert_eq!(hit(under, "before-put", None).await?.requests, 2);
     Ok(())
 }
 
-#[tokio::test]
-async fn c1_a_message_whose_answer_was_lost_is_stored_once() -> Outcome {
-    assert_eq!(hit("after-put", None).await?.requests, 2);
+async fn c1_a_message_whose_answer_was_lost_is_stored_once(under: Under) -> Outcome {
+    assert_eq!(hit(under, "after-put", None).await?.requests, 2);
     Ok(())
 }
 
-#[tokio::test]
-async fn c2_what_was_only_delivered_is_taken_by_the_next_owner() -> Outcome {
-    assert_eq!(hit("before-accepted", None).await?.requests, 2);
+async fn c2_what_was_only_delivered_is_taken_by_the_next_owner(under: Under) -> Outcome {
+    assert_eq!(hit(under, "before-accepted", None).await?.requests, 2);
     Ok(())
 }
 
-#[tokio::test]
-async fn c3_what_was_only_claimed_is_claimed_again() -> Outcome {
-    assert_eq!(hit("before-accepted", Some("after-claim")).await?.requests, 2);
+async fn c3_what_was_only_claimed_is_claimed_again(under: Under) -> Outcome {
+    assert_eq!(hit(under, "before-accepted", Some("after-claim")).await?.requests, 2);
     Ok(())
 }
 
-#[tokio::test]
-async fn c4_what_was_accepted_and_not_sent_is_sent_once() -> Outcome {
-    let found = hit("after-accepted", None).await?;
+async fn c4_what_was_accepted_and_not_sent_is_sent_once(under: Under) -> Outcome {
+    let found = hit(under, "after-accepted", None).await?;
     assert_eq!((found.requests, found.lost), (2, 1), "begun in the journal, never sent");
     Ok(())
 }
 
-#[tokio::test]
-async fn c4_claimed_and_killed_again_it_is_still_sent_once() -> Outcome {
-    assert_eq!(hit("after-accepted", Some("after-claim")).await?.requests, 2);
+async fn c4_claimed_and_killed_again_it_is_still_sent_once(under: Under) -> Outcome {
+    assert_eq!(hit(under, "after-accepted", Some("after-claim")).await?.requests, 2);
     Ok(())
 }
 
-#[tokio::test]
-async fn c6_a_call_that_ended_unrecorded_is_made_once_more() -> Outcome {
-    let found = hit("before-outcome", None).await?;
+async fn c6_a_call_that_ended_unrecorded_is_made_once_more(under: Under) -> Outcome {
+    let found = hit(under, "before-outcome", None).await?;
     assert_eq!((found.requests, found.lost), (3, 1));
     Ok(())
 }
 
 /// SES-1.
-#[tokio::test]
-async fn c7_a_recorded_outcome_is_never_asked_for_again() -> Outcome {
-    let found = hit("after-outcome", None).await?;
+async fn c7_a_recorded_outcome_is_never_asked_for_again(under: Under) -> Outcome {
+    let found = hit(under, "after-outcome", None).await?;
     assert_eq!((found.requests, found.lost), (2, 0));
     Ok(())
 }
 
-#[tokio::test]
-async fn c12_a_turn_that_is_done_is_told_again_until_acknowledged() -> Outcome {
+async fn c12_a_turn_that_is_done_is_told_again_until_acknowledged(under: Under) -> Outcome {
     for point in ["after-emit", "before-ack"] {
-        assert_eq!(hit(point, None).await?.requests, 2, "{point}");
+        assert_eq!(hit(under, point, None).await?.requests, 2, "{point}");
     }
-    assert_eq!(hit("after-outcome", Some("before-ack")).await?.requests, 2, "told again");
+    assert_eq!(hit(under, "after-outcome", Some("before-ack")).await?.requests, 2, "told again");
     Ok(())
 }
 
@@ -98,14 +123,13 @@ fn stuck(text: &str) -> (String, Vec<Act>) {
     (text.to_owned(), vec![Reply::steps(steps).into()])
 }
 
-#[tokio::test]
-async fn c6_a_call_cut_in_mid_stream_is_made_once_more_and_followed_on() -> Outcome {
+async fn c6_a_call_cut_in_mid_stream_is_made_once_more_and_followed_on(under: Under) -> Outcome {
     let [first, second] = messages();
     let script = Script {
         on: [stuck(&second.content)].map(|(text, acts)| (text, acts.into())).into(),
         ..Script::default()
     };
-    let mut scene = Scene::new(script).await;
+    let mut scene = Scene::on(under, script).await;
     scene.settle(std::slice::from_ref(&first)).await?;
 
     let node = Node::up(&scene.home).await?;
@@ -124,8 +148,7 @@ async fn c6_a_call_cut_in_mid_stream_is_made_once_more_and_followed_on() -> Outc
     node.stop().await
 }
 
-#[tokio::test]
-async fn c17_a_second_message_waits_for_its_turn_across_kills() -> Outcome {
+async fn c17_a_second_message_waits_for_its_turn_across_kills(under: Under) -> Outcome {
     let [first, second] = messages();
     let third = Message::new("ada", "third");
     let script = Script {
@@ -134,7 +157,7 @@ async fn c17_a_second_message_waits_for_its_turn_across_kills() -> Outcome {
             .into(),
         ..Script::default()
     };
-    let mut scene = Scene::new(script).await;
+    let mut scene = Scene::on(under, script).await;
     // The first turn runs, two more messages are journaled beside it.
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
@@ -164,10 +187,9 @@ async fn c17_a_second_message_waits_for_its_turn_across_kills() -> Outcome {
     node.stop().await
 }
 
-#[tokio::test]
-async fn c13_a_kill_during_a_snapshot_loses_nothing() -> Outcome {
+async fn c13_a_kill_during_a_snapshot_loses_nothing(under: Under) -> Outcome {
     for point in ["before-snapshot", "after-snapshot"] {
-        let mut scene = Scene::new(Script::default()).await;
+        let mut scene = Scene::on(under, Script::default()).await;
         scene.home = scene.home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "10");
         // Each turn writes five events and more: one of these dies in a snapshot.
         let messages: Vec<Message> =
@@ -188,9 +210,8 @@ async fn c13_a_kill_during_a_snapshot_loses_nothing() -> Outcome {
     Ok(())
 }
 
-#[tokio::test]
-async fn c16_a_poisoned_session_is_quarantined_and_the_others_go_on() -> Outcome {
-    let mut scene = Scene::new(Script::default()).await;
+async fn c16_a_poisoned_session_is_quarantined_and_the_others_go_on(under: Under) -> Outcome {
+    let mut scene = Scene::on(under, Script::default()).await;
     let healthy = [Message::new("bob", "before"), Message::new("bob", "after")];
     let poisoned = Message::new("eve", "something xyzzy something");
     scene.settle(&healthy[..1]).await?;

@@ -13,15 +13,19 @@ use tokio::{
 
 use super::support::{Outcome, Scene};
 
-/// A scene in which the first answer to `text` stops at a gate.
-pub(crate) async fn stuck_at(gate: &str, text: &str) -> Scene {
+/// The first answer to `text` stops at a gate.
+pub(crate) fn stuck_script(gate: &str, text: &str) -> Script {
     let steps = vec![
         Step::Text { text: format!("reply to: {text}") },
         Step::Gate { name: gate.to_owned() },
     ];
     let acts = [Reply::steps(steps).into()];
-    let on = [(text.to_owned(), acts.into())].into();
-    Scene::new(Script { on, ..Script::default() }).await
+    Script { on: [(text.to_owned(), acts.into())].into(), ..Script::default() }
+}
+
+/// A scene in which it does.
+pub(crate) async fn stuck_at(gate: &str, text: &str) -> Scene {
+    Scene::new(stuck_script(gate, text)).await
 }
 
 /// Starts `up --chat` with these lines typed.

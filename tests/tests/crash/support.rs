@@ -4,11 +4,19 @@ use std::path::PathBuf;
 
 use clawnode_tests::{
     model::{Logged, ModelServer, Script, Setup, read_log},
+    nats::{NatsServer, ServerOptions},
     process::{Client, Found, Ground, Home, Message, Node, ProcessError, Start, judge, sound},
 };
 use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<(), ProcessError>;
+
+/// What a scene's nodes stand on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Under {
+    Local,
+    Nats,
+}
 
 /// A model server, a home that uses it, and how often a node was killed there.
 pub(crate) struct Scene {
@@ -16,12 +24,26 @@ pub(crate) struct Scene {
     pub(crate) home: Home,
     pub(crate) kills: u32,
     pub(crate) ground: Ground,
+    pub(crate) nats: Option<NatsServer>,
     log: PathBuf,
     _dir: TempDir,
 }
 
 impl Scene {
     pub(crate) async fn new(script: Script) -> Self {
+        Self::on(Under::Local, script).await
+    }
+
+    pub(crate) async fn on(under: Under, script: Script) -> Self {
+        if under == Under::Local {
+            return Self::at(Ground::Local, None, script).await;
+        }
+        let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+        let ground = Ground::Nats { url: nats.url(), prefix: "crash".to_owned() };
+        Self::at(ground, Some(nats), script).await
+    }
+
+    pub(crate) async fn at(ground: Ground, nats: Option<NatsServer>, script: Script) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("calls.jsonl");
         let setup = Setup {
@@ -30,9 +52,10 @@ impl Scene {
             ..Setup::from(script)
         };
         let server = ModelServer::start(setup).await.unwrap();
-        let ground = Ground::Local;
+        // Fewer than usual, so that a cluster is born sooner.
         let home = Home::new(ground.clone()).unwrap().anthropic(&server);
-        Self { server, home, kills: 0, ground, log, _dir: dir }
+        let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+        Self { server, home, kills: 0, ground, nats, log, _dir: dir }
     }
 
     /// A node that kills itself at `point` is given `message`, and dies of it.
@@ -83,8 +106,10 @@ impl Scene {
         }
         let found = self.judge(&client, messages).await?;
         node.stop().await?;
-        // And again by the command itself, where no node runs.
-        sound(&self.home).await?;
+        if matches!(self.ground, Ground::Local) {
+            // And again by the command itself, where no node runs.
+            sound(&self.home).await?;
+        }
         Ok(found)
     }
 
