@@ -133,7 +133,6 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
         .current_dir(&workspace.root)
         .env("TMPDIR", &workspace.temp)
         .env("CLAWNODE_BIN", workspace.bin.join("clawnode"))
-        .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"))
-        .env("CLAWNODE_TEST_PYTHONPATH", workspace.tools.join("python"));
+        .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"));
     command
 }

@@ -79,7 +79,6 @@ impl Sim {
                 self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
             }
             Out::Acquire(key, _) => self.acquire(to, entity, counter, key),
-            Out::Release(_) => {}
             Out::Start(key, job) => return self.start(to, entity, counter, key, &job),
             Out::Abort(key) => self.abort(to, entity, counter, key),
             Out::Complete(input) => {
@@ -94,9 +93,8 @@ impl Sim {
             }
             Out::Erase => self.work(to, entity, counter, Do::Erase),
             // Best effort in production; here the append alone must do.
-            Out::TellFenced { .. } => {}
             // Nothing reads a discarded blob, so the world need not lose it.
-            Out::Discard(_) => {}
+            Out::Release(_) | Out::TellFenced { .. } | Out::Discard(_) => {}
             Out::Stop(stop) => return self.stopped(to, entity, counter, &stop),
         }
         Ok(())
