@@ -10,7 +10,6 @@ const LINES: usize = 500;
 const LONG: [(&str, usize); 4] = [
     ("actors/src/durable/driver/dispatcher.rs", 530),
     ("actors/src/durable/machine/mod.rs", 510),
-    ("actors/src/durable/partition.rs", 570),
     ("proto/src/id.rs", 550),
 ];
 

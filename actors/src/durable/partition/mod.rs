@@ -16,6 +16,10 @@ use clawnode_proto::{
 
 use super::machine::Activation;
 
+mod io;
+
+pub use io::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// The longest such wait.
@@ -26,116 +30,6 @@ const PUT_OFF: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
 const ASKS_MAX: u32 = 2;
-
-/// What the driver calls an acknowledgement handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HandleId(pub u64);
-
-/// What the driver calls a question from another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AskId(pub u64);
-
-/// The last writer of a journal, as admission needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastWriter {
-    /// Which process.
-    pub process: ProcessId,
-    /// Whether it gave the entity up.
-    pub released: bool,
-}
-
-/// What another process says about an input of an entity that it owned last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerSays {
-    /// Its actor has it.
-    Held,
-    /// It is done with.
-    Completed,
-    /// It does not own the entity.
-    NotMine,
-    /// Nothing.
-    Silent,
-}
-
-/// Why an entity's actor is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// Nothing was left to do.
-    Idle,
-    /// It was fenced, or died: try again after a wait.
-    Lost,
-    /// It cannot be served now; its inputs stay where they are.
-    Unservable,
-    /// It was handed over.
-    Released,
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum In {
-    /// A delivery; `input` is absent if its bytes could not be read.
-    Delivered {
-        /// For whom.
-        entity: EntityId,
-        /// Where the store has it.
-        position: Position,
-        /// What to answer to.
-        handle: HandleId,
-        /// Whether somebody may have had it before.
-        redelivered: bool,
-    },
-    /// Entities with waiting inputs, found by a scan.
-    Scanned(Vec<EntityId>),
-    /// The entity's inbox, as asked.
-    Inbox(EntityId, Vec<(Position, Input)>),
-    /// The entity's last writer, as asked.
-    Tail(EntityId, Option<LastWriter>),
-    /// The inbox or the tail could not be read.
-    ReadFailed(EntityId),
-    /// The answer of the last writer's process.
-    OwnerSaid(EntityId, OwnerSays),
-    /// The entity's actor is done with the input.
-    Completed(EntityId, InputId),
-    /// The entity's actor is gone.
-    Gone(EntityId, Gone),
-    /// Another process asks for an input of an entity.
-    Asked(AskId, EntityId, InputId),
-    /// Which other processes are held dead now.
-    Dead(BTreeSet<ProcessId>),
-    /// Time has passed (about once a second).
-    Tick,
-    /// Take nothing new; hand over what there is.
-    Drain,
-}
-
-/// What to do.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Out {
-    /// Read the entity's inbox after this position.
-    ReadInbox(EntityId, Position),
-    /// Read the journal's last record.
-    ReadTail(EntityId),
-    /// Ask the process whether it holds the input.
-    AskOwner(ProcessId, EntityId, InputId),
-    /// Start an actor for the entity.
-    Activate(EntityId, Activation),
-    /// Hand these to the entity's actor.
-    Deliver(EntityId, Vec<Input>),
-    /// Ask the entity's actor, and answer the question.
-    AskActor(AskId, EntityId, InputId),
-    /// Answer the question: not owned here.
-    AnswerNotMine(AskId),
-    /// Acknowledge.
-    Ack(HandleId),
-    /// Say that we are at it.
-    Progress(HandleId),
-    /// Give back for later.
-    Nak(HandleId, Duration),
-    /// Nothing will be answered to this handle.
-    Forget(HandleId),
-    /// Everything is handed over.
-    Drained,
-}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
