@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::{sync::watch, task::JoinSet};
 
-use super::support::{Outcome, Scene};
+use super::support::{Outcome, Scene, Under};
 
 /// Sessions with a turn in flight.
 const TALKERS: usize = 8;
@@ -65,10 +65,10 @@ async fn talk(
     Ok(sent)
 }
 
-async fn kills(wanted: u32, seed: u64) -> Result<Found, ProcessError> {
+async fn kills(under: Under, wanted: u32, seed: u64) -> Result<Found, ProcessError> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let default = DefaultReply { tokens: 4, delay_ms: 5 };
-    let mut scene = Scene::new(Script { default, ..Script::default() }).await;
+    let mut scene = Scene::on(under, Script { default, ..Script::default() }).await;
     scene.home = scene.home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "40");
     let (serves, node) = watch::channel(None);
     let (end, over) = watch::channel(false);
@@ -134,7 +134,16 @@ fn seed() -> u64 {
 async fn kills_200() -> Outcome {
     let seed = seed();
     eprintln!("CLAWNODE_SEED={seed}");
-    eprintln!("{:?}", kills(200, seed).await?);
+    eprintln!("{:?}", kills(Under::Local, 200, seed).await?);
+    Ok(())
+}
+
+/// Fewer: each life begins with a connection to the server.
+#[tokio::test]
+async fn kills_100_on_nats() -> Outcome {
+    let seed = seed();
+    eprintln!("CLAWNODE_SEED={seed}");
+    eprintln!("{:?}", kills(Under::Nats, 100, seed).await?);
     Ok(())
 }
 
@@ -144,6 +153,6 @@ async fn kills_2000_soak() -> Outcome {
     let seed = seed();
     eprintln!("CLAWNODE_SEED={seed}");
     let wanted = std::env::var("CLAWNODE_KILLS").map_or(2_000, |text| text.parse().unwrap());
-    eprintln!("{:?}", kills(wanted, seed).await?);
+    eprintln!("{:?}", kills(Under::Local, wanted, seed).await?);
     Ok(())
 }

@@ -24,9 +24,9 @@ pub(crate) struct Scene {
     pub(crate) home: Home,
     pub(crate) kills: u32,
     pub(crate) ground: Ground,
-    pub(crate) nats: Option<NatsServer>,
     log: PathBuf,
     _dir: TempDir,
+    _nats: Option<NatsServer>,
 }
 
 impl Scene {
@@ -55,7 +55,7 @@ impl Scene {
         // Fewer than usual, so that a cluster is born sooner.
         let home = Home::new(ground.clone()).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
-        Self { server, home, kills: 0, ground, nats, log, _dir: dir }
+        Self { server, home, kills: 0, ground, log, _dir: dir, _nats: nats }
     }
 
     /// A node that kills itself at `point` is given `message`, and dies of it.
