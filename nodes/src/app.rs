@@ -129,6 +129,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one flat list of what a node is made of, in its order")]
 async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],

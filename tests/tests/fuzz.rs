@@ -2,6 +2,11 @@
 //!
 //! Method: each decoder is fed mutated samples of what it really reads. The short runs are part
 //! of every test run; the minute-long ones are `_soak`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests: their panic is the test's failure"
+)]
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +31,7 @@ use clawnode_tests::fuzz::Fuzzer;
 /// Inputs per decoder in a short run.
 const ROUNDS: usize = 20_000;
 /// How long a decoder is fed in the soak profile.
-const SOAK: Duration = Duration::from_secs(60);
+const SOAK: Duration = Duration::from_mins(1);
 
 fn envelope(bytes: &[u8]) {
     if let Ok(input) = Input::from_bytes(bytes) {

@@ -4,25 +4,21 @@ use std::path::Path;
 
 use clawnode_tests::tidy::{CHECKS, Tree};
 
-fn repository() -> Tree {
-    Tree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap()
-}
-
 #[test]
 fn the_repository_keeps_the_house_rules() {
-    let tree = repository();
-    let mut failures = String::new();
+    let tree = Tree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();
+    let mut failures = Vec::new();
     for check in CHECKS {
         let findings = (check.run)(&tree);
         if findings.scanned == 0 {
-            failures.push_str(&format!("\n{}: looked at nothing\n", check.name));
+            failures.push(format!("{}: looked at nothing", check.name));
         }
         if !findings.found.is_empty() {
             let found = findings.found.join("\n  ");
-            failures.push_str(&format!("\n{}:\n  {found}\n", check.name));
+            failures.push(format!("{}:\n  {found}", check.name));
         }
     }
-    assert!(failures.is_empty(), "{failures}");
+    assert!(failures.is_empty(), "\n{}\n", failures.join("\n\n"));
 }
 
 /// A check that finds nothing in its own bad sample would find nothing anywhere.

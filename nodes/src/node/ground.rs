@@ -29,26 +29,24 @@ pub struct Ground {
 /// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
 pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
     let config = &loaded.config;
-    match &config.cluster.nats {
-        Some(_) => nats(config, clock).await,
-        None => {
-            let dir = config.node.data_dir.clone();
-            let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
-            if let Some(partitions) = config.cluster.partitions {
-                options.partitions = partitions;
-            }
-            // So that a test sees a full disk without one.
-            #[cfg(feature = "test-util")]
-            if let Some(bytes) = loaded.env().get(HEAD_ROOM).and_then(|text| text.parse().ok()) {
-                options.head_room = bytes;
-            }
-            let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
-            let (substrate, control) = opened
-                .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-                .map_err(|error| refused(&error))?;
-            Ok(Ground { substrate, control: Some(control) })
-        }
+    if config.cluster.nats.is_some() {
+        return nats(config, clock).await;
     }
+    let dir = config.node.data_dir.clone();
+    let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
+    if let Some(partitions) = config.cluster.partitions {
+        options.partitions = partitions;
+    }
+    // So that a test sees a full disk without one.
+    #[cfg(feature = "test-util")]
+    if let Some(bytes) = loaded.env().get(HEAD_ROOM).and_then(|text| text.parse().ok()) {
+        options.head_room = bytes;
+    }
+    let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
+    let (substrate, control) = opened
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| refused(&error))?;
+    Ok(Ground { substrate, control: Some(control) })
 }
 
 /// An unopened data directory as a command's end.
@@ -82,7 +80,8 @@ async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failur
     use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
 
     let it = &config.cluster;
-    let mut options = NatsOptions::new(it.nats.iter().flat_map(|urls| urls.each()));
+    let mut options =
+        NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each));
     options.prefix.clone_from(&it.prefix);
     options.credentials.clone_from(&it.credentials);
     options.partitions = it.partitions;

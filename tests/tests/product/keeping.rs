@@ -63,8 +63,8 @@ async fn a_deleted_session_is_gone_and_may_begin_anew() -> Outcome {
     assert_eq!(left, 0, "archives of a deleted session stayed");
     // A further message begins a conversation that knows nothing of the first.
     client.chat(&Message::new("ada", "hello again")).await?;
-    let last = server.calls().pop().unwrap();
-    assert!(!String::from_utf8_lossy(&last.body).contains("secret"));
+    let request = server.calls().pop().unwrap();
+    assert!(!String::from_utf8_lossy(&request.body).contains("secret"));
     node.stop().await?;
     assert_eq!(home.run(&["journal", "verify"]).await?.code, 0);
     Ok(())

@@ -1,4 +1,5 @@
 //! The product from the outside: real nodes, a scripted model, what a user would see.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod agents;
 mod keeping;
