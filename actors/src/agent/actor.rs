@@ -229,3 +229,94 @@ impl Actor for AgentActor {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// What a port was told.
+    #[derive(Debug)]
+    enum Told {
+        Granted(Grant),
+        Deferred,
+    }
+
+    struct TestPort(mpsc::Sender<Told>);
+
+    impl AdmitPort for TestPort {
+        fn granted(self: Box<Self>, grant: Grant) {
+            self.0.try_send(Told::Granted(grant)).unwrap();
+        }
+
+        fn deferred(&self) {
+            self.0.try_send(Told::Deferred).unwrap();
+        }
+
+        fn is_closed(&self) -> bool {
+            self.0.is_closed()
+        }
+    }
+
+    struct Parent;
+
+    impl Actor for Parent {
+        type Msg = ();
+        type State = ();
+        type Arguments = ();
+
+        async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+            Ok(())
+        }
+    }
+
+    async fn agent(max_turns: u32) -> (ActorRef<()>, AgentHandle) {
+        let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
+        let name = "default".parse().unwrap();
+        let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
+        options.max_turns = max_turns;
+        let handle = AgentHandle::spawn(options, false, parent.get_cell()).await.unwrap();
+        (parent, handle)
+    }
+
+    fn ask(agent: &AgentHandle) -> mpsc::Receiver<Told> {
+        let (tell, told) = mpsc::channel(4);
+        agent.admit(Box::new(TestPort(tell)));
+        told
+    }
+
+    /// AGT-1.
+    #[tokio::test]
+    async fn no_more_permits_are_out_than_the_bound_and_dropping_one_serves_the_next() {
+        let (parent, agent) = agent(1).await;
+        let mut first = ask(&agent);
+        let Some(Told::Granted(grant)) = first.recv().await else { panic!("not granted") };
+        let (mut second, third, mut fourth) = (ask(&agent), ask(&agent), ask(&agent));
+        assert!(matches!(second.recv().await, Some(Told::Deferred)));
+        assert!(matches!(fourth.recv().await, Some(Told::Deferred)));
+        let view = agent.view().await.unwrap();
+        assert_eq!((view.running, view.waiting), (1, 3), "AGT-1");
+        // Whoever is gone by then is passed over.
+        drop(third);
+        drop(grant);
+        let Some(Told::Granted(next)) = second.recv().await else { panic!("not granted") };
+        assert_eq!(agent.view().await.unwrap().running, 1, "AGT-1");
+        drop(next);
+        assert!(matches!(fourth.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+
+    /// AGT-2.
+    #[tokio::test]
+    async fn a_paused_agent_gives_no_permit_until_it_is_resumed() {
+        let (parent, agent) = agent(8).await;
+        agent.pause(true);
+        let mut port = ask(&agent);
+        assert!(matches!(port.recv().await, Some(Told::Deferred)));
+        assert!(agent.view().await.unwrap().paused, "AGT-2");
+        agent.pause(false);
+        assert!(matches!(port.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+}

@@ -11,8 +11,8 @@ use tracing::{debug, info};
 /// How often the partitions of the dead are scanned.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Tells the dispatchers who is dead and, while a process was held dead less than one `ACK_WAIT`
-/// ago, scans the partitions that this process now serves first.
+/// Tells the dispatchers who is dead and, for two `ACK_WAIT`s after a process was held dead and
+/// after its own start, scans the partitions that this process now serves first.
 pub async fn run(
     substrate: Substrate,
     me: ProcessId,
@@ -20,7 +20,8 @@ pub async fn run(
     mut members: watch::Receiver<Members>,
 ) {
     let mut known = BTreeSet::new();
-    let mut until: Option<Instant> = None;
+    // Also at the start: whoever died before it was never heard of here, so nobody declares it dead.
+    let mut until = Some(Instant::now() + ACK_WAIT * 2);
     loop {
         let view = members.borrow_and_update().clone();
         if view.dead != known {
