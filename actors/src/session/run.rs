@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
 
 use super::{
-    client::{SendError, Sessions},
+    client::{SendError, Sessions, packed, unpacked},
     frames::FrameHub,
     kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
 };
@@ -144,14 +144,14 @@ impl SessionRunner {
     }
 
     async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
-        let digest = match text {
+        let (digest, length) = match text {
             Text::Inline { text } => return Ok(text.clone()),
-            Text::Blob { digest, .. } => *digest,
+            Text::Blob { digest, bytes } => (*digest, *bytes),
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             match self.substrate.blobs.get(digest).await {
-                Ok(Some(bytes)) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                Ok(Some(bytes)) => return Ok(unpacked(&bytes, length)),
                 Ok(None) => {
                     let message = format!("a part of the conversation (`{digest}`) is missing");
                     let class = FailureClass::Rejected;
@@ -167,15 +167,16 @@ impl SessionRunner {
     }
 
     /// Long text goes to the blob store before an event refers to it.
-    async fn stored(&self, text: String) -> Text {
+    async fn stored(&self, entity: EntityId, text: String) -> Text {
         if text.len() <= INLINE_BYTES {
             return Text::from(text);
         }
-        let content = Bytes::from(text);
+        let bytes = text.len() as u64;
+        let content = packed(entity, text);
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             match self.substrate.blobs.put(content.clone()).await {
-                Ok(digest) => return Text::Blob { digest, bytes: content.len() as u64 },
+                Ok(digest) => return Text::Blob { digest, bytes },
                 Err(failure) => {
                     warn!(%failure, "a reply cannot be stored; trying again");
                     let wait = backoff.next(&mut rand::rng());
@@ -198,7 +199,7 @@ impl SessionRunner {
         };
         let Call { text, usage, .. } = call;
         let attempt = job.attempt;
-        let content = self.stored(text).await;
+        let content = self.stored(entity, text).await;
         match end {
             End::Done { stop, model } => Outcome::Done { attempt, content, stop, usage, model },
             End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
