@@ -11,7 +11,6 @@ use clawnode_proto::{
     frame::FrameBatch,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, StopReason, Text, Usage, UsageRecord},
-    session::TurnOutcome,
 };
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use tracing::{Instrument, Span, debug, info_span, warn};
 
 use super::{
     client::{SendError, Sessions, packed, unpacked},
+    follow::error_of,
     frames::FrameHub,
     kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
 };
@@ -209,17 +209,7 @@ impl SessionRunner {
     /// Tells the world that a turn has ended, until the bus has it.
     async fn emit(&self, entity: EntityId, job: &EmitJob) {
         let mut frames = Vec::new();
-        let failure = match &job.outcome {
-            TurnOutcome::Failed { failure } => {
-                Some(ErrorBody::new(failure.code(), failure.message.clone()))
-            }
-            TurnOutcome::StepLimit { limit } => Some(
-                ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
-                    .hint("send another message to go on"),
-            ),
-            TurnOutcome::Completed { .. } | TurnOutcome::Cancelled => None,
-        };
-        if let Some(error) = failure {
+        if let Some(error) = error_of(&job.outcome) {
             let key = FrameKey { index: FrameKey::ERROR, ..job.done };
             frames.push(Frame { key, body: FrameBody::Error { error } });
         }
