@@ -73,14 +73,25 @@ impl fmt::Debug for SessionRunner {
     }
 }
 
-/// Brings an agent's answer to the session's actor.
+/// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
+/// removed, or has too many waiting), it says so, and the session asks again.
 struct Admission {
     key: CallKey,
     port: Port<Session>,
+    granted: bool,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if !self.granted {
+            self.port.forgotten(self.key);
+        }
+    }
 }
 
 impl AdmitPort for Admission {
-    fn granted(self: Box<Self>, grant: Grant) {
+    fn granted(mut self: Box<Self>, grant: Grant) {
+        self.granted = true;
         self.port.granted(self.key, grant);
     }
 
@@ -250,11 +261,12 @@ impl SessionRunner {
 impl Runner<Session> for SessionRunner {
     fn acquire(&self, effect: &Effect, key: CallKey, port: Port<Session>) {
         let Effect::Call { agent, .. } = effect else { return };
+        let admission = Box::new(Admission { key, port, granted: false });
         match self.agents.get(agent) {
-            Ok(handle) => handle.admit(Box::new(Admission { key, port })),
+            Ok(handle) => handle.admit(admission),
+            // Dropped, the question comes again: until the agent is there.
             Err(failure) => {
                 warn!(%failure, "a session's turn waits, because its agent is not configured here");
-                port.deferred(key);
             }
         }
     }
