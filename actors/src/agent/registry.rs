@@ -233,12 +233,12 @@ mod tests {
     use crate::{agent::AdmitPort, session::kind::Grant};
 
     /// Tells what becomes of a question: granted, or dropped.
-    struct Asking(mpsc::UnboundedSender<Option<Grant>>, bool);
+    struct Asking(mpsc::Sender<Option<Grant>>, bool);
 
     impl Drop for Asking {
         fn drop(&mut self) {
             if !self.1 {
-                assert!(self.0.send(None).is_ok());
+                assert!(self.0.try_send(None).is_ok());
             }
         }
     }
@@ -246,7 +246,7 @@ mod tests {
     impl AdmitPort for Asking {
         fn granted(mut self: Box<Self>, grant: Grant) {
             self.1 = true;
-            assert!(self.0.send(Some(grant)).is_ok());
+            assert!(self.0.try_send(Some(grant)).is_ok());
         }
 
         fn deferred(&self) {}
@@ -270,7 +270,7 @@ mod tests {
             Agents::spawn(vec![options.clone()], Arc::clone(&substrate.bucket), supervisor.clone())
                 .await
                 .unwrap();
-        let (tx, mut rx) = mpsc::unbounded_channel();
+        let (tx, mut rx) = mpsc::channel(8);
         let agent = agents.get(&name).unwrap();
         agent.admit(Box::new(Asking(tx.clone(), false)));
         let held = rx.recv().await.unwrap().unwrap();
