@@ -125,7 +125,6 @@ impl SessionRunner {
         trace: Option<&Traceparent>,
         frames: Vec<Frame>,
     ) -> Result<(), StoreError> {
-        self.hub.keep(entity, &frames);
         let bytes = codec::encode(&FrameBatch { frames })
             .map_err(|failure| StoreError::Refused { store: "bus", detail: failure.to_string() })?;
         let subject = self.substrate.prefix.frames(entity);
@@ -232,6 +231,8 @@ impl SessionRunner {
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
+        // Not kept for who resumes: the journal has the end, and the next turn may run by now.
+        self.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
             for (call, attempt, usage) in &job.calls {
                 let record = UsageRecord {
@@ -343,7 +344,6 @@ impl Runner<Session> for SessionRunner {
                 if let Err(failure) = runner.publish(entity, None, vec![frame]).await {
                     debug!(%entity, %failure, "a refusal was not heard");
                 }
-                runner.hub.forget(entity);
             }));
         }
     }
@@ -462,6 +462,7 @@ impl<'a> Call<'a> {
             frames.push(Frame { key: self.key, body });
             self.key.index = self.key.index.saturating_add(1);
         }
+        self.runner.hub.keep(self.entity, &frames);
         let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
         if let Err(failure) = sent {
             debug!(entity = %self.entity, %failure, "frames were not heard");
