@@ -100,6 +100,11 @@ impl Agents {
     }
 
     async fn start(&self, name: AgentName) -> Result<(), SpawnErr> {
+        // Before its first turn: a pause outlives the node that heard of it.
+        match self.bucket.get(&format!("{KEYS}{name}")).await {
+            Ok(known) => heard(&self.entries, &name, known.as_ref()),
+            Err(error) => warn!(agent = %name, %error, "cannot read whether an agent is paused"),
+        }
         let entries = Arc::clone(&self.entries);
         let child = child_name(&name);
         let factory: Factory = Box::new(move |parent| {
@@ -192,11 +197,15 @@ async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
         let Some(name) = change.key.strip_prefix(KEYS).and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let shared = change.entry.map(|entry| codec::decode::<Shared>(&entry.value));
-        match shared.transpose() {
-            Ok(shared) => apply(&entries, &name, shared.is_some_and(|shared| shared.paused)),
-            Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
-        }
+        heard(&entries, &name, change.entry.as_ref());
+    }
+}
+
+fn heard(entries: &Entries, name: &AgentName, entry: Option<&clawnode_cluster::Entry>) {
+    let shared = entry.map(|entry| codec::decode::<Shared>(&entry.value));
+    match shared.transpose() {
+        Ok(shared) => apply(entries, name, shared.is_some_and(|shared| shared.paused)),
+        Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
     }
 }
 
@@ -278,12 +287,19 @@ mod tests {
         agents.reload(Vec::new()).await.unwrap();
         assert!(rx.recv().await.unwrap().is_none(), "who waits is let go, to ask again");
         assert!(agents.get(&name).is_err());
+        let paused = options.clone();
         agents.reload(vec![options]).await.unwrap();
         agents.get(&name).unwrap().admit(Box::new(Asking(tx, false)));
         assert!(rx.recv().await.unwrap().is_some());
         let children = supervisor.children().await;
         assert_eq!(children.iter().filter(|(child, _)| child == "agent.ada").count(), 1);
         drop(held);
+        agents.pause(&name, true).await.unwrap();
+        let bucket = Arc::clone(&substrate.bucket);
+        let other = Supervisor::spawn().await.unwrap();
+        let again = Agents::spawn(vec![paused], bucket, other.clone()).await.unwrap();
+        assert!(again.views().await[0].paused, "a pause is known before the first turn");
+        other.stop().await;
         supervisor.stop().await;
         substrate.health.close().await;
     }
