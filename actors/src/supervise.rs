@@ -67,6 +67,9 @@ enum Message {
     Restart {
         name: String,
     },
+    Dismiss {
+        name: String,
+    },
     Count(tokio::sync::oneshot::Sender<Vec<(String, ChildKind)>>),
 }
 
@@ -75,6 +78,7 @@ impl fmt::Debug for Message {
         match self {
             Self::Adopt { name, kind, .. } => write!(f, "Adopt({name}, {kind:?})"),
             Self::Restart { name } => write!(f, "Restart({name})"),
+            Self::Dismiss { name } => write!(f, "Dismiss({name})"),
             Self::Count(_) => f.write_str("Count"),
         }
     }
@@ -141,6 +145,13 @@ impl Supervisor {
         self.adopt(name, ChildKind::Task, factory).await
     }
 
+    /// Stops a child for good; its name is free for another.
+    pub fn dismiss(&self, name: impl Into<String>) {
+        if self.0.cast(Message::Dismiss { name: name.into() }).is_err() {
+            warn!("a child was dismissed after its supervisor had stopped");
+        }
+    }
+
     /// The names and kinds of all children.
     pub async fn children(&self) -> Vec<(String, ChildKind)> {
         let (reply, answer) = tokio::sync::oneshot::channel();
@@ -186,6 +197,7 @@ impl Actor for SupervisorActor {
                 }
             }
             Message::Restart { name } => state.restart(&myself, &name).await,
+            Message::Dismiss { name } => state.dismiss(&name),
             Message::Count(reply) => {
                 let list =
                     state.children.iter().map(|(name, child)| (name.clone(), child.kind)).collect();
@@ -243,8 +255,19 @@ impl State {
         myself.send_after(wait, move || Message::Restart { name: name.clone() });
     }
 
+    fn dismiss(&mut self, name: &str) {
+        if let Some(cell) = self.children.remove(name).and_then(|child| child.cell) {
+            self.names.remove(&cell.get_id());
+            cell.stop(Some("dismissed".to_owned()));
+        }
+    }
+
     async fn restart(&mut self, myself: &ActorRef<Message>, name: &str) {
         let Some(child) = self.children.get_mut(name) else { return };
+        if child.cell.is_some() {
+            // The wait was for a child that was dismissed; this is another of its name.
+            return;
+        }
         match (child.factory)(myself.get_cell()).await {
             Ok(cell) => {
                 child.since = tokio::time::Instant::now();

@@ -98,10 +98,12 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
-    let started = Box::pin(start(&loaded, &roles, answering, substrate.clone(), clock)).await;
-    let (running, told) = match started {
+    let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
+    let on = (substrate.clone(), supervisor.clone());
+    let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
         Err(failure) => {
+            supervisor.stop().await;
             substrate.health.close().await;
             return Err(failure);
         }
@@ -134,18 +136,14 @@ async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],
     answering: Answering,
-    substrate: Substrate,
+    (substrate, supervisor): (Substrate, Supervisor),
     clock: Arc<dyn Clock>,
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
-    let spawn = |error: ractor::SpawnErr| {
-        Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
-    };
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
-    let supervisor = Supervisor::spawn().await.map_err(spawn)?;
     let bucket = Arc::clone(&substrate.bucket);
     let agents =
-        Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(spawn)?;
+        Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let hub = FrameHub::default();
     let runner = SessionRunner::new(
@@ -168,30 +166,14 @@ async fn start(
     let draining = Arc::new(AtomicBool::new(false));
     let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
     let (tell, members) = watch::channel(membership::Members::default());
-    let mut worker = None;
-    if roles.contains(&NodeRole::Worker) {
-        let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
-        let spawned = Worker::spawn(context.clone(), Arc::new(hub), options, &supervisor);
-        worker = Some(spawned.await.map_err(spawn)?);
-    }
-    if substrate.shared {
-        let (ground, say, told) = (substrate.clone(), Arc::clone(&heartbeat), tell.clone());
-        let beat = move || membership::run(ground.clone(), process, Arc::clone(&say), told.clone());
-        supervisor.adopt_task("membership", beat).await.map_err(spawn)?;
-        if let Some(worker) = &worker {
-            let (ground, worker, seen) = (substrate.clone(), worker.clone(), members.clone());
-            let scan = move || scan::run(ground.clone(), process, worker.clone(), seen.clone());
-            supervisor.adopt_task("worker.scan", scan).await.map_err(spawn)?;
-        }
-    }
     let (watched, agents_again, routes_again) = (loaded.clone(), agents.clone(), routes.clone());
     let reload = move || follow_files(watched.clone(), agents_again.clone(), routes_again.clone());
-    supervisor.adopt_task("config.follow", reload).await.map_err(spawn)?;
+    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
     let mut running = Running {
-        worker,
+        worker: None,
         serving: None,
         supervisor,
         substrate: substrate.clone(),
@@ -213,32 +195,82 @@ async fn start(
         let resident = Arc::clone(&context);
         let node = Node {
             process,
-            heartbeat,
+            heartbeat: Arc::clone(&heartbeat),
             model,
-            members,
+            members: members.clone(),
             resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
         };
-        let sessions = Sessions::new(substrate, Arc::clone(&clock));
+        let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
-        let token = token(loaded)?;
-        let options = gateway_options(config, token.as_ref(), clock);
-        let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
-        ready.url.clone_from(&serving.url);
-        ready.token = token;
-        let dir = config.node.data_dir.clone();
-        let file = NodeFile { url: serving.url.clone(), pid: std::process::id(), process };
-        std::fs::create_dir_all(&dir).and_then(|()| file.write(&dir)).map_err(|error| {
-            Failure::new(
-                Exit::Failed,
-                "data_dir_unusable",
-                format!("cannot write into `{}`: {error}", dir.display()),
-            )
-            .hint("name another directory with `--data-dir`")
-        })?;
-        running.node_file = Some((file, dir));
-        running.serving = Some(serving);
+        open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
     }
+    // Last: a node that cannot start must not have claimed sessions and begun calls.
+    let parts = (context, Arc::new(hub));
+    take_part(&mut running, (config, roles), parts, heartbeat, (tell, members)).await?;
     Ok((running, ready))
+}
+
+/// Serves clients, and says in the data directory where.
+async fn open_gateway(
+    loaded: &Loaded,
+    backend: Arc<NodeBackend>,
+    shutdown: CancellationToken,
+    clock: Arc<dyn Clock>,
+    (running, ready): (&mut Running, &mut Ready),
+) -> Result<(), Failure> {
+    let token = token(loaded)?;
+    let options = gateway_options(&loaded.config, token.as_ref(), clock);
+    let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+    ready.url.clone_from(&serving.url);
+    ready.token = token;
+    let dir = loaded.config.node.data_dir.clone();
+    let process = ready.process;
+    let file = NodeFile { url: serving.url.clone(), pid: std::process::id(), process };
+    std::fs::create_dir_all(&dir).and_then(|()| file.write(&dir)).map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            "data_dir_unusable",
+            format!("cannot write into `{}`: {error}", dir.display()),
+        )
+        .hint("name another directory with `--data-dir`")
+    })?;
+    running.node_file = Some((file, dir));
+    running.serving = Some(serving);
+    Ok(())
+}
+
+/// Begins to work, makes the node known to the others, and looks after what the dead left.
+async fn take_part(
+    running: &mut Running,
+    (config, roles): (&Config, &[NodeRole]),
+    (context, hub): (Arc<Context<Session>>, Arc<FrameHub>),
+    heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    (tell, members): (watch::Sender<membership::Members>, watch::Receiver<membership::Members>),
+) -> Result<(), Failure> {
+    let (process, supervisor) = (context.process, &running.supervisor);
+    if roles.contains(&NodeRole::Worker) {
+        let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
+        let spawned = Worker::spawn(context, hub, options, supervisor);
+        running.worker = Some(spawned.await.map_err(unspawned)?);
+    }
+    if !running.substrate.shared {
+        return Ok(());
+    }
+    let ground = running.substrate.clone();
+    let beat =
+        move || membership::run(ground.clone(), process, Arc::clone(&heartbeat), tell.clone());
+    supervisor.adopt_task("membership", beat).await.map_err(unspawned)?;
+    if let Some(worker) = running.worker.clone() {
+        let ground = running.substrate.clone();
+        let scan = move || scan::run(ground.clone(), process, worker.clone(), members.clone());
+        supervisor.adopt_task("worker.scan", scan).await.map_err(unspawned)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
+fn unspawned(error: ractor::SpawnErr) -> Failure {
+    Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
 }
 
 // === impl Running ===

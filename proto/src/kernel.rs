@@ -16,6 +16,8 @@ pub const CLAIM: &str = "claim";
 pub const RELEASED: &str = "released";
 /// The wire name of the event that takes an entity out of service.
 pub const QUARANTINED: &str = "quarantined";
+/// The wire name of the event that puts an input of such an entity aside.
+pub const PARKED: &str = "parked";
 /// The wire name of the event that stands for all before it.
 pub const SNAPSHOT: &str = "snapshot";
 /// The wire name of the last event of all.

@@ -10,10 +10,10 @@ use tracing::debug;
 use super::AgentOptions;
 use crate::session::kind::Grant;
 
-/// Turns that wait for one agent on one node; beyond it, a session asks again by itself.
+/// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.
 const WAITING_MAX: usize = 65_536;
 
-/// Where the answer to an admission goes.
+/// Where the answer to an admission goes. Dropped ungranted, whoever asked has to ask again.
 pub trait AdmitPort: Send + 'static {
     /// The call may start.
     fn granted(self: Box<Self>, grant: Grant);
@@ -80,7 +80,7 @@ impl AgentHandle {
     }
 
     /// Asks for a place; the port hears of it. An agent that is just being restarted answers
-    /// nothing: the session is told to wait and asks again when it is next delivered to.
+    /// nothing and drops the port, like one that dies with ports waiting.
     pub fn admit(&self, port: Box<dyn AdmitPort>) {
         if self.0.cast(Message::Admit(port)).is_err() {
             debug!("an agent stopped before it could admit a call");
@@ -152,8 +152,6 @@ impl State {
         } else if self.waiting.len() < WAITING_MAX {
             port.deferred();
             self.waiting.push_back(port);
-        } else {
-            port.deferred();
         }
     }
 

@@ -4,8 +4,8 @@
 //! Supervised by: the node's supervisor. Messages come from: sessions (admission), the
 //! configuration (reload), the bucket (pause). Phases: running, paused. The pause is cluster-wide
 //! (a value in the bucket), the bound is per node. On crash: permits in use are forgotten by the
-//! new actor, so for the length of the running calls the bound may be exceeded; nothing durable is
-//! lost. Not here: what the agent says to a model (see [`crate::session::context`]).
+//! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait
+//! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::context`]).
 //!
 //! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none.
 

@@ -68,6 +68,8 @@ impl Agents {
     pub async fn reload(&self, options: Vec<AgentOptions>) -> Result<(), SpawnErr> {
         let names: Vec<AgentName> = options.iter().map(|one| one.name.clone()).collect();
         let mut new = Vec::new();
+        let mut old: Vec<AgentName> = self.names();
+        old.retain(|name| !names.contains(name));
         {
             let mut entries = write(&self.entries);
             entries.retain(|name, _| names.contains(name));
@@ -87,6 +89,10 @@ impl Agents {
                 }
             }
         }
+        for name in old {
+            info!(agent = %name, "agent removed; its sessions wait until it is back");
+            self.supervisor.dismiss(child_name(&name));
+        }
         for name in new {
             self.start(name).await?;
         }
@@ -94,8 +100,13 @@ impl Agents {
     }
 
     async fn start(&self, name: AgentName) -> Result<(), SpawnErr> {
+        // Before its first turn: a pause outlives the node that heard of it.
+        match self.bucket.get(&format!("{KEYS}{name}")).await {
+            Ok(known) => heard(&self.entries, &name, known.as_ref()),
+            Err(error) => warn!(agent = %name, %error, "cannot read whether an agent is paused"),
+        }
         let entries = Arc::clone(&self.entries);
-        let child = format!("agent.{name}");
+        let child = child_name(&name);
         let factory: Factory = Box::new(move |parent| {
             let (entries, name) = (Arc::clone(&entries), name.clone());
             Box::pin(async move {
@@ -104,8 +115,15 @@ impl Agents {
                 let Some((options, paused)) = known else {
                     return Err(SpawnErr::StartupFailed(Box::new(UnknownAgent(name.to_string()))));
                 };
-                let handle = AgentHandle::spawn(options, paused, parent).await?;
+                let handle = AgentHandle::spawn(options.clone(), paused, parent).await?;
                 if let Some(entry) = write(&entries).get_mut(&name) {
+                    // What changed while it started was told to nobody.
+                    if entry.options != options {
+                        handle.reload(entry.options.clone());
+                    }
+                    if entry.paused != paused {
+                        handle.pause(entry.paused);
+                    }
                     entry.handle = Some(handle.clone());
                 }
                 Ok(handle.cell())
@@ -179,12 +197,20 @@ async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
         let Some(name) = change.key.strip_prefix(KEYS).and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let shared = change.entry.map(|entry| codec::decode::<Shared>(&entry.value));
-        match shared.transpose() {
-            Ok(shared) => apply(&entries, &name, shared.is_some_and(|shared| shared.paused)),
-            Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
-        }
+        heard(&entries, &name, change.entry.as_ref());
     }
+}
+
+fn heard(entries: &Entries, name: &AgentName, entry: Option<&clawnode_cluster::Entry>) {
+    let shared = entry.map(|entry| codec::decode::<Shared>(&entry.value));
+    match shared.transpose() {
+        Ok(shared) => apply(entries, name, shared.is_some_and(|shared| shared.paused)),
+        Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
+    }
+}
+
+fn child_name(agent: &AgentName) -> String {
+    format!("agent.{agent}")
 }
 
 fn apply(entries: &Entries, name: &AgentName, paused: bool) {
@@ -205,4 +231,76 @@ fn read(entries: &Entries) -> std::sync::RwLockReadGuard<'_, BTreeMap<AgentName,
 
 fn write(entries: &Entries) -> std::sync::RwLockWriteGuard<'_, BTreeMap<AgentName, Entry>> {
     entries.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::{SystemClock, local};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{agent::AdmitPort, session::kind::Grant};
+
+    /// Tells what becomes of a question: granted, or dropped.
+    struct Asking(mpsc::Sender<Option<Grant>>, bool);
+
+    impl Drop for Asking {
+        fn drop(&mut self) {
+            if !self.1 {
+                assert!(self.0.try_send(None).is_ok());
+            }
+        }
+    }
+
+    impl AdmitPort for Asking {
+        fn granted(mut self: Box<Self>, grant: Grant) {
+            self.1 = true;
+            assert!(self.0.try_send(Some(grant)).is_ok());
+        }
+
+        fn deferred(&self) {}
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test]
+    async fn a_removed_agent_lets_go_of_who_waits_and_its_name_can_be_taken_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), clock);
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let supervisor = Supervisor::spawn().await.unwrap();
+        let mut options = AgentOptions::new("ada".parse().unwrap(), "demo/echo".parse().unwrap());
+        options.max_turns = 1;
+        let name = options.name.clone();
+        let agents =
+            Agents::spawn(vec![options.clone()], Arc::clone(&substrate.bucket), supervisor.clone())
+                .await
+                .unwrap();
+        let (tx, mut rx) = mpsc::channel(8);
+        let agent = agents.get(&name).unwrap();
+        agent.admit(Box::new(Asking(tx.clone(), false)));
+        let held = rx.recv().await.unwrap().unwrap();
+        agent.admit(Box::new(Asking(tx.clone(), false)));
+        agents.reload(Vec::new()).await.unwrap();
+        assert!(rx.recv().await.unwrap().is_none(), "who waits is let go, to ask again");
+        assert!(agents.get(&name).is_err());
+        let paused = options.clone();
+        agents.reload(vec![options]).await.unwrap();
+        agents.get(&name).unwrap().admit(Box::new(Asking(tx, false)));
+        assert!(rx.recv().await.unwrap().is_some());
+        let children = supervisor.children().await;
+        assert_eq!(children.iter().filter(|(child, _)| child == "agent.ada").count(), 1);
+        drop(held);
+        agents.pause(&name, true).await.unwrap();
+        let bucket = Arc::clone(&substrate.bucket);
+        let other = Supervisor::spawn().await.unwrap();
+        let again = Agents::spawn(vec![paused], bucket, other.clone()).await.unwrap();
+        assert!(again.views().await[0].paused, "a pause is known before the first turn");
+        other.stop().await;
+        supervisor.stop().await;
+        substrate.health.close().await;
+    }
 }

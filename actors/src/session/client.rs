@@ -134,7 +134,7 @@ impl Sessions {
         trace: Option<Traceparent>,
     ) -> Result<Sent, SendError> {
         let session = key.entity();
-        let input = self.fitted(input).await?;
+        let input = self.fitted(session, input).await?;
         let mut stored =
             Input::new(Kind::Session, &key.to_string(), idempotency_key, self.clock.now(), &input)?;
         stored.traceparent = trace;
@@ -247,31 +247,39 @@ impl Sessions {
     pub async fn text(&self, text: &Text) -> Result<String, SendError> {
         match text {
             Text::Inline { text } => Ok(text.clone()),
-            Text::Blob { digest, .. } => {
+            Text::Blob { digest, bytes: length } => {
                 let bytes = self.substrate.blobs.get(*digest).await?;
                 let bytes = bytes.ok_or_else(|| StoreError::Refused {
                     store: "blobs",
                     detail: format!("`{digest}` is missing"),
                 })?;
-                Ok(String::from_utf8_lossy(&bytes).into_owned())
+                Ok(unpacked(&bytes, *length))
             }
         }
     }
 
     /// The message with its longest texts in the blob store, until the rest fits in an append.
-    async fn fitted(&self, input: SessionInput) -> Result<SessionInput, SendError> {
+    async fn fitted(
+        &self,
+        session: EntityId,
+        input: SessionInput,
+    ) -> Result<SessionInput, SendError> {
         Ok(match input {
             SessionInput::UserMessage(message) => {
-                SessionInput::UserMessage(self.fitted_message(message).await?)
+                SessionInput::UserMessage(self.fitted_message(session, message).await?)
             }
             SessionInput::Steer(message) => {
-                SessionInput::Steer(self.fitted_message(message).await?)
+                SessionInput::Steer(self.fitted_message(session, message).await?)
             }
             other @ (SessionInput::Cancel { .. } | SessionInput::Delete) => other,
         })
     }
 
-    async fn fitted_message(&self, mut message: UserMessage) -> Result<UserMessage, SendError> {
+    async fn fitted_message(
+        &self,
+        session: EntityId,
+        mut message: UserMessage,
+    ) -> Result<UserMessage, SendError> {
         let fixed = message.system.as_ref().map_or(0, String::len);
         if fixed > INPUT_BYTES {
             return Err(SendError::TooLarge { found: fixed, limit: INPUT_BYTES });
@@ -287,8 +295,8 @@ impl Sessions {
                 break;
             }
             if let Text::Inline { text: content } = text {
-                let content = Bytes::from(std::mem::take(content));
                 let bytes = content.len() as u64;
+                let content = packed(session, std::mem::take(content));
                 let digest = self.substrate.blobs.put(content).await?;
                 *text = Text::Blob { digest, bytes };
                 total = total.saturating_sub(size) + 64;
@@ -304,4 +312,35 @@ impl Sessions {
 /// The cursor before anything of a turn was seen.
 pub(super) fn start_of(turn: TurnId) -> FrameKey {
     FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 }
+}
+
+/// A long text as its blob holds it: followed by whose it is, so that no two sessions share a
+/// blob, and deleting one takes nothing from the other.
+pub(super) fn packed(session: EntityId, text: String) -> Bytes {
+    let mut bytes = text.into_bytes();
+    bytes.extend(session.as_u128().to_be_bytes());
+    Bytes::from(bytes)
+}
+
+/// The text of `length` bytes that a blob begins with.
+pub(super) fn unpacked(blob: &[u8], length: u64) -> String {
+    let text = usize::try_from(length).ok().and_then(|length| blob.get(..length));
+    String::from_utf8_lossy(text.unwrap_or(blob)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_of_two_sessions_are_two_blobs() {
+        let text = "nächtlich".to_owned();
+        let one = packed(EntityId::from_u128(1), text.clone());
+        let other = packed(EntityId::from_u128(2), text.clone());
+        assert_ne!(one, other);
+        assert_eq!(one, packed(EntityId::from_u128(1), text.clone()), "a repeat finds its blob");
+        assert_eq!(unpacked(&one, text.len() as u64), text);
+        // Blobs from before this build hold the text alone.
+        assert_eq!(unpacked(text.as_bytes(), text.len() as u64), text);
+    }
 }

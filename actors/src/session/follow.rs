@@ -9,14 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use clawnode_cluster::{BusEvent, StoreError, Subscription};
 use clawnode_proto::{
-    EntityId, ErrorBody, Frame, FrameBody, FrameKey, TurnId, codec,
+    EntityId, ErrorBody, ErrorCode, Frame, FrameBody, FrameKey, TurnId, codec,
     frame::FrameBatch,
     llm::Usage,
     node::{NodeReply, NodeRequest},
     session::TurnOutcome,
 };
 use futures_util::{StreamExt, stream::BoxStream};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tracing::debug;
 
 use super::{
@@ -34,6 +34,8 @@ const FIRST_SILENCE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long the owner may take to answer for its frames.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Looks in a row after which a turn that is nowhere does not exist.
+const ABSENCES_MAX: u32 = 2;
 
 /// One event of a turn, as a client will see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,6 +196,7 @@ pub(super) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
             session: it.session,
             tx,
             lagged: false,
+            absences: 0,
         };
         follower.run(it.frames, it.fresh).await;
     }));
@@ -210,6 +213,8 @@ struct Follower {
     tx: mpsc::Sender<TurnEvent>,
     /// The reader was too slow: it is told, and shown the whole from the journal at the end.
     lagged: bool,
+    /// Looks in a row that found the turn neither in the journal nor on its way there.
+    absences: u32,
 }
 
 impl Follower {
@@ -222,10 +227,12 @@ impl Follower {
             }
             silence = SILENCE;
         }
+        // Other turns of the session are heard here too; only this turn's frames break its silence.
+        let mut until = Instant::now() + silence;
         loop {
             let heard = tokio::select! {
                 () = self.tx.closed() => return,
-                heard = tokio::time::timeout(silence, frames.next()) => heard,
+                heard = tokio::time::timeout_at(until, frames.next()) => heard,
             };
             let next = match heard {
                 Ok(Some(BusEvent::Message(message))) => {
@@ -234,7 +241,7 @@ impl Follower {
                             let ours =
                                 batch.frames.iter().any(|one| one.key.turn == self.progress.turn);
                             if ours {
-                                silence = SILENCE;
+                                until = Instant::now() + SILENCE;
                             }
                             self.take(batch.frames).await
                         }
@@ -249,9 +256,10 @@ impl Follower {
                     self.catch_up(false).await
                 }
                 Ok(None) => return,
-                Err(_) => {
-                    silence = SILENCE;
-                    self.catch_up(false).await
+                Err(_elapsed) => {
+                    let caught = self.catch_up(false).await;
+                    until = Instant::now() + SILENCE;
+                    caught
                 }
             };
             if self.is_over(next).await {
@@ -307,6 +315,8 @@ impl Follower {
     /// Reads the journal: a turn that has ended is told to its end; of one that runs, the owner
     /// may still have what was missed.
     async fn catch_up(&mut self, ask: bool) -> Next {
+        // Before the journal: what leaves the inbox is in the journal by then.
+        let waiting = self.sessions.substrate.inbox.pending(self.session).await;
         let entity = match self.sessions.read(self.session).await {
             Ok(entity) => entity,
             // Damage does not go away by waiting, whether the store found it or the fold.
@@ -322,24 +332,42 @@ impl Follower {
                 return Next::More;
             }
         };
-        let Some(turn) = entity.state.turn(self.progress.turn) else {
-            if let Service::Quarantined { reason } = &entity.core.service {
-                let error = ErrorBody::new(
-                    clawnode_proto::ErrorCode::Quarantined,
-                    format!("session `{}` is out of service: {reason}", self.session),
-                );
-                return self.refuse(error).await;
-            }
-            return Next::More;
-        };
-        self.progress.turn = turn.id;
-        if let Some(outcome) = turn.outcome.clone() {
+        let turn = entity.state.turn(self.progress.turn);
+        if let Some(turn) = turn
+            && let Some(outcome) = turn.outcome.clone()
+        {
+            self.progress.turn = turn.id;
             return self.tell_end(turn, outcome).await;
         }
+        // What has not ended will not: neither what was parked nor what was journaled before.
+        if let Service::Quarantined { reason } = &entity.core.service {
+            let error = ErrorBody::new(
+                ErrorCode::Quarantined,
+                format!("session `{}` is out of service: {reason}", self.session),
+            );
+            return self.refuse(error).await;
+        }
+        let Some(turn) = turn else {
+            return self.absent(waiting.is_ok_and(|waiting| waiting == 0)).await;
+        };
+        self.progress.turn = turn.id;
         if ask && let Some(owner) = entity.core.incarnation {
             return self.ask(owner.process).await;
         }
         Next::More
+    }
+
+    /// The journal does not know the turn. It will, while inputs wait; otherwise it was deleted, or
+    /// never was. One look proves nothing, because a read may be old.
+    async fn absent(&mut self, nothing_waits: bool) -> Next {
+        self.absences = if nothing_waits { self.absences + 1 } else { 0 };
+        if self.absences < ABSENCES_MAX {
+            return Next::More;
+        }
+        let message = format!("session `{}` has no turn `{}`", self.session, self.progress.turn);
+        let error = ErrorBody::new(ErrorCode::NotFound, message)
+            .hint("it was deleted, or never was; `clawnode sessions show` has what there is");
+        self.refuse(error).await
     }
 
     async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> Next {
@@ -347,9 +375,6 @@ impl Follower {
         if self.lagged {
             self.lagged = false;
             self.send(TurnEvent { cursor, body: TurnBody::Lagged }).await;
-        }
-        if self.progress.at.is_some_and(|at| at.index == FrameKey::DONE) && !self.progress.holes {
-            return Next::Over;
         }
         let mut text = String::new();
         for content in turn.steps.iter().filter_map(super::state::Step::text) {
@@ -364,8 +389,7 @@ impl Follower {
             self.send(TurnEvent { cursor, body: TurnBody::Reset { text } }).await;
         }
         self.send(TurnEvent { cursor, body: TurnBody::Usage(turn.usage) }).await;
-        if let TurnOutcome::Failed { failure } = &outcome {
-            let error = ErrorBody::new(failure.code(), failure.message.clone());
+        if let Some(error) = error_of(&outcome) {
             self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
         }
         self.send(TurnEvent { cursor, body: TurnBody::Done(outcome) }).await;
@@ -411,6 +435,20 @@ impl Follower {
     }
 }
 
+/// What a reader is told of a turn that ended without a proper reply.
+pub(super) fn error_of(outcome: &TurnOutcome) -> Option<ErrorBody> {
+    match outcome {
+        TurnOutcome::Failed { failure } => {
+            Some(ErrorBody::new(failure.code(), failure.message.clone()))
+        }
+        TurnOutcome::StepLimit { limit } => Some(
+            ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
+                .hint("send another message to go on"),
+        ),
+        TurnOutcome::Completed { .. } | TurnOutcome::Cancelled => None,
+    }
+}
+
 fn last_key(turn: &Turn) -> FrameKey {
     turn.steps.last().map_or_else(
         || super::client::start_of(turn.id),
@@ -421,4 +459,96 @@ fn last_key(turn: &Turn) -> FrameKey {
             index: FrameKey::DONE,
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::{SystemClock, local};
+    use clawnode_proto::{
+        Attempt, CallId,
+        llm::{Sampling, StopReason, Text},
+    };
+
+    use super::*;
+    use crate::session::{Step, StepEnd};
+
+    fn turn(id: TurnId, text: &str) -> Turn {
+        let end = StepEnd::Done {
+            content: Text::from(text.to_owned()),
+            stop: StopReason::EndTurn,
+            usage: Usage::default(),
+        };
+        Turn {
+            id,
+            said: Vec::new(),
+            steers: Vec::new(),
+            joined: Vec::new(),
+            system: None,
+            sampling: Sampling::default(),
+            trace: None,
+            steps: vec![Step { call: CallId::derive(id, 0), attempt: Attempt(1), end: Some(end) }],
+            cancelled: false,
+            outcome: None,
+            usage: Usage::default(),
+            lost_attempts: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_was_too_slow_is_still_told_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
+        let prefix = "cn".parse().unwrap();
+        let options = local::LocalOptions::new(prefix, Arc::clone(&clock));
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let id = TurnId::from_u128(7);
+        let (tx, mut rx) = mpsc::channel(EVENTS_MAX);
+        let mut follower = Follower {
+            progress: Progress::new(id, None),
+            sessions: Sessions::new(substrate, clock),
+            session: EntityId::from_u128(1),
+            tx,
+            lagged: false,
+            absences: 0,
+        };
+        let key =
+            |index| FrameKey { turn: id, call: CallId::derive(id, 0), attempt: Attempt(1), index };
+        let count = EVENTS_MAX + 10;
+        let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+        let mut frames: Vec<Frame> = (0..count)
+            .map(|n| Frame {
+                key: key(u32::try_from(n).unwrap()),
+                body: FrameBody::Text { delta: "x".to_owned() },
+            })
+            .collect();
+        let done = FrameBody::Done { outcome: outcome.clone(), text_bytes: count as u64 };
+        frames.push(Frame { key: key(FrameKey::DONE), body: done });
+        assert!(matches!(follower.take(frames).await, Next::ReadJournal));
+        let whole = "x".repeat(count);
+        let turn = turn(id, &whole);
+        let ((), bodies) = tokio::join!(
+            async {
+                assert!(matches!(follower.tell_end(&turn, outcome.clone()).await, Next::Over));
+                drop(follower);
+            },
+            async {
+                let mut bodies = Vec::new();
+                while let Some(event) = rx.recv().await {
+                    bodies.push(event.body);
+                }
+                bodies
+            }
+        );
+        assert_eq!(
+            bodies[EVENTS_MAX..],
+            [
+                TurnBody::Lagged,
+                TurnBody::Reset { text: whole },
+                TurnBody::Usage(Usage::default()),
+                TurnBody::Done(outcome),
+            ]
+        );
+    }
 }

@@ -9,7 +9,7 @@ use clawnode_proto::{EntityId, Frame, TurnId, limits::FRAMES_KEPT};
 
 use crate::durable::driver::AnswerFrames;
 
-/// The frames of the last turn of each resident session.
+/// The frames of the running turn of each resident session.
 #[derive(Clone, Debug, Default)]
 pub struct FrameHub(Arc<Mutex<HashMap<EntityId, Kept>>>);
 
@@ -37,6 +37,14 @@ impl FrameHub {
         }
     }
 
+    /// Forgets a turn that has ended: the journal has it whole, and the next one may have begun.
+    pub fn ended(&self, entity: EntityId, turn: TurnId) {
+        let mut all = self.lock();
+        if all.get(&entity).is_some_and(|kept| kept.turn == turn) {
+            all.remove(&entity);
+        }
+    }
+
     /// Forgets a session that left memory.
     pub fn forget(&self, entity: EntityId) {
         self.lock().remove(&entity);
@@ -61,5 +69,28 @@ impl AnswerFrames for FrameHub {
             }
             _ => (Vec::new(), true),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{Attempt, CallId, FrameBody, FrameKey};
+
+    use super::*;
+
+    #[test]
+    fn a_turn_that_ends_late_takes_nothing_from_the_next() {
+        let (hub, entity) = (FrameHub::default(), EntityId::from_u128(1));
+        let (first, next) = (TurnId::from_u128(1), TurnId::from_u128(2));
+        let frame = |turn| Frame {
+            key: FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index: 0 },
+            body: FrameBody::Text { delta: "x".to_owned() },
+        };
+        hub.keep(entity, &[frame(first)]);
+        hub.keep(entity, &[frame(next)]);
+        hub.ended(entity, first);
+        assert_eq!(hub.frames(entity, next), (vec![frame(next)], false));
+        hub.ended(entity, next);
+        assert_eq!(hub.frames(entity, next), (Vec::new(), true));
     }
 }

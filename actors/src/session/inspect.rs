@@ -5,13 +5,15 @@ use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
     Digest, EntityId, ErrorChain, Grammar, Position, Sealed, Seq, Timestamp, codec,
     event::decode_record,
-    kernel::{KernelEvent, Snapshot, SnapshotState},
+    kernel::{KernelEvent, PARKED, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},
     session::{SessionEvent, SessionInput},
     view::{EventView, HistoryView, SessionList, SessionRow, TurnView, VerifyRow, VerifyView},
 };
+use futures_util::{StreamExt, stream};
 use serde_bytes::ByteBuf;
 use serde_json::{Value, json};
+use tracing::debug;
 
 use super::{
     client::{SendError, Sessions},
@@ -23,6 +25,19 @@ use crate::durable::{Entity, Loaded, Service};
 
 /// Archives that one journal may chain; more is a loop.
 const ARCHIVES_MAX: usize = 100_000;
+/// Journals that are read at the same time for one list.
+const READS_MAX: usize = 16;
+
+/// Sessions, counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// How many there are.
+    pub sessions: usize,
+    /// How many were looked at.
+    pub looked: usize,
+    /// Those of them that are out of service.
+    pub quarantined: Vec<EntityId>,
+}
 
 impl Sessions {
     /// At most `limit` sessions in id order after `after`. A damaged one is a row that says so.
@@ -34,11 +49,39 @@ impl Sessions {
         let ids = self.substrate.journal.entities(after, limit).await?;
         let full = ids.len() == limit;
         let next = ids.last().filter(|_| full).map(ToString::to_string);
-        let mut sessions = Vec::with_capacity(ids.len());
-        for id in ids {
-            sessions.push(self.row(id).await);
-        }
-        Ok(SessionList { sessions, next })
+        let rows = stream::iter(ids).map(|id| self.row(id)).buffered(READS_MAX);
+        Ok(SessionList { sessions: rows.collect().await, next })
+    }
+
+    /// How many sessions there are, at most `limit`, and which of the first `looked` are out of
+    /// service. Reads last records only, and folds none.
+    pub async fn count(&self, limit: usize, looked: usize) -> Result<Count, StoreError> {
+        // In one call: on NATS each one asks every partition.
+        let mut ids = self.substrate.journal.entities(None, limit).await?;
+        let sessions = ids.len();
+        ids.truncate(looked);
+        let looked = ids.len();
+        let quarantined = stream::iter(ids)
+            .map(|id| async move { self.is_quarantined(id).await.then_some(id) })
+            .buffered(READS_MAX)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
+        Ok(Count { sessions, looked, quarantined })
+    }
+
+    /// Out of service, nothing follows but parked inputs.
+    async fn is_quarantined(&self, id: EntityId) -> bool {
+        let record = match self.substrate.journal.tail(id).await {
+            Ok(Some(record)) => record,
+            Ok(None) => return false,
+            Err(failure) => {
+                debug!(entity = %id, %failure, "a session cannot be looked at");
+                return false;
+            }
+        };
+        let events = decode_record(&record.bytes).unwrap_or_default();
+        events.last().is_some_and(|last| [QUARANTINED, PARKED].contains(&last.head.kind.as_str()))
     }
 
     async fn row(&self, id: EntityId) -> SessionRow {

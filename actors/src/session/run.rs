@@ -11,14 +11,14 @@ use clawnode_proto::{
     frame::FrameBatch,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, StopReason, Text, Usage, UsageRecord},
-    session::TurnOutcome,
 };
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
 
 use super::{
-    client::{SendError, Sessions},
+    client::{SendError, Sessions, packed, unpacked},
+    follow::error_of,
     frames::FrameHub,
     kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
 };
@@ -73,14 +73,25 @@ impl fmt::Debug for SessionRunner {
     }
 }
 
-/// Brings an agent's answer to the session's actor.
+/// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
+/// removed, or has too many waiting), it says so, and the session asks again.
 struct Admission {
     key: CallKey,
     port: Port<Session>,
+    granted: bool,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if !self.granted {
+            self.port.forgotten(self.key);
+        }
+    }
 }
 
 impl AdmitPort for Admission {
-    fn granted(self: Box<Self>, grant: Grant) {
+    fn granted(mut self: Box<Self>, grant: Grant) {
+        self.granted = true;
         self.port.granted(self.key, grant);
     }
 
@@ -114,7 +125,6 @@ impl SessionRunner {
         trace: Option<&Traceparent>,
         frames: Vec<Frame>,
     ) -> Result<(), StoreError> {
-        self.hub.keep(entity, &frames);
         let bytes = codec::encode(&FrameBatch { frames })
             .map_err(|failure| StoreError::Refused { store: "bus", detail: failure.to_string() })?;
         let subject = self.substrate.prefix.frames(entity);
@@ -144,14 +154,14 @@ impl SessionRunner {
     }
 
     async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
-        let digest = match text {
+        let (digest, length) = match text {
             Text::Inline { text } => return Ok(text.clone()),
-            Text::Blob { digest, .. } => *digest,
+            Text::Blob { digest, bytes } => (*digest, *bytes),
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             match self.substrate.blobs.get(digest).await {
-                Ok(Some(bytes)) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                Ok(Some(bytes)) => return Ok(unpacked(&bytes, length)),
                 Ok(None) => {
                     let message = format!("a part of the conversation (`{digest}`) is missing");
                     let class = FailureClass::Rejected;
@@ -167,15 +177,16 @@ impl SessionRunner {
     }
 
     /// Long text goes to the blob store before an event refers to it.
-    async fn stored(&self, text: String) -> Text {
+    async fn stored(&self, entity: EntityId, text: String) -> Text {
         if text.len() <= INLINE_BYTES {
             return Text::from(text);
         }
-        let content = Bytes::from(text);
+        let bytes = text.len() as u64;
+        let content = packed(entity, text);
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             match self.substrate.blobs.put(content.clone()).await {
-                Ok(digest) => return Text::Blob { digest, bytes: content.len() as u64 },
+                Ok(digest) => return Text::Blob { digest, bytes },
                 Err(failure) => {
                     warn!(%failure, "a reply cannot be stored; trying again");
                     let wait = backoff.next(&mut rand::rng());
@@ -198,7 +209,7 @@ impl SessionRunner {
         };
         let Call { text, usage, .. } = call;
         let attempt = job.attempt;
-        let content = self.stored(text).await;
+        let content = self.stored(entity, text).await;
         match end {
             End::Done { stop, model } => Outcome::Done { attempt, content, stop, usage, model },
             End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
@@ -208,17 +219,7 @@ impl SessionRunner {
     /// Tells the world that a turn has ended, until the bus has it.
     async fn emit(&self, entity: EntityId, job: &EmitJob) {
         let mut frames = Vec::new();
-        let failure = match &job.outcome {
-            TurnOutcome::Failed { failure } => {
-                Some(ErrorBody::new(failure.code(), failure.message.clone()))
-            }
-            TurnOutcome::StepLimit { limit } => Some(
-                ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
-                    .hint("send another message to go on"),
-            ),
-            TurnOutcome::Completed { .. } | TurnOutcome::Cancelled => None,
-        };
-        if let Some(error) = failure {
+        if let Some(error) = error_of(&job.outcome) {
             let key = FrameKey { index: FrameKey::ERROR, ..job.done };
             frames.push(Frame { key, body: FrameBody::Error { error } });
         }
@@ -230,6 +231,8 @@ impl SessionRunner {
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
+        // Not kept for who resumes: the journal has the end, and the next turn may run by now.
+        self.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
             for (call, attempt, usage) in &job.calls {
                 let record = UsageRecord {
@@ -259,11 +262,12 @@ impl SessionRunner {
 impl Runner<Session> for SessionRunner {
     fn acquire(&self, effect: &Effect, key: CallKey, port: Port<Session>) {
         let Effect::Call { agent, .. } = effect else { return };
+        let admission = Box::new(Admission { key, port, granted: false });
         match self.agents.get(agent) {
-            Ok(handle) => handle.admit(Box::new(Admission { key, port })),
+            Ok(handle) => handle.admit(admission),
+            // Dropped, the question comes again: until the agent is there.
             Err(failure) => {
                 warn!(%failure, "a session's turn waits, because its agent is not configured here");
-                port.deferred(key);
             }
         }
     }
@@ -340,7 +344,6 @@ impl Runner<Session> for SessionRunner {
                 if let Err(failure) = runner.publish(entity, None, vec![frame]).await {
                     debug!(%entity, %failure, "a refusal was not heard");
                 }
-                runner.hub.forget(entity);
             }));
         }
     }
@@ -459,6 +462,7 @@ impl<'a> Call<'a> {
             frames.push(Frame { key: self.key, body });
             self.key.index = self.key.index.saturating_add(1);
         }
+        self.runner.hub.keep(self.entity, &frames);
         let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
         if let Err(failure) = sent {
             debug!(entity = %self.entity, %failure, "frames were not heard");

@@ -29,6 +29,8 @@ use crate::gateway::{Backend, Following, SendRequest, SessionRef};
 
 /// Sessions that `status` counts at most; more is shown as this many.
 const COUNTED_MAX: usize = 10_000;
+/// Sessions that `status` looks at for those out of service; a warning says when there are more.
+const LOOKED_MAX: usize = 2_000;
 /// Rows of one page.
 const PAGE_MAX: u32 = 1_000;
 /// How long a deletion may take before the client is told to look again.
@@ -130,9 +132,19 @@ impl Backend for NodeBackend {
     }
 
     async fn status(&self) -> Result<StatusView, ErrorBody> {
-        let sessions = self.sessions.list(None, COUNTED_MAX).await.map_err(store)?.sessions;
+        let count = self.sessions.count(COUNTED_MAX, LOOKED_MAX).await.map_err(store)?;
         let nodes = self.nodes();
-        let warnings = self.warnings(&nodes).await;
+        let mut warnings = self.warnings(&nodes).await;
+        if count.looked < count.sessions {
+            warnings.push(WarningView {
+                name: "sessions.partly_seen".to_owned(),
+                message: format!(
+                    "only {} sessions were looked at for any that are out of service",
+                    count.looked
+                ),
+                hint: "`clawnode sessions list` shows them all".to_owned(),
+            });
+        }
         Ok(StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: self.node.process,
@@ -140,13 +152,9 @@ impl Backend for NodeBackend {
             partitions: self.substrate().partitions,
             model: self.node.model.clone(),
             plugins: Vec::new(),
-            sessions: sessions.len() as u64,
+            sessions: count.sessions as u64,
             nodes,
-            quarantined: sessions
-                .iter()
-                .filter(|row| row.state == "quarantined")
-                .map(|row| row.id)
-                .collect(),
+            quarantined: count.quarantined,
             warnings,
         })
     }

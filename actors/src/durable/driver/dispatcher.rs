@@ -42,6 +42,8 @@ const ENTITY_TICKS: u32 = 5;
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long an inbox whose consumer failed is left alone.
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
+/// How long one whose store is closed is left alone.
+const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The only door to a partition's dispatcher.
 #[derive(Clone, Debug)]
@@ -435,7 +437,7 @@ async fn pump<K: EntityKind>(
             Ok(consumer) => consumer,
             Err(failure) => {
                 warn!(%partition, %failure, "inbox cannot be pulled now; trying again");
-                tokio::time::sleep(CONSUME_AGAIN).await;
+                tokio::time::sleep(again(&failure)).await;
                 continue;
             }
         };
@@ -447,14 +449,22 @@ async fn pump<K: EntityKind>(
                         return;
                     }
                 }
-                Err(StoreError::Closed { .. }) => return,
                 Err(failure) => {
                     warn!(%partition, %failure, "inbox pull broke off; pulling again");
-                    tokio::time::sleep(CONSUME_AGAIN).await;
+                    tokio::time::sleep(again(&failure)).await;
                     break;
                 }
             }
         }
+    }
+}
+
+/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
+/// partition is deaf.
+const fn again(failure: &StoreError) -> Duration {
+    match failure {
+        StoreError::Closed { .. } => CLOSED_AGAIN,
+        _ => CONSUME_AGAIN,
     }
 }
 

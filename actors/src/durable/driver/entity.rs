@@ -135,6 +135,11 @@ impl<K: EntityKind> Port<K> {
         self.tell(In::Deferred(key));
     }
 
+    /// Nobody will answer for the call any more.
+    pub fn forgotten(&self, key: K::Key) {
+        self.tell(In::Forgotten(key));
+    }
+
     /// The call has ended.
     pub fn ended(&self, key: K::Key, outcome: K::Outcome) {
         self.tell(In::Ended(key, outcome));

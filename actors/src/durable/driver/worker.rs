@@ -26,6 +26,9 @@ use crate::{
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
+/// How long an answer may take: whoever asked has given up by then, and a store that does not
+/// answer must not use up all places.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How a worker runs.
 #[derive(Clone, Debug)]
@@ -189,7 +192,7 @@ async fn answer_one<K: EntityKind>(
                 Some(dispatcher) => dispatcher.asked(entity, input, reply),
                 None => drop(reply),
             }
-            answer.await.ok()
+            tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok)
         }
         NodeRequest::Frames { entity, turn } => {
             let (frames, truncated) = frames.frames(entity, turn);

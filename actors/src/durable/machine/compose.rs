@@ -201,8 +201,8 @@ impl<K: EntityKind> Machine<K> {
                 self.admissions.insert(key, Admission::Asked);
                 Ok(true)
             }
-            Some(Admission::Deferred) => {
-                self.admissions.insert(key, Admission::Deferred);
+            Some(waits @ (Admission::Deferred | Admission::Forgotten)) => {
+                self.admissions.insert(key, waits);
                 Ok(false)
             }
             Some(Admission::Granted(grant)) => {
@@ -286,5 +286,60 @@ impl<K: EntityKind> Machine<K> {
         self.busy = Busy::Archiving;
         self.out.push(Out::Archive { upto: self.position, state: state.into() });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::AppendAnswer;
+    use clawnode_proto::{
+        Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
+        llm::{Sampling, Text},
+        session::{SessionInput, UserMessage},
+    };
+
+    use crate::{
+        durable::{Activation, In, Loaded, Machine, MachineOptions, Out},
+        session::{CallKey, Session},
+    };
+
+    fn acquired(out: &[Out<Session>]) -> Option<CallKey> {
+        out.iter().find_map(|one| match one {
+            Out::Acquire(key, _) => Some(*key),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
+        let key: SessionKey = "main:web:a:b".parse().unwrap();
+        let message = UserMessage {
+            content: Text::from("hello".to_owned()),
+            history: Vec::new(),
+            system: None,
+            sampling: Sampling::default(),
+        };
+        let input = SessionInput::UserMessage(message);
+        let (id, now) = ("one".parse().unwrap(), Timestamp(1));
+        let input = Input::new(Kind::Session, &key.to_string(), id, now, &input).unwrap();
+        let me = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
+        let (mut machine, _) = Machine::<Session>::new(
+            key.entity(),
+            me,
+            Activation::Fresh,
+            MachineOptions::default(),
+            now,
+        );
+        machine.handle(now, In::Loaded(Loaded::default()));
+        let call = acquired(&machine.handle(now, In::Deliver(vec![input]))).unwrap();
+        // The input is journaled, though nobody answered for its call.
+        let out = machine.handle(now, In::Forgotten(call));
+        assert!(matches!(out[..], [Out::Append { .. }]), "{out:?}");
+        machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
+        let out = machine.handle(now, In::Tick);
+        assert_eq!(acquired(&out), Some(call), "{out:?}");
+        assert_eq!(acquired(&machine.handle(now, In::Deferred(call))), None);
+        // Who merely waits is not asked for again.
+        assert_eq!(acquired(&machine.handle(now, In::Tick)), None);
     }
 }

@@ -31,6 +31,8 @@ pub enum In<K: EntityKind> {
     Granted(K::Key, K::Grant),
     /// The call must wait; `Granted` follows.
     Deferred(K::Key),
+    /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
+    Forgotten(K::Key),
     /// A call has ended.
     Ended(K::Key, K::Outcome),
     /// An emission is confirmed.

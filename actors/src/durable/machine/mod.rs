@@ -113,6 +113,8 @@ enum Admission<G> {
     Asked,
     /// It must wait.
     Deferred,
+    /// It must wait, and has to be asked for again.
+    Forgotten,
     /// It may start.
     Granted(G),
 }
@@ -260,6 +262,13 @@ impl<K: EntityKind> Machine<K> {
                     *admission = Admission::Deferred;
                 }
             }
+            In::Forgotten(key) => {
+                if let Some(admission) = self.admissions.get_mut(&key)
+                    && !matches!(admission, Admission::Granted(_))
+                {
+                    *admission = Admission::Forgotten;
+                }
+            }
             In::Ended(key, outcome) => {
                 self.aborting.remove(&key);
                 if self.running.remove(&key).is_some() {
@@ -287,7 +296,7 @@ impl<K: EntityKind> Machine<K> {
                     return Err(Stop::Fenced);
                 }
             }
-            In::Tick => {}
+            In::Tick => self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten)),
             In::Drain => self.draining = true,
             In::GiveUp => {
                 self.draining = true;
