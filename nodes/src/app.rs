@@ -37,7 +37,7 @@ use crate::{
     node::{
         backend::{Node, NodeBackend},
         backup, ground,
-        models::{Answering, answering},
+        models::{Answering, CurrentModels, answering},
         offline::Directory,
         scan,
     },
@@ -131,7 +131,6 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one flat list of what a node is made of, in its order")]
 async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],
@@ -145,11 +144,12 @@ async fn start(
     let agents =
         Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
+    let models = CurrentModels::new(answering.models);
     let hub = FrameHub::default();
     let runner = SessionRunner::new(
         substrate.clone(),
         agents.clone(),
-        Arc::new(answering.models),
+        Arc::new(models.clone()),
         hub.clone(),
         Arc::clone(&clock),
         Arc::new(telemetry::set_parent),
@@ -166,8 +166,8 @@ async fn start(
     let draining = Arc::new(AtomicBool::new(false));
     let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
     let (tell, members) = watch::channel(membership::Members::default());
-    let (watched, agents_again, routes_again) = (loaded.clone(), agents.clone(), routes.clone());
-    let reload = move || follow_files(watched.clone(), agents_again.clone(), routes_again.clone());
+    let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
+    let reload = move || follow_files(watched.clone(), again.clone());
     supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
@@ -388,7 +388,10 @@ fn refused(error: &ServeError) -> Failure {
 
 /// Reads the configuration again when one of its files has changed. What does not read is
 /// reported, and the old settings stay.
-async fn follow_files(loaded: Loaded, agents: Agents, routes: Arc<RwLock<Routes>>) {
+async fn follow_files(
+    loaded: Loaded,
+    (agents, routes, models): (Agents, Arc<RwLock<Routes>>, CurrentModels),
+) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut current = loaded;
     let mut seen = changed_at(&current);
@@ -408,13 +411,15 @@ async fn follow_files(loaded: Loaded, agents: Agents, routes: Arc<RwLock<Routes>
         };
         match answering(&again.config, again.env(), &clock).await {
             Ok(answering) => {
+                // Before the agents that name them.
+                models.replace(answering.models);
                 if let Err(error) = agents.reload(answering.agents).await {
                     warn!(%error, "an agent cannot be started");
                 }
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     answering.routes;
                 current = again;
-                info!("the configuration was read again; providers change at the next start");
+                info!("agents, providers and bindings were read again");
             }
             Err(failure) => {
                 warn!(%failure, "the configuration is not valid; the old one stays");

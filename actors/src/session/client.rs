@@ -3,7 +3,7 @@
 //! Owns nothing. Sending stores an input; following listens to frames and falls back on the
 //! journal; reading folds the journal.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{Clock, StoreError, Substrate};
@@ -24,6 +24,11 @@ use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
 
 /// Bytes of one input beside its long texts; longer texts are stored as blobs until it fits.
 const INPUT_BYTES: usize = APPEND_BYTES / 2;
+
+/// How long the sender of a steer waits to hear which turn it belongs to.
+const JOINED_WITHIN: Duration = Duration::from_secs(2);
+/// How often that is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Why a session was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -142,20 +147,20 @@ impl Sessions {
             return Err(SendError::Overloaded { session: key.to_string() });
         }
         let mut turn = TurnId::from(stored.id);
-        if matches!(input, SessionInput::Steer(_)) {
-            // What it joins is what runs; if that ends meanwhile, following finds its own turn.
-            turn = self.running(session).await?.unwrap_or(turn);
-        }
+        let steers = matches!(input, SessionInput::Steer(_));
         // Heard before it is stored, so that no frame of the turn can be missed.
         let frames = self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?;
         self.substrate.inbox.put(&stored).await?;
+        if steers {
+            turn = self.joined(session, turn).await;
+        }
         let events = follow(Follow {
             sessions: self.clone(),
             session,
             turn,
             after: None,
             frames,
-            fresh: true,
+            fresh: !steers,
         });
         Ok(Sent { session, turn, cursor: start_of(turn), events })
     }
@@ -214,8 +219,20 @@ impl Sessions {
         Ok(Sent { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
     }
 
-    async fn running(&self, session: EntityId) -> Result<Option<TurnId>, SendError> {
-        Ok(self.read(session).await?.state.running().map(|turn| turn.id))
+    /// The turn that a stored steer belongs to: the one it joined, or its own. Only the journal
+    /// knows, once it has it; until then it may be either, and following its own id finds it.
+    async fn joined(&self, session: EntityId, own: TurnId) -> TurnId {
+        let look = async {
+            loop {
+                if let Ok(entity) = self.read(session).await
+                    && let Some(turn) = entity.state.turn(own)
+                {
+                    return turn.id;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::time::timeout(JOINED_WITHIN, look).await.unwrap_or(own)
     }
 
     async fn last(&self, session: EntityId) -> Result<TurnId, SendError> {

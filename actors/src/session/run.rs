@@ -167,6 +167,12 @@ impl SessionRunner {
                     let class = FailureClass::Rejected;
                     return Err(ModelFailure { class, message, status: None });
                 }
+                // Damage does not go away by waiting.
+                Err(failure) if !failure.is_transient() => {
+                    let message = format!("a part of the conversation cannot be read: {failure}");
+                    let class = FailureClass::Rejected;
+                    return Err(ModelFailure { class, message, status: None });
+                }
                 Err(failure) => {
                     warn!(%failure, "a part of the conversation cannot be read; trying again");
                     let wait = backoff.next(&mut rand::rng());

@@ -1,20 +1,51 @@
 //! From settings to providers and agents.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use clawnode_actors::{
     agent::AgentOptions,
-    llm::{self, Choice, Models, discover, ollama_models},
-    session::route::{self, Routes},
+    llm::{self, Choice, Model, Models, discover, ollama_models},
+    session::{
+        ResolveModel,
+        route::{self, Routes},
+    },
 };
 use clawnode_cluster::Clock;
-use clawnode_proto::{AgentName, ErrorChain};
+use clawnode_proto::{
+    AgentName, ErrorChain,
+    llm::{ModelFailure, ModelRef},
+};
 use secrecy::SecretString;
 
 use crate::{
     config::{self, Config, Env, agents::DEFAULT_AGENT},
     failure::{Exit, Failure},
 };
+
+/// The providers as the configuration has them now.
+#[derive(Clone, Debug)]
+pub struct CurrentModels(Arc<RwLock<Models>>);
+
+impl CurrentModels {
+    /// These, until they are replaced.
+    pub fn new(models: Models) -> Self {
+        Self(Arc::new(RwLock::new(models)))
+    }
+
+    /// Calls from now on go to these.
+    pub fn replace(&self, models: Models) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = models;
+    }
+}
+
+impl ResolveModel for CurrentModels {
+    fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).resolve_model(model)
+    }
+}
 
 /// Everything about who answers.
 #[derive(Clone, Debug)]
