@@ -13,6 +13,8 @@ use clawnode_proto::{
     Digest, EntityId, Partition, Position, TimerId, limits::APPEND_BYTES, subject::Prefix,
 };
 use futures_util::Stream;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 
 pub use super::doors_driver::SimClock;
 use super::{
@@ -77,6 +79,13 @@ impl SimStores {
     /// The world's time of day.
     pub fn clock(&self) -> SimClock {
         self.0.clock
+    }
+
+    /// From here on this goes wrong, and chance goes on from this seed.
+    pub fn disturb(&self, seed: u64, faults: Faults) {
+        let mut state = self.0.lock();
+        state.world.rng = ChaCha8Rng::seed_from_u64(seed);
+        state.world.faults = faults;
     }
 
     /// A new process in front of the world; the one before it is gone, and hears so.

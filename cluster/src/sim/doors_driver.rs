@@ -277,18 +277,18 @@ impl Client {
         let (now, most) = (state.world.now(), state.world.ack_wait);
         let Some(arrived) = state.arrived.get_mut(&partition) else { return Ok(None) };
         let mut found = None;
-        let mut stale = 0;
+        let mut outdated = 0;
         while let Some((at, delivered)) = arrived.pop_front() {
             if now.since(at) < most {
                 found = Some(delivered);
                 break;
             }
-            stale += 1;
+            outdated += 1;
         }
         if !arrived.is_empty() {
             self.shared.ring(partition);
         }
-        for _ in 0..stale {
+        for _ in 0..outdated {
             state.world.pull(partition);
         }
         Ok(found)

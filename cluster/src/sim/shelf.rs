@@ -48,16 +48,12 @@ impl Shelf {
     /// Whether to deliver now; parks the input if not.
     pub(super) fn is_wanted(&mut self, partition: Partition, position: Position) -> bool {
         let Some(wanted) = &mut self.wanted else { return true };
-        match wanted.get_mut(&partition).filter(|count| **count > 0) {
-            Some(count) => {
-                *count -= 1;
-                true
-            }
-            None => {
-                self.parked.entry(partition).or_default().insert(position);
-                false
-            }
+        if let Some(count) = wanted.get_mut(&partition).filter(|count| **count > 0) {
+            *count -= 1;
+            return true;
         }
+        self.parked.entry(partition).or_default().insert(position);
+        false
     }
 
     /// What was asked for got lost.
