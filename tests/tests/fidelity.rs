@@ -56,9 +56,11 @@ const EACH: usize = 2;
 /// Operations of one sequence.
 const STEPS: u32 = 50;
 /// Worlds that are tried for one sequence at most.
-const TRIES: usize = 2_000;
-/// Seeds that are tried for one concurrent pair, for either order and each loss.
-const SEEDS: u64 = 16;
+const TRIES: usize = 5_000;
+/// Seeds that are tried for one concurrent pair: both orders come up.
+const SEEDS_PAIR: u64 = 16;
+/// The same if one or both may be lost: both orders with every loss of either come up.
+const SEEDS_LOSSY_PAIR: u64 = 128;
 
 // === what is done ===
 
@@ -380,6 +382,17 @@ impl Operator {
         }
     }
 
+    /// What journals and values hold, without learning from it.
+    async fn truth(&self) -> Result<String> {
+        let mut truth = String::new();
+        for (at, (_, id)) in self.entities.iter().enumerate() {
+            let records = self.substrate.journal.read(*id, Position(0)).await?;
+            let value = self.substrate.bucket.get(&self.key(at)).await?;
+            truth.push_str(&format!("{records:?} {value:?} "));
+        }
+        Ok(truth)
+    }
+
     /// Leaves nothing to whoever comes next; gives the consumer back.
     async fn leave(mut self) -> Result<Box<dyn Consumer>> {
         self.deliver().await?;
@@ -502,39 +515,94 @@ impl Seen {
     }
 }
 
-/// All ways the world may take, the calm ones first.
+/// All ways the world may take that could show this, the calm ones first.
 fn choices(op: Op, seen: &Seen, allowed: Allowed) -> Vec<Choice> {
-    let is_pair = matches!(op, Op::AppendPair { .. } | Op::SetPair { .. });
-    let (share, seeds) = if is_pair { (0.5, SEEDS) } else { (1.0, 1) };
     let none = Faults::none();
-    let mut faults = vec![none];
-    if allowed.unknown && seen.has(&Seen::Unknown) {
-        faults.push(Faults { lost_request: share, ..none });
-        faults.push(Faults { lost_answer: share, ..none });
-        faults.push(Faults { ghost: share, ..none });
-    }
+    let is_pair = matches!(op, Op::AppendPair { .. } | Op::SetPair { .. });
     let is_append = matches!(op, Op::Append { .. } | Op::AppendPair { .. });
-    if allowed.spurious && is_append && seen.has(&Seen::Refused) {
-        faults.push(Faults { spurious_refusal: share, ..none });
+    let can_refuse = allowed.spurious && is_append && seen.has(&Seen::Refused);
+    let mut faults = Vec::new();
+    if !allowed.unknown || !seen.has(&Seen::Unknown) {
+        faults.push(none);
+    } else if is_pair {
+        // Each of the two may fare otherwise.
+        faults.push(Faults { lost_request: 0.3, lost_answer: 0.5, ..none });
+        faults.push(Faults { ghost: 0.5, lost_answer: 0.3, ..none });
+    } else {
+        faults.push(Faults { lost_answer: 1.0, ..none });
+        faults.push(Faults { lost_request: 1.0, ..none });
+        faults.push(Faults { ghost: 1.0, ..none });
     }
+    if can_refuse {
+        let spurious_refusal = if is_pair { 0.5 } else { 1.0 };
+        let refusing: Vec<_> =
+            faults.iter().map(|faults| Faults { spurious_refusal, ..*faults }).collect();
+        faults.extend(refusing);
+    }
+    let seeds = match (is_pair, faults.contains(&none) && !can_refuse) {
+        (false, _) => 1,
+        (true, true) => SEEDS_PAIR,
+        (true, false) => SEEDS_LOSSY_PAIR,
+    };
     let of = |faults| (0..seeds).map(move |seed| Choice { seed, faults });
     faults.into_iter().flat_map(of).collect()
 }
 
+/// Whether what became of the one can be seen in the other.
+fn related(earlier: Op, later: Op) -> bool {
+    let journal = |op| match op {
+        Op::Append { journal, .. }
+        | Op::AppendPair { journal, .. }
+        | Op::Read { journal, .. }
+        | Op::Tail { journal } => Some(journal),
+        _ => None,
+    };
+    let keys = |op| match op {
+        Op::Set { key, .. }
+        | Op::SetPair { key, .. }
+        | Op::Remove { key, .. }
+        | Op::Get { key } => key..key + 1,
+        Op::List => 0..EACH,
+        _ => 0..0,
+    };
+    let is_same_journal = journal(earlier).is_some() && journal(earlier) == journal(later);
+    is_same_journal || keys(earlier).any(|key| keys(later).contains(&key))
+}
+
 /// Runs the sequence in a new world that takes these choices, until it shows something else; says
-/// how far that was, and what was shown there.
-async fn replay(trace: &Trace, choices: &[Choice], bugs: Bugs) -> Result<(usize, Option<Seen>)> {
+/// how far that was, and what was shown there (`None` if that was tried before).
+///
+/// Steps from `changed` on lead somewhere new: a world that stands at one of them exactly as one
+/// before it is not followed further, because what comes next depends on nothing else.
+async fn replay(
+    trace: &Trace,
+    choices: &[Choice],
+    bugs: Bugs,
+    changed: usize,
+    tried: &mut BTreeSet<(usize, String)>,
+) -> Result<Option<(usize, Option<Seen>)>> {
     let (stores, substrate) = world(bugs);
     let consumer = substrate.inbox.consume(PARTITION, 0).await?;
     let mut operator = Operator::new(substrate, consumer, trace.seed);
+    let mut ghosts = Vec::new();
     for (step, ((op, seen), choice)) in trace.steps.iter().zip(choices).enumerate() {
         stores.disturb(choice.seed, choice.faults);
         let shown = operator.perform(*op).await?;
         if shown != *seen {
-            return Ok((step, Some(shown)));
+            return Ok(Some((step, Some(shown))));
+        }
+        if choice.faults.ghost > 0.0 {
+            ghosts.push(step);
+        }
+        if seen.has(&Seen::Unknown) {
+            stores.disturb(choice.seed, Faults::none());
+            let stands = format!("{ghosts:?} {}", operator.truth().await?);
+            if step >= changed && !tried.insert((step, stands)) {
+                return Ok(Some((step, None)));
+            }
         }
     }
-    Ok((trace.steps.len(), None))
+    Ok(None)
 }
 
 /// How many steps needed a fault, or why no world shows what was seen.
@@ -546,30 +614,43 @@ async fn explain(
     let all: Vec<Vec<Choice>> =
         trace.steps.iter().map(|(op, seen)| choices(*op, seen, allowed)).collect();
     let mut picks = vec![0; all.len()];
-    let (mut furthest, mut shown_there) = (0, Vec::new());
+    let (mut furthest, mut shown_there, mut changed) = (0, Vec::new(), 0);
+    let mut tried = BTreeSet::new();
     for _ in 0..TRIES {
         let taken: Vec<Choice> = all.iter().zip(&picks).map(|(all, pick)| all[*pick]).collect();
-        let (mut step, shown) = replay(trace, &taken, bugs).await?;
-        let Some(shown) = shown else {
+        let Some((mut step, shown)) = replay(trace, &taken, bugs, changed, &mut tried).await?
+        else {
             return Ok(Ok(taken.iter().filter(|one| one.faults != Faults::none()).count()));
         };
         if step > furthest {
             (furthest, shown_there) = (step, Vec::new());
         }
-        if step == furthest && !shown_there.contains(&shown) {
+        if let Some(shown) = shown
+            && step == furthest
+            && !shown_there.contains(&shown)
+        {
             shown_there.push(shown);
         }
-        // The next choice here; else another at an earlier step whose outcome is not known.
+        // The next choice here; else another at an earlier step that is not known and matters here.
+        let here = trace.steps[step].0;
         while picks[step] + 1 == all[step].len() {
             picks[step] = 0;
-            let is_open = |earlier: &usize| trace.steps[*earlier].1.has(&Seen::Unknown);
+            let is_open = |earlier: &usize| {
+                let (op, seen) = &trace.steps[*earlier];
+                seen.has(&Seen::Unknown) && related(*op, here)
+            };
             match (0..step).rev().find(is_open) {
                 Some(earlier) => step = earlier,
                 None => return Ok(Err(complaint(trace, furthest, &shown_there))),
             }
         }
         picks[step] += 1;
-        picks[step + 1..].fill(0);
+        changed = step;
+        for (later, (op, _)) in trace.steps.iter().enumerate().skip(step + 1) {
+            if related(*op, here) {
+                picks[later] = 0;
+            }
+        }
     }
     Ok(Err(complaint(trace, furthest, &shown_there)))
 }
@@ -643,7 +724,11 @@ fn all_explained(ground: &str, traces: &[Trace], allowed: Allowed) -> Result {
     };
     let steps: usize = traces.iter().map(|trace| trace.steps.len()).sum();
     let (stored, refused) = (seen(&Seen::Stored { above: true }), seen(&Seen::Refused));
-    println!("{ground}: {steps} steps, {stored} stored, {refused} refused, {disturbed} by a fault");
+    let unknown = seen(&Seen::Unknown);
+    println!(
+        "{ground}: {steps} steps, {stored} stored, {refused} refused, {unknown} without an answer; \
+         {disturbed} only by a fault"
+    );
     assert!(stored > steps / 20 && refused > steps / 20, "the sequences exercise too little");
     Ok(())
 }
