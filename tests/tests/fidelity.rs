@@ -373,7 +373,7 @@ impl Operator {
                 if steady(look).await?.iter().all(|one| one.position != delivery.position) {
                     return Result::Ok(());
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::task::yield_now().await;
             }
         };
         match tokio::time::timeout(PATIENCE, gone).await {
@@ -384,13 +384,13 @@ impl Operator {
 
     /// What journals and values hold, without learning from it.
     async fn truth(&self) -> Result<String> {
-        let mut truth = String::new();
+        let mut truth = Vec::new();
         for (at, (_, id)) in self.entities.iter().enumerate() {
             let records = self.substrate.journal.read(*id, Position(0)).await?;
             let value = self.substrate.bucket.get(&self.key(at)).await?;
-            truth.push_str(&format!("{records:?} {value:?} "));
+            truth.push(format!("{records:?} {value:?}"));
         }
-        Ok(truth)
+        Ok(truth.join(" "))
     }
 
     /// Leaves nothing to whoever comes next; gives the consumer back.
