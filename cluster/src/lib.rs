@@ -2,7 +2,7 @@
 //! what stands behind them.
 //!
 //! `local` keeps everything in one directory of one process, `nats` on `JetStream`, `sim` in a
-//! seeded world for tests. All pass one conformance suite (`tests/tests/conformance.rs`). Above
+//! seeded world for tests. All pass one conformance suite (`tests/tests/conformance*.rs`). Above
 //! this crate nobody knows which one is there.
 #![forbid(unsafe_code)]
 

@@ -47,7 +47,7 @@ mod repair;
 mod shared;
 mod staged;
 mod timers;
-mod watch;
+pub(crate) mod watch;
 
 pub use bus::LocalBus;
 pub use open::{open, open_read_only};

@@ -13,7 +13,7 @@ use crate::{Change, Entry};
 
 /// All watchers of a store.
 #[derive(Debug, Default)]
-pub(super) struct Watchers(Mutex<Vec<Weak<Watcher>>>);
+pub(crate) struct Watchers(Mutex<Vec<Weak<Watcher>>>);
 
 /// One watcher. It holds at most one change per key, so it is bounded by the bucket itself.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ struct State {
 
 /// Yields changes; ends when the store is closed.
 #[derive(Debug)]
-pub(super) struct Watch(Arc<Watcher>);
+pub(crate) struct Watch(Arc<Watcher>);
 
 impl Watchers {
     /// Watches what begins with `prefix`; `present` comes first.
-    pub(super) fn add(&self, prefix: String, present: Vec<(String, Entry)>) -> Watch {
+    pub(crate) fn add(&self, prefix: String, present: Vec<(String, Entry)>) -> Watch {
         let changes = present.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         let state = Mutex::new(State { changes, ..State::default() });
         let watcher = Arc::new(Watcher { prefix, state });
@@ -48,7 +48,7 @@ impl Watchers {
     }
 
     /// Tells everybody whom it concerns.
-    pub(super) fn tell(&self, key: &str, entry: Option<&Entry>) {
+    pub(crate) fn tell(&self, key: &str, entry: Option<&Entry>) {
         self.each(|watcher, state| {
             if key.starts_with(&watcher.prefix) {
                 state.changes.insert(key.to_owned(), entry.cloned());
@@ -57,7 +57,7 @@ impl Watchers {
     }
 
     /// Ends all.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.each(|_, state| state.closed = true);
     }
 

@@ -1,6 +1,6 @@
 //! Journals with their whole history, so that reads can be stale.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use clawnode_proto::{EntityId, Position};
 
@@ -41,6 +41,13 @@ impl Journals {
         if let Some(all) = self.versions.get_mut(&entity) {
             all.retain(|version| version.record.position < position);
         }
+    }
+
+    /// At most `limit` entities that have a journal, in order, after `after`.
+    pub(super) fn entities(&self, after: Option<EntityId>, limit: usize) -> Vec<EntityId> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let all = self.versions.range((from, Bound::Unbounded));
+        all.filter(|(_, versions)| !versions.is_empty()).map(|(id, _)| *id).take(limit).collect()
     }
 
     /// The records after `after`, as they were at a time.

@@ -7,13 +7,19 @@
 //! busy or refuse without a cause, serve stale reads, deliver twice and out of order, accept late
 //! acknowledgements, be out of reach for a while, and lose in a power cut what was not synced.
 //!
+//! [`doors`] stands in front of a world as a [`Substrate`](crate::Substrate), in the runtime's time.
+//!
 //! Not here: what the processes do (see `clawnode_actors::durable::sim`).
 
+pub mod doors;
+mod doors_driver;
+mod doors_inbox;
 mod faults;
 mod inboxes;
 mod journals;
 mod request;
 mod schedule;
+mod shelf;
 mod world;
 
 pub use faults::{Bugs, Faults};

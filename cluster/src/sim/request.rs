@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_proto::{Digest, EntityId, Input, InputId, Partition, Position};
+use clawnode_proto::{Digest, EntityId, Input, InputId, Partition, Position, TimerId};
 
 use super::inboxes::Token;
-use crate::{AppendAnswer, Record, Write};
+use crate::{AppendAnswer, Entry, Record, Timer, Write};
 
 /// Names a request to whoever asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +44,35 @@ pub enum Request {
     PutBlob(Bytes),
     /// Read a blob.
     GetBlob(Digest),
+    /// Remove a blob.
+    RemoveBlob(Digest),
+    /// All blobs.
+    Blobs,
+    /// At most so many entities with a journal, in order, after this one.
+    Entities(Option<EntityId>, usize),
+    /// A value of the bucket.
+    Value(String),
+    /// The values of the bucket whose keys begin so.
+    Values(String),
+    /// Set a value.
+    SetValue {
+        /// Under which key.
+        key: String,
+        /// The fence.
+        expected: Position,
+        /// What.
+        value: Bytes,
+        /// Gone after this.
+        ttl: Option<Duration>,
+    },
+    /// Remove a value that is at a position.
+    RemoveValue(String, Position),
+    /// Set or replace a timer.
+    SetTimer(Timer),
+    /// Remove a timer.
+    CancelTimer(EntityId, TimerId),
+    /// The timers of a partition.
+    Timers(Partition),
 }
 
 /// What a store answers.
@@ -67,6 +96,16 @@ pub enum Reply {
     Stored(Digest),
     /// A blob.
     Blob(Option<Bytes>),
+    /// All blobs.
+    Digests(Vec<Digest>),
+    /// A value.
+    Value(Option<Entry>),
+    /// Values, in key order.
+    Values(Vec<(String, Entry)>),
+    /// Where a value was set (0: removed); `None` if it was not where it was expected.
+    Changed(Option<Position>),
+    /// Timers.
+    Timers(Vec<Timer>),
     /// No answer, or one that proves nothing.
     Failed,
 }

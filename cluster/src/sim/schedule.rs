@@ -37,8 +37,29 @@ impl<E> Schedule<E> {
 
     /// The next event; the time goes on to it.
     pub fn pop(&mut self) -> Option<E> {
-        let ((at, _), event) = self.queue.pop_first()?;
-        self.now = at;
-        Some(event)
+        self.pop_until(Timestamp(u64::MAX))
+    }
+
+    /// The next event until a time; if there is none, the time goes on to that time, unless it is
+    /// the end of all time.
+    pub fn pop_until(&mut self, until: Timestamp) -> Option<E> {
+        match self.queue.first_entry() {
+            Some(first) if first.key().0 <= until.0 => {
+                let ((at, _), event) = first.remove_entry();
+                self.now = at;
+                Some(event)
+            }
+            _ => {
+                if until.0 < u64::MAX {
+                    self.now = self.now.max(until.0);
+                }
+                None
+            }
+        }
+    }
+
+    /// When the next event is.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.queue.first_key_value().map(|((at, _), _)| Timestamp(*at))
     }
 }

@@ -1,6 +1,9 @@
 //! The world: requests go in, what happens next comes out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clawnode_proto::{
@@ -15,6 +18,7 @@ use super::{
     journals::Journals,
     request::{Change, Delivered, Happening, Reply, Request, Ticket},
     schedule::Schedule,
+    shelf::{Expiry, Shelf},
 };
 use crate::{AppendAnswer, Record, Write};
 
@@ -28,10 +32,11 @@ const STALE_MOST: u64 = 5_000;
 const PULLS_WHILE_FROZEN: u64 = 8_000;
 
 #[derive(Debug)]
-enum Event<D> {
+pub(super) enum Event<D> {
     Arrive { from: ProcessId, ticket: Ticket, request: Request, answered: bool },
     Happen(ProcessId, Happening<D>),
     Wake(Position),
+    Expire(Expiry),
     Commit,
 }
 
@@ -59,14 +64,17 @@ pub struct World<D> {
     pub rng: ChaCha8Rng,
     /// What may go wrong now.
     pub faults: Faults,
-    bugs: Bugs,
+    /// How long a delivery may go without an answer.
+    pub ack_wait: Duration,
+    pub(super) bugs: Bugs,
     /// Whether writes are synced in groups, and lost in a power cut before.
     synced_in_groups: bool,
-    partitions: u16,
-    schedule: Schedule<Event<D>>,
-    journals: Journals,
+    pub(super) partitions: u16,
+    pub(super) schedule: Schedule<Event<D>>,
+    pub(super) journals: Journals,
     inboxes: Inboxes,
-    blobs: BTreeMap<Digest, Bytes>,
+    pub(super) blobs: BTreeMap<Digest, Bytes>,
+    pub(super) shelf: Shelf,
     processes: BTreeMap<ProcessId, Life<D>>,
     pulling: BTreeSet<ProcessId>,
     lanes: BTreeMap<(ProcessId, u128), u64>,
@@ -82,6 +90,7 @@ impl<D> World<D> {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
             faults: Faults::none(),
+            ack_wait: ACK_WAIT,
             bugs,
             synced_in_groups,
             partitions,
@@ -90,6 +99,7 @@ impl<D> World<D> {
             journals: Journals::default(),
             inboxes: Inboxes::default(),
             blobs: BTreeMap::new(),
+            shelf: Shelf::default(),
             processes: BTreeMap::new(),
             pulling: BTreeSet::new(),
             lanes: BTreeMap::new(),
@@ -236,8 +246,13 @@ impl<D> World<D> {
 
     /// What happens next, to whom.
     pub fn step(&mut self) -> Option<(ProcessId, Happening<D>)> {
+        self.step_until(Timestamp(u64::MAX))
+    }
+
+    /// What happens next until a time, to whom; if nothing does, it is that time.
+    pub fn step_until(&mut self, until: Timestamp) -> Option<(ProcessId, Happening<D>)> {
         loop {
-            match self.schedule.pop()? {
+            match self.schedule.pop_until(until)? {
                 Event::Arrive { from, ticket, request, answered } => {
                     self.arrive(from, ticket, request, answered);
                 }
@@ -247,6 +262,7 @@ impl<D> World<D> {
                     None => {}
                 },
                 Event::Wake(position) => self.wake(position),
+                Event::Expire(expiry) => self.expire(expiry),
                 Event::Commit => self.commit(),
             }
         }
@@ -360,7 +376,7 @@ impl<D> World<D> {
                 Reply::Done
             }
             Request::Progress(Token(position)) => {
-                let due = self.now().plus(ACK_WAIT).0;
+                let due = self.now().plus(self.ack_wait).0;
                 if let Some(waiting) = self.inboxes.get_mut(position) {
                     waiting.due = due;
                 }
@@ -380,6 +396,7 @@ impl<D> World<D> {
                 Reply::Stored(digest)
             }
             Request::GetBlob(digest) => Reply::Blob(self.blobs.get(&digest).cloned()),
+            other => self.serve_shelf(other),
         }
     }
 
@@ -396,7 +413,7 @@ impl<D> World<D> {
         Reply::Append(AppendAnswer::Stored(position))
     }
 
-    fn put(&mut self, input: Input) -> Reply {
+    pub(super) fn put(&mut self, input: Input) -> Reply {
         let (entity, id) = (input.entity, input.id);
         let position = self.inboxes.put(self.schedule.now().0, input);
         self.changes.push(Change::Put(entity, id));
@@ -423,7 +440,11 @@ impl<D> World<D> {
             return;
         }
         let entity = waiting.input.entity;
-        let Some(mut to) = self.first_of(entity.partition(self.partitions)) else {
+        let partition = entity.partition(self.partitions);
+        if !self.shelf.is_wanted(partition, position) {
+            return;
+        }
+        let Some(mut to) = self.first_of(partition) else {
             self.schedule.plan(1_000, Event::Wake(position));
             return;
         };
@@ -431,7 +452,7 @@ impl<D> World<D> {
         if self.chance(faults.misrouted) {
             to = self.anyone(to);
         }
-        let due = self.now().plus(ACK_WAIT).0;
+        let due = self.now().plus(self.ack_wait).0;
         let mut redelivered = false;
         if let Some(waiting) = self.inboxes.get_mut(position) {
             waiting.due = due;
@@ -440,7 +461,9 @@ impl<D> World<D> {
         }
         self.schedule.plan_at(due, Event::Wake(position));
         let delivered = Delivered { entity, token: Token(position), redelivered };
-        if !self.chance(faults.lost_delivery) {
+        if self.chance(faults.lost_delivery) {
+            self.shelf.want_again(partition);
+        } else {
             let after = self.delay();
             self.schedule.plan(after, Event::Happen(to, Happening::Delivery(delivered)));
         }

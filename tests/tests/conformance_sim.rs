@@ -1,0 +1,36 @@
+//! The conformance suite on the simulated world, in the runtime's time and without faults.
+
+use async_trait::async_trait;
+use clawnode_cluster::{
+    Clock, Substrate,
+    sim::doors::{SimDoorsOptions, SimStores},
+};
+use clawnode_proto::Timestamp;
+use clawnode_tests::conformance::{Ground, Result};
+
+/// A world of its own for each case; a restart is another process in the same world.
+struct Sim(SimStores);
+
+impl Sim {
+    fn new() -> Self {
+        Self(SimStores::new(&SimDoorsOptions::default()))
+    }
+}
+
+#[async_trait]
+impl Ground for Sim {
+    async fn fresh(&self) -> Result<Substrate> {
+        Ok(self.0.open())
+    }
+
+    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>> {
+        substrate.health.close().await;
+        Ok(Some(self.0.open()))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.clock().now()
+    }
+}
+
+clawnode_tests::conformance!(sim, Sim::new());
