@@ -109,7 +109,9 @@ pub async fn ollama_models(base: BaseUrl) -> Vec<String> {
 
 /// Where Ollama is, from `OLLAMA_HOST` as Ollama itself reads it: host, port and scheme may each be
 /// left out. The address that a server listens on everywhere means this machine.
-pub(super) fn ollama_url(lookup: &(dyn Fn(&str) -> Option<String> + Sync)) -> Result<BaseUrl, OptionsError> {
+pub(super) fn ollama_url(
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
+) -> Result<BaseUrl, OptionsError> {
     let host = set(lookup, "OLLAMA_HOST").unwrap_or_default();
     let host = host.trim();
     if host.is_empty() {
