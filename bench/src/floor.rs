@@ -10,6 +10,7 @@ use std::{
     io::Write as _,
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -25,12 +26,14 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, stream::SplitSink};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{net::TcpListener, sync::oneshot, time::Instant};
 
 use crate::{Error, process::say};
 
 /// Bytes of the three records of a turn, as a node writes them (header and body).
 const RECORDS: [usize; 3] = [512, 640, 896];
+/// How close two frames of text may follow each other.
+const FRAME_GAP: Duration = Duration::from_millis(10);
 /// Where records go on NATS.
 const SUBJECT: &str = "floor";
 
@@ -183,7 +186,7 @@ impl Floor {
         Ok(out.send(Message::text(done.to_string())).await?)
     }
 
-    /// One streaming call; what is ready at once leaves as one frame.
+    /// One streaming call; a frame leaves at most every [`FRAME_GAP`], as from a node.
     async fn call(
         &self,
         id: u64,
@@ -198,18 +201,40 @@ impl Floor {
         }))?;
         let request = self.http.post(&self.url).header("content-type", "application/json");
         let mut pieces = request.body(body).send().await?.error_for_status()?.bytes_stream();
-        let (mut reply, mut rest) = (String::new(), Vec::new());
-        while let Some(piece) = pieces.next().await {
+        let (mut reply, mut rest, mut waiting) = (String::new(), Vec::new(), String::new());
+        let mut due = Instant::now();
+        loop {
+            let piece = tokio::select! {
+                biased;
+                piece = pieces.next() => piece,
+                () = tokio::time::sleep_until(due), if !waiting.is_empty() => Some(Ok(Bytes::new())),
+            };
+            let Some(piece) = piece else { break };
             rest.extend_from_slice(&piece?);
-            let delta = take_events(&mut rest)?;
-            if !delta.is_empty() {
-                let frame = json!({"id": id, "event": "text", "data": delta});
-                out.send(Message::text(frame.to_string())).await?;
-                reply.push_str(&delta);
+            waiting.push_str(&take_events(&mut rest)?);
+            if Instant::now() >= due {
+                say_text(id, &mut waiting, &mut reply, out).await?;
+                due = Instant::now() + FRAME_GAP;
             }
         }
+        say_text(id, &mut waiting, &mut reply, out).await?;
         Ok(reply)
     }
+}
+
+async fn say_text(
+    id: u64,
+    waiting: &mut String,
+    reply: &mut String,
+    out: &mut SplitSink<WebSocket, Message>,
+) -> Result<(), Error> {
+    if !waiting.is_empty() {
+        let frame = json!({"id": id, "event": "text", "data": waiting});
+        out.send(Message::text(frame.to_string())).await?;
+        reply.push_str(waiting);
+        waiting.clear();
+    }
+    Ok(())
 }
 
 /// The text of the whole events in `buffer`, which keeps what is not whole.
