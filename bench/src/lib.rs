@@ -1,1 +1,16 @@
-//! Stub.
+//! What the benches share: processes on one core, a client that counts turns, the floor, figures.
+//!
+//! A bench starts the node, the scripted model and the floor as processes of their own and drives
+//! them over loopback. Nothing here is faster than a real client or provider could be.
+
+mod client;
+mod figures;
+pub mod floor;
+mod process;
+
+pub use client::{Load, Report, run as load};
+pub use figures::{Row, Table, percentile};
+pub use process::{Node, NodeSetup, Pin, Process, Substrate, model, node_binary, serve_model};
+
+/// Any reason for a bench to end early.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -13,6 +13,7 @@ use clawnode_proto::{
     llm::{FailureClass, ModelFailure, ModelRef, StopReason, Text, Usage, UsageRecord},
 };
 use futures_util::StreamExt;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
 
@@ -34,6 +35,10 @@ use crate::{
 
 /// Stream pieces that are ready at once and travel in one bus message.
 const BATCH_MAX: usize = 256;
+/// How close two messages of a call's frames may follow each other. The first leaves at once; what
+/// comes sooner than this after it waits and leaves together, because a message costs more on its
+/// way to the reader than the token in it. More saves work, less is smoother to read.
+const FRAME_GAP: Duration = Duration::from_millis(10);
 /// The first and the longest wait before a store or bus that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -213,6 +218,7 @@ impl SessionRunner {
             }),
             end = call.run(&job) => end,
         };
+        call.flush().await;
         let Call { text, usage, .. } = call;
         let attempt = job.attempt;
         let content = self.stored(entity, text).await;
@@ -380,13 +386,26 @@ struct Call<'a> {
     trace: Option<Traceparent>,
     text: String,
     usage: Usage,
+    /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
+    gathered: Vec<FrameBody>,
+    /// From when on it may be.
+    due: Instant,
 }
 
 impl<'a> Call<'a> {
     fn new(runner: &'a SessionRunner, entity: EntityId, job: &CallJob) -> Self {
         let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
         let trace = job.trace.clone();
-        Self { runner, entity, key, trace, text: String::new(), usage: Usage::default() }
+        Self {
+            runner,
+            entity,
+            key,
+            trace,
+            text: String::new(),
+            usage: Usage::default(),
+            gathered: Vec::new(),
+            due: Instant::now(),
+        }
     }
 
     async fn run(&mut self, job: &CallJob) -> End {
@@ -396,7 +415,7 @@ impl<'a> Call<'a> {
                 job.request.dropped_turns
             );
             let body = FrameBody::Notice { name: "history_dropped".to_owned(), message };
-            self.send(vec![body]).await;
+            self.gathered.push(body);
         }
         let model = match self.runner.models.resolve_model(&job.request.model) {
             Ok(model) => model,
@@ -407,18 +426,24 @@ impl<'a> Call<'a> {
             Err(failure) => return End::Failed(failure),
         };
         let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
-        while let Some(batch) = pieces.next().await {
-            let mut bodies = Vec::new();
-            let mut end = None;
+        loop {
+            let batch = tokio::select! {
+                biased;
+                batch = pieces.next() => batch,
+                () = tokio::time::sleep_until(self.due), if !self.gathered.is_empty() => {
+                    self.flush().await;
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { break };
             for piece in batch {
-                end = self.piece(piece, &mut bodies);
-                if end.is_some() {
-                    break;
+                if let Some(end) = self.piece(piece) {
+                    return end;
                 }
             }
-            self.send(bodies).await;
-            if let Some(end) = end {
-                return end;
+            // A stream that never pauses must not hold frames back.
+            if Instant::now() >= self.due {
+                self.flush().await;
             }
         }
         End::Failed(ModelFailure {
@@ -428,14 +453,14 @@ impl<'a> Call<'a> {
         })
     }
 
-    fn piece(&mut self, piece: ModelEvent, bodies: &mut Vec<FrameBody>) -> Option<End> {
+    fn piece(&mut self, piece: ModelEvent) -> Option<End> {
         match piece {
             ModelEvent::Text(delta) => {
                 self.text.push_str(&delta);
-                if let Some(FrameBody::Text { delta: last }) = bodies.last_mut() {
+                if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
                     last.push_str(&delta);
                 } else {
-                    bodies.push(FrameBody::Text { delta });
+                    self.gathered.push(FrameBody::Text { delta });
                 }
                 None
             }
@@ -446,29 +471,31 @@ impl<'a> Call<'a> {
             ModelEvent::Retrying { retry, wait, failure } => {
                 let message =
                     format!("{}; retry {retry} in {:.1} s", failure.message, wait.as_secs_f64());
-                bodies.push(FrameBody::Notice { name: "retrying".to_owned(), message });
+                self.gathered.push(FrameBody::Notice { name: "retrying".to_owned(), message });
                 None
             }
             ModelEvent::Done { stop, usage, model } => {
                 self.usage = usage;
-                bodies.push(FrameBody::Usage { usage });
+                self.gathered.push(FrameBody::Usage { usage });
                 Some(End::Done { stop, model })
             }
             ModelEvent::Failed(failure) => Some(End::Failed(failure)),
         }
     }
 
-    /// Frames are provisional: one that is lost is made good when the turn ends.
-    async fn send(&mut self, bodies: Vec<FrameBody>) {
-        if bodies.is_empty() {
+    /// Sends what waits. Frames are provisional: one that is lost is made good when the turn ends.
+    async fn flush(&mut self) {
+        if self.gathered.is_empty() {
             return;
         }
+        let bodies = std::mem::take(&mut self.gathered);
         let mut frames = Vec::with_capacity(bodies.len());
         for body in bodies {
             frames.push(Frame { key: self.key, body });
             self.key.index = self.key.index.saturating_add(1);
         }
         self.runner.hub.keep(self.entity, &frames);
+        self.due = Instant::now() + FRAME_GAP;
         let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
         if let Err(failure) = sent {
             debug!(entity = %self.entity, %failure, "frames were not heard");

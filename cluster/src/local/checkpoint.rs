@@ -4,7 +4,7 @@
 //! Always oldest first: what removes a record (an acknowledgement, a rollup) stands behind it in
 //! the log, so it may go with its segment and nothing that it removed comes back.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::oneshot;
 use tracing::{debug, error, warn};
@@ -214,7 +214,8 @@ impl Engine {
         let mut staged = Staged::default();
         self.stage_live(&mut staged);
         self.index_staged(&mut staged)?;
-        match self.shared.index().as_ref() {
+        let shared = std::sync::Arc::clone(&self.shared);
+        match shared.index.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(index) => index.flush().map_err(Fatal::Index)?,
             None => return Ok(Step::Stuck("the store is closed".to_owned())),
         }

@@ -201,7 +201,7 @@ impl Engine {
         self.stage_live(&mut staged);
         self.index_staged(&mut staged)?;
         let mut guard = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = guard.take() {
+        if let Some(mut index) = guard.take() {
             index.flush().map_err(Fatal::Index)?;
             drop(index);
             self.index_state.set_clean();

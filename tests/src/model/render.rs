@@ -174,6 +174,7 @@ impl Writer<'_> {
                 }
                 WireName::Openai => self.chunk(&json!({"novelty": {"deep": []}}), None),
             },
+            Step::Flush => self.parts.push(Part::Flush),
             Step::Delay { ms } => self.parts.push(Part::Delay(*ms)),
             Step::Gate { name } => self.parts.push(Part::Gate(name.clone())),
             Step::Stall => self.parts.push(Part::Stall),

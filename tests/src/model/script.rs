@@ -24,6 +24,8 @@ pub struct DefaultReply {
     pub tokens: u32,
     /// Milliseconds before each piece.
     pub delay_ms: u64,
+    /// Whether each piece leaves on its own also without a delay; else they leave together.
+    pub flush: bool,
 }
 
 /// The answer to one request.
@@ -117,6 +119,8 @@ pub enum Step {
         /// Milliseconds.
         ms: u64,
     },
+    /// Lets what was said so far leave before anything else is.
+    Flush,
     /// Waits until the test opens the gate of this name.
     Gate {
         /// The gate.
@@ -221,12 +225,15 @@ impl DefaultReply {
             0 => first.split_inclusive(' ').map(str::to_owned).collect(),
             n => std::iter::once(first).chain((2..=n).map(|n| format!(" {n}"))).collect(),
         };
-        let mut steps = Vec::with_capacity(pieces.len() * 2);
+        let mut steps = Vec::with_capacity(pieces.len() * 3);
         for text in pieces {
             if self.delay_ms > 0 {
                 steps.push(Step::Delay { ms: self.delay_ms });
             }
             steps.push(Step::Text { text });
+            if self.flush {
+                steps.push(Step::Flush);
+            }
         }
         Reply::steps(steps)
     }

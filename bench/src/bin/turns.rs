@@ -1,0 +1,233 @@
+//! `session::turn/concurrency=N`: what a turn costs from a client's message to `done`, beside the
+//! floor of the same run.
+//!
+//! Client, scripted model and node (or floor) share one core. Rounds alternate between the node
+//! and the floor, so that a slow moment of the machine falls on both. Run with
+//! `cargo run --release -p clawnode-bench --bin turns`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Duration,
+};
+
+use clap::{Parser, Subcommand};
+use clawnode_bench::{
+    Error, Load, Node, NodeSetup, Pin, Process, Report, Row, Substrate, Table, floor, load, model,
+    node_binary, percentile, serve_model,
+};
+
+/// What the environment says to the copy of this program that is on its core already.
+const PINNED: &str = "CLAWNODE_BENCH_PINNED";
+/// Targets by substrate: p50 at concurrency 1 and turns/s at 64, as ratios to the floor.
+const EMBEDDED: (f64, f64) = (1.6, 0.5);
+const NATS: (f64, f64) = (2.0, 0.4);
+/// Runs before the first round are not counted.
+const WARM_UP: Duration = Duration::from_millis(1_500);
+
+/// Measures turns beside their floor.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// Turns at once, one run for each
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
+    concurrency: Vec<usize>,
+    /// Rounds of each run, for the node and for the floor
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of a round
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Pieces of a reply
+    #[arg(long, default_value_t = 16)]
+    tokens: u32,
+    /// Turns of a session before the next begins
+    #[arg(long, default_value_t = 10)]
+    turns_per_session: usize,
+    /// The core that everything shares
+    #[arg(long, default_value_t = 1)]
+    core: u16,
+    /// Keep everything on this NATS server, the floor's records too
+    #[arg(long)]
+    nats: Option<String>,
+    /// The node's binary
+    #[arg(long)]
+    node: Option<PathBuf>,
+    /// Where data directories are made: a real disk
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Measure only the node, not the floor: for a profiler
+    #[arg(long)]
+    node_only: bool,
+}
+
+/// What the other processes of the bench do.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Be the scripted model
+    Model {
+        #[arg(long)]
+        tokens: u32,
+    },
+    /// Be the floor
+    Floor {
+        #[arg(long)]
+        dir: PathBuf,
+        #[arg(long)]
+        model: String,
+        #[arg(long)]
+        nats: Option<String>,
+    },
+}
+
+/// One side of the comparison.
+#[derive(Default)]
+struct Side {
+    reports: Vec<Report>,
+    cpu: Duration,
+}
+
+fn main() -> Result<ExitCode, Error> {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let args = Args::parse();
+    if args.role.is_none() && std::env::var_os(PINNED).is_none() {
+        // The runtime counts cores when it starts: begin again on the one.
+        let status = Command::new("taskset")
+            .args(["-c", &args.core.to_string()])
+            .arg(std::env::current_exe()?)
+            .args(std::env::args_os().skip(1))
+            .env(PINNED, "1")
+            .status()?;
+        return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match &args.role {
+            Some(Role::Model { tokens }) => serve_model(*tokens).await,
+            Some(Role::Floor { dir, model, nats }) => {
+                floor::serve(dir, model, nats.as_deref()).await
+            }
+            None => Box::pin(bench(&args)).await,
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn bench(args: &Args) -> Result<(), Error> {
+    let binary = node_binary(args.node.clone())?;
+    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = tempfile::tempdir_in(parent)?;
+    // This process is on its core, and children inherit that.
+    let pin = Pin(None);
+    let (_model, model) = model(pin, args.tokens).await?;
+    let mut node = node(args, &binary, dir.path(), &model).await?;
+    let mut command = vec!["floor", "--model", &model, "--dir"];
+    let path = dir.path().to_string_lossy();
+    command.push(&path);
+    if let Some(url) = &args.nats {
+        command.extend(["--nats", url]);
+    }
+    let mut floor = Process::role(pin, &command)?;
+    let floor_addr = floor.line().await?;
+
+    let mut table = Table::default();
+    let node_addr = node.addr.clone();
+    for &concurrency in &args.concurrency {
+        let (mut ours, mut theirs) = (Side::default(), Side::default());
+        for round in 0..=args.rounds {
+            let mut load = plan(args, concurrency, round);
+            if !args.node_only {
+                floor_addr.clone_into(&mut load.addr);
+                theirs.round(round, &load, &floor).await?;
+            }
+            node_addr.clone_into(&mut load.addr);
+            ours.round(round, &load, node.process()).await?;
+        }
+        table.add(row(args, concurrency, ours, theirs));
+    }
+    table.json()?;
+    Ok(())
+}
+
+async fn node(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Node, Error> {
+    let substrate = match &args.nats {
+        Some(url) => Substrate::Nats { url: url.clone() },
+        None => Substrate::Embedded,
+    };
+    Node::start(&NodeSetup { binary, dir, model, substrate, config: "", pin: Pin(None) }).await
+}
+
+/// The first round only warms up.
+fn plan(args: &Args, concurrency: usize, round: usize) -> Load {
+    Load {
+        addr: String::new(),
+        concurrency,
+        turns_per_session: args.turns_per_session,
+        time: if round == 0 { WARM_UP } else { Duration::from_secs(args.seconds) },
+        turns: usize::MAX,
+        run: format!("c{concurrency}-r{round}"),
+        ends_with: if args.tokens > 1 { format!(" {}", args.tokens) } else { String::new() },
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of turns are far below 2^52")]
+fn row(args: &Args, concurrency: usize, mut ours: Side, mut theirs: Side) -> Row {
+    let substrate = if args.nats.is_some() { "nats" } else { "embedded" };
+    let (most_p50, least_rate) = if args.nats.is_some() { NATS } else { EMBEDDED };
+    let (cpu, texts, turns) = (ours.cpu, ours.texts(), ours.turns());
+    let (p50, p99, rate) = ours.figures();
+    let (floor_p50, floor_p99, floor_rate) = theirs.figures();
+    let mut row = Row::new(format!("session::turn/{substrate}/concurrency={concurrency}"))
+        .figure("p50_ms", p50)
+        .figure("floor_p50_ms", floor_p50)
+        .figure("ratio", p50 / floor_p50)
+        .figure("p99_ms", p99)
+        .figure("floor_p99_ms", floor_p99)
+        .figure("turns_s", rate)
+        .figure("floor_turns_s", floor_rate)
+        .figure("ratio", rate / floor_rate)
+        .figure("node_cpu_us_per_turn", cpu.as_secs_f64() * 1e6 / turns as f64)
+        .figure("floor_cpu_us_per_turn", theirs.cpu.as_secs_f64() * 1e6 / theirs.turns() as f64)
+        .figure("text_frames_per_turn", texts as f64 / turns as f64);
+    if concurrency == 1 {
+        row = row.at_most("p50 / floor", p50 / floor_p50, most_p50);
+    }
+    if concurrency == 64 {
+        row = row.at_least("turns/s / floor", rate / floor_rate, least_rate);
+    }
+    row
+}
+
+// === impl Side ===
+
+impl Side {
+    async fn round(&mut self, round: usize, plan: &Load, process: &Process) -> Result<(), Error> {
+        let before = process.cpu().await?;
+        let report = load(plan).await?;
+        if round > 0 {
+            self.cpu += process.cpu().await?.saturating_sub(before);
+            self.reports.push(report);
+        }
+        Ok(())
+    }
+
+    fn turns(&self) -> usize {
+        self.reports.iter().map(|report| report.latencies.len()).sum()
+    }
+
+    fn texts(&self) -> usize {
+        self.reports.iter().map(|report| report.texts).sum()
+    }
+
+    /// p50 and p99 in milliseconds over all rounds, and turns a second.
+    #[expect(clippy::cast_precision_loss, reason = "counts of turns are far below 2^52")]
+    fn figures(&mut self) -> (f64, f64, f64) {
+        let mut all: Vec<Duration> =
+            self.reports.iter().flat_map(|report| report.latencies.iter().copied()).collect();
+        all.sort_unstable();
+        let took: f64 = self.reports.iter().map(|report| report.took.as_secs_f64()).sum();
+        let ms = |of_1000| percentile(&all, of_1000).as_secs_f64() * 1e3;
+        (ms(500), ms(990), all.len() as f64 / took)
+    }
+}

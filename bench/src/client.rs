@@ -1,0 +1,121 @@
+//! A client that sends turns as fast as they are answered, over WebSockets.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{SinkExt, StreamExt, future::try_join_all};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async_with_config, tungstenite::Message,
+};
+
+use crate::Error;
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Where to: `127.0.0.1:PORT`.
+    pub addr: String,
+    /// Connections, each with one turn at a time.
+    pub concurrency: usize,
+    /// Turns of a session before the next session begins.
+    pub turns_per_session: usize,
+    /// How long, unless `turns` come first.
+    pub time: Duration,
+    /// How many turns on each connection at most.
+    pub turns: usize,
+    /// Tells sessions of different runs apart.
+    pub run: String,
+    /// How the last frame of text must end, so that no part of a reply was left out.
+    pub ends_with: String,
+}
+
+/// How it went.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// From sending to `done`, of each turn.
+    pub latencies: Vec<Duration>,
+    /// How long all of it took.
+    pub took: Duration,
+    /// Text frames of all turns.
+    pub texts: usize,
+}
+
+#[derive(Deserialize)]
+struct Frame<'a> {
+    #[serde(borrow)]
+    event: &'a str,
+    data: Value,
+}
+
+/// Sends turns on all connections.
+pub async fn run(load: &Load) -> Result<Report, Error> {
+    let sockets = try_join_all((0..load.concurrency).map(|_| connect(&load.addr))).await?;
+    let began = Instant::now();
+    let all = sockets.into_iter().enumerate().map(|(at, socket)| drive(load, at, socket));
+    let mut report = Report::default();
+    for one in try_join_all(all).await? {
+        report.latencies.extend(one.latencies);
+        report.texts += one.texts;
+    }
+    report.took = began.elapsed();
+    Ok(report)
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+async fn connect(addr: &str) -> Result<Socket, Error> {
+    Ok(connect_async_with_config(format!("ws://{addr}/ws"), None, true).await?.0)
+}
+
+async fn drive(load: &Load, at: usize, mut socket: Socket) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let began = Instant::now();
+    let mut turn = 0;
+    while turn < load.turns && began.elapsed() < load.time {
+        let session = turn / load.turns_per_session;
+        let request = json!({
+            "id": turn,
+            "method": "chat.send",
+            "params": {
+                "channel": "bench",
+                "account": load.run,
+                "peer": format!("{at}-{session}"),
+                "content": format!("message {turn} of connection {at}: what is new?"),
+            },
+        });
+        let sent = Instant::now();
+        socket.send(Message::text(request.to_string())).await?;
+        report.texts += answer(&mut socket, &load.ends_with).await?;
+        report.latencies.push(sent.elapsed());
+        turn += 1;
+    }
+    socket.close(None).await?;
+    Ok(report)
+}
+
+/// Reads one turn's frames to its end; a turn that did not complete ends the bench.
+async fn answer(socket: &mut Socket, ends_with: &str) -> Result<usize, Error> {
+    let (mut texts, mut whole) = (0, false);
+    loop {
+        let message = socket.next().await.ok_or("the connection closed in a turn")??;
+        let Message::Text(text) = message else { continue };
+        let frame: Frame<'_> = serde_json::from_str(&text)?;
+        match frame.event {
+            "text" => {
+                texts += 1;
+                whole = frame.data.as_str().is_some_and(|data| data.ends_with(ends_with));
+            }
+            "done" => {
+                let how = frame.data["outcome"]["type"].as_str().unwrap_or("no outcome");
+                if how != "completed" || !whole {
+                    return Err(format!("a turn ended badly: {text}").into());
+                }
+                return Ok(texts);
+            }
+            "error" => return Err(format!("a turn failed: {text}").into()),
+            _ => {}
+        }
+    }
+}
