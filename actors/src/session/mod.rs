@@ -10,6 +10,7 @@
 //! Invariants: SES-1 (I3) a call has at most one outcome, and attempts at it count up by one.
 //! SES-2 turns end in the order in which they were accepted.
 
+mod call;
 pub mod client;
 pub mod context;
 mod follow;

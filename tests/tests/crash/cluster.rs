@@ -98,7 +98,7 @@ mod nats {
     async fn c14_a_leader_dies_and_no_call_is_made_again() -> Outcome {
         let mut servers = NatsCluster::start(3, ServerOptions::default()).await.unwrap();
         let ground = Ground::Nats { url: servers.urls().join(","), prefix: "crash".to_owned() };
-        let default = DefaultReply { tokens: 40, delay_ms: 50 };
+        let default = DefaultReply { tokens: 40, delay_ms: 50, flush: true };
         let scene = Scene::at(ground, None, Script { default, ..Script::default() }).await;
         let node = Node::up(&scene.home).await?;
         let client = node.client()?;

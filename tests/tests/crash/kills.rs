@@ -67,7 +67,7 @@ async fn talk(
 
 async fn kills(under: Under, wanted: u32, seed: u64) -> Result<Found, ProcessError> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let default = DefaultReply { tokens: 4, delay_ms: 5 };
+    let default = DefaultReply { tokens: 4, delay_ms: 5, flush: true };
     let mut scene = Scene::on(under, Script { default, ..Script::default() }).await;
     scene.home = scene.home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "40");
     let (serves, node) = watch::channel(None);

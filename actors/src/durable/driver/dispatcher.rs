@@ -7,14 +7,9 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clawnode_cluster::{AckHandle, Delivery, StoreError};
 use clawnode_proto::{
-    EntityId, Epoch, Input, InputId, Partition as PartitionId, Position, ProcessId, Timestamp,
-    codec,
-    event::decode_record,
-    kernel::RELEASED,
-    node::{NodeReply, NodeRequest},
+    EntityId, Epoch, InputId, Partition as PartitionId, ProcessId, Timestamp, node::NodeReply,
 };
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
 use tokio::{
@@ -26,10 +21,11 @@ use tracing::{debug, error, warn};
 use super::{
     Context,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
+    reads::{ask_owner, read_inbox, read_tail},
 };
 use crate::durable::{
     EntityKind, In as EntityIn,
-    partition::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays, Partition},
+    partition::{AskId, Gone, HandleId, In, Out, Partition},
 };
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
@@ -38,8 +34,6 @@ const DELIVERIES_MAX: usize = 256;
 const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
-/// How long one question to an owner may take.
-const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long an inbox whose consumer failed is left alone.
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
 /// How long one whose store is closed is left alone.
@@ -465,76 +459,5 @@ const fn again(failure: &StoreError) -> Duration {
     match failure {
         StoreError::Closed { .. } => CLOSED_AGAIN,
         _ => CONSUME_AGAIN,
-    }
-}
-
-async fn read_inbox<K: EntityKind>(context: &Context<K>, entity: EntityId, after: Position) -> In {
-    match context.substrate.inbox.read(entity, after).await {
-        Ok(waiting) => {
-            let inputs = waiting
-                .into_iter()
-                .filter_map(|one| match Input::from_bytes(&one.bytes) {
-                    Ok(input) if input.entity == entity => Some((one.position, input)),
-                    Ok(input) => {
-                        error!(%entity, found = %input.entity, "an input lies in a foreign inbox");
-                        None
-                    }
-                    Err(failure) => {
-                        error!(%entity, position = %one.position, %failure,
-                            "an input cannot be read; it stays in the inbox");
-                        None
-                    }
-                })
-                .collect();
-            In::Inbox(entity, inputs)
-        }
-        Err(failure) => {
-            warn!(%entity, %failure, "inbox cannot be read now; trying again");
-            In::ReadFailed(entity)
-        }
-    }
-}
-
-async fn read_tail<K: EntityKind>(context: &Context<K>, entity: EntityId) -> In {
-    match context.substrate.journal.tail(entity).await {
-        Ok(None) => In::Tail(entity, None),
-        Ok(Some(record)) => match decode_record(&record.bytes) {
-            Ok(events) => {
-                let last = events.last().map(|event| LastWriter {
-                    process: event.head.incarnation.process,
-                    released: event.head.kind == RELEASED,
-                });
-                In::Tail(entity, last)
-            }
-            // Unreadable for everybody: the activation says so and names the event.
-            Err(_) => In::Tail(entity, None),
-        },
-        Err(failure) => {
-            warn!(%entity, %failure, "journal's tail cannot be read now; trying again");
-            In::ReadFailed(entity)
-        }
-    }
-}
-
-async fn ask_owner<K: EntityKind>(
-    context: &Context<K>,
-    process: ProcessId,
-    entity: EntityId,
-    input: InputId,
-) -> OwnerSays {
-    let subject = context.substrate.prefix.rpc(process);
-    let Ok(request) = codec::encode(&NodeRequest::Ask { entity, input }) else {
-        return OwnerSays::Silent;
-    };
-    let asked = context.substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
-    match asked.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
-        Ok(Ok(NodeReply::Held)) => OwnerSays::Held,
-        Ok(Ok(NodeReply::Completed)) => OwnerSays::Completed,
-        Ok(Ok(NodeReply::NotMine)) => OwnerSays::NotMine,
-        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. }) | Err(_)) => OwnerSays::Silent,
-        Err(failure) => {
-            debug!(%process, %entity, %failure, "an owner does not answer");
-            OwnerSays::Silent
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod dispatcher;
 mod entity;
+mod reads;
 mod worker;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};

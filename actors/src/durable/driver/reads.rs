@@ -1,0 +1,96 @@
+//! What a dispatcher has read and asked on its behalf, by tasks of its own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_proto::{
+    EntityId, Input, InputId, Position, ProcessId, codec,
+    event::decode_record,
+    kernel::RELEASED,
+    node::{NodeReply, NodeRequest},
+};
+use tracing::{debug, error, warn};
+
+use super::Context;
+use crate::durable::{
+    EntityKind,
+    partition::{In, LastWriter, OwnerSays},
+};
+
+/// How long one question to an owner may take.
+const ASK_TIMEOUT: Duration = Duration::from_millis(300);
+
+pub(super) async fn read_inbox<K: EntityKind>(
+    context: &Context<K>,
+    entity: EntityId,
+    after: Position,
+) -> In {
+    match context.substrate.inbox.read(entity, after).await {
+        Ok(waiting) => {
+            let inputs = waiting
+                .into_iter()
+                .filter_map(|one| match Input::from_bytes(&one.bytes) {
+                    Ok(input) if input.entity == entity => Some((one.position, input)),
+                    Ok(input) => {
+                        error!(%entity, found = %input.entity, "an input lies in a foreign inbox");
+                        None
+                    }
+                    Err(failure) => {
+                        error!(%entity, position = %one.position, %failure,
+                            "an input cannot be read; it stays in the inbox");
+                        None
+                    }
+                })
+                .collect();
+            In::Inbox(entity, inputs)
+        }
+        Err(failure) => {
+            warn!(%entity, %failure, "inbox cannot be read now; trying again");
+            In::ReadFailed(entity)
+        }
+    }
+}
+
+pub(super) async fn read_tail<K: EntityKind>(context: &Context<K>, entity: EntityId) -> In {
+    match context.substrate.journal.tail(entity).await {
+        Ok(None) => In::Tail(entity, None),
+        Ok(Some(record)) => match decode_record(&record.bytes) {
+            Ok(events) => {
+                let last = events.last().map(|event| LastWriter {
+                    process: event.head.incarnation.process,
+                    released: event.head.kind == RELEASED,
+                });
+                In::Tail(entity, last)
+            }
+            // Unreadable for everybody: the activation says so and names the event.
+            Err(_) => In::Tail(entity, None),
+        },
+        Err(failure) => {
+            warn!(%entity, %failure, "journal's tail cannot be read now; trying again");
+            In::ReadFailed(entity)
+        }
+    }
+}
+
+pub(super) async fn ask_owner<K: EntityKind>(
+    context: &Context<K>,
+    process: ProcessId,
+    entity: EntityId,
+    input: InputId,
+) -> OwnerSays {
+    let subject = context.substrate.prefix.rpc(process);
+    let Ok(request) = codec::encode(&NodeRequest::Ask { entity, input }) else {
+        return OwnerSays::Silent;
+    };
+    let asked = context.substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
+    match asked.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
+        Ok(Ok(NodeReply::Held)) => OwnerSays::Held,
+        Ok(Ok(NodeReply::Completed)) => OwnerSays::Completed,
+        Ok(Ok(NodeReply::NotMine)) => OwnerSays::NotMine,
+        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. }) | Err(_)) => OwnerSays::Silent,
+        Err(failure) => {
+            debug!(%process, %entity, %failure, "an owner does not answer");
+            OwnerSays::Silent
+        }
+    }
+}

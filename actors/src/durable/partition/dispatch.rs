@@ -1,0 +1,456 @@
+//! The machine itself: one partition at one process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use clawnode_proto::{
+    EntityId, Input, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS,
+};
+
+use super::io::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+use crate::durable::machine::Activation;
+
+/// The first wait before an entity that was lost, or whose actor died, is admitted again.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+/// The longest such wait.
+const RETRY_MOST: Duration = Duration::from_secs(10);
+/// How long the inputs of an entity that cannot be served now stay away.
+const PUT_OFF: Duration = Duration::from_mins(1);
+/// How long an input that rang and then was not found stays away.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Requests to a silent owner before its entity is claimed.
+const ASKS_MAX: u32 = 2;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its inbox is being read for the first time.
+    Ringing,
+    /// Its tail is being read.
+    Admitting,
+    /// Its last writer is being asked.
+    Asking { process: ProcessId, tries: u32 },
+    /// Its actor runs.
+    Active,
+    /// Until then it is left alone.
+    Waiting(Timestamp),
+}
+
+#[derive(Debug)]
+struct Slot {
+    phase: Phase,
+    /// Somebody may have had one of its inputs before.
+    recovery: bool,
+    /// Everything up to here was read.
+    seen: Position,
+    /// Read, and not handed on.
+    buffered: Vec<Input>,
+    /// Read and not complete; an input that was stored twice has two positions.
+    open: BTreeMap<Position, InputId>,
+    /// Complete, but its delivery has not come yet.
+    done: BTreeSet<Position>,
+    handles: BTreeMap<Position, HandleId>,
+    reading: bool,
+    rung: bool,
+    losses: u32,
+    asks: Vec<(AskId, InputId)>,
+}
+
+impl Slot {
+    /// A delivered input that is not in hand: no read has shown it yet, because one was old or
+    /// came from before the last actor, or its acknowledgement was lost.
+    fn unseen(&self) -> Option<Position> {
+        self.handles.keys().find(|position| !self.open.contains_key(position)).copied()
+    }
+}
+
+/// One partition at one process.
+#[derive(Debug)]
+pub struct Partition {
+    me: ProcessId,
+    /// Whether other processes may own entities of this partition.
+    shared: bool,
+    slots: BTreeMap<EntityId, Slot>,
+    dead: BTreeSet<ProcessId>,
+    last_progress: Timestamp,
+    draining: bool,
+    out: Vec<Out>,
+    /// A bug for the simulator to find.
+    #[cfg(feature = "test-util")]
+    pub planted: crate::durable::Planted,
+}
+
+impl Partition {
+    /// A partition with nothing under way.
+    pub fn new(me: ProcessId, shared: bool, now: Timestamp) -> Self {
+        Self {
+            me,
+            shared,
+            slots: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            last_progress: now,
+            draining: false,
+            out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            planted: crate::durable::Planted::None,
+        }
+    }
+
+    /// Handles that wait for an answer.
+    pub fn handles(&self) -> usize {
+        self.slots.values().map(|slot| slot.handles.len()).sum()
+    }
+
+    /// Entities that are active or about to be.
+    pub fn entities(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must
+    /// not jump.
+    pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
+        match input {
+            In::Delivered { entity, position, handle, redelivered } => {
+                self.delivered(entity, position, handle, redelivered);
+            }
+            In::Scanned(entities) => {
+                for entity in entities {
+                    if !self.draining && !self.slots.contains_key(&entity) {
+                        self.slot(entity).recovery = true;
+                        self.ring(entity);
+                    }
+                }
+            }
+            In::Inbox(entity, waiting) => self.inbox(entity, waiting),
+            In::Tail(entity, last) => self.tail(entity, last),
+            In::ReadFailed(entity) => self.read_failed(now, entity),
+            In::OwnerSaid(entity, says) => self.owner_said(entity, says),
+            In::Completed(entity, input) => self.completed(entity, input),
+            In::Gone(entity, why) => self.gone(now, entity, why),
+            In::Asked(ask, entity, input) => self.asked(ask, entity, input),
+            In::Dead(dead) => self.dead = dead,
+            In::Tick => self.tick(now),
+            In::Drain => self.drain(),
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    fn slot(&mut self, entity: EntityId) -> &mut Slot {
+        self.slots.entry(entity).or_insert_with(|| Slot {
+            phase: Phase::Ringing,
+            recovery: false,
+            seen: Position(0),
+            buffered: Vec::new(),
+            open: BTreeMap::new(),
+            done: BTreeSet::new(),
+            handles: BTreeMap::new(),
+            reading: false,
+            rung: false,
+            losses: 0,
+            asks: Vec::new(),
+        })
+    }
+
+    fn delivered(
+        &mut self,
+        entity: EntityId,
+        position: Position,
+        handle: HandleId,
+        redelivered: bool,
+    ) {
+        if self.draining && !self.slots.contains_key(&entity) {
+            self.out.push(Out::Nak(handle, Duration::ZERO));
+            return;
+        }
+        let slot = self.slot(entity);
+        if slot.done.remove(&position) {
+            self.out.push(Out::Ack(handle));
+            return;
+        }
+        let replaced = slot.handles.insert(position, handle);
+        slot.recovery |= redelivered;
+        let unseen = position > slot.seen;
+        self.out.extend(replaced.map(Out::Forget));
+        if unseen {
+            self.ring(entity);
+        }
+    }
+
+    fn ring(&mut self, entity: EntityId) {
+        let slot = self.slot(entity);
+        if matches!(slot.phase, Phase::Waiting(_)) {
+            return;
+        }
+        if slot.reading {
+            slot.rung = true;
+            return;
+        }
+        slot.reading = true;
+        let after = slot.seen;
+        self.out.push(Out::ReadInbox(entity, after));
+    }
+
+    fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Input)>) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        slot.reading = false;
+        for (position, input) in waiting {
+            slot.seen = slot.seen.max(position);
+            if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
+                slot.open.insert(position, input.id);
+                slot.buffered.push(input);
+            }
+        }
+        match slot.phase {
+            Phase::Ringing if slot.open.is_empty() && !slot.rung => {
+                // What rang is gone, or the read is old, or it cannot be decoded. Absence proves
+                // nothing, so it is given back: what is really gone does not come again.
+                let handles = std::mem::take(&mut slot.handles);
+                self.slots.remove(&entity);
+                #[cfg(feature = "test-util")]
+                if self.planted == crate::durable::Planted::AckWhenAbsent {
+                    self.out.extend(handles.into_values().map(Out::Ack));
+                    return;
+                }
+                self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
+                self.drained();
+                return;
+            }
+            Phase::Ringing if self.shared => {
+                slot.phase = Phase::Admitting;
+                self.out.push(Out::ReadTail(entity));
+            }
+            Phase::Ringing => self.activate(entity),
+            Phase::Active => self.hand_on(entity),
+            Phase::Admitting | Phase::Asking { .. } | Phase::Waiting(_) => {}
+        }
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        if std::mem::take(&mut slot.rung) {
+            self.ring(entity);
+        }
+    }
+
+    fn hand_on(&mut self, entity: EntityId) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        let inputs = std::mem::take(&mut slot.buffered);
+        if !inputs.is_empty() {
+            self.out.push(Out::Deliver(entity, inputs));
+        }
+        for (ask, input) in std::mem::take(&mut slot.asks) {
+            self.out.push(Out::AskActor(ask, entity, input));
+        }
+    }
+
+    fn tail(&mut self, entity: EntityId, last: Option<LastWriter>) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        if slot.phase != Phase::Admitting {
+            return;
+        }
+        match last {
+            Some(last)
+                if !last.released
+                    && last.process != self.me
+                    && !self.dead.contains(&last.process) =>
+            {
+                slot.phase = Phase::Asking { process: last.process, tries: 0 };
+                self.ask(entity);
+            }
+            _ => self.activate(entity),
+        }
+    }
+
+    fn ask(&mut self, entity: EntityId) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        let Phase::Asking { process, tries } = &mut slot.phase else { return };
+        *tries += 1;
+        let process = *process;
+        if let Some((_, &input)) = slot.open.first_key_value() {
+            self.out.push(Out::AskOwner(process, entity, input));
+        } else {
+            self.forget(entity);
+        }
+    }
+
+    /// Leaves an entity to whoever has it.
+    fn forget(&mut self, entity: EntityId) {
+        if let Some(slot) = self.slots.remove(&entity) {
+            self.out.extend(slot.handles.into_values().map(Out::Forget));
+        }
+    }
+
+    fn owner_said(&mut self, entity: EntityId, says: OwnerSays) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        let Phase::Asking { tries, .. } = &mut slot.phase else { return };
+        match says {
+            // It has the input and its own deliveries; ours comes again should that change.
+            OwnerSays::Held => self.forget(entity),
+            OwnerSays::Completed => {
+                *tries = 0;
+                if let Some((_, input)) = slot.open.first_key_value() {
+                    let input = *input;
+                    slot.buffered.retain(|one| one.id != input);
+                    self.completed(entity, input);
+                }
+                self.ask(entity);
+            }
+            OwnerSays::Silent if *tries < ASKS_MAX => self.ask(entity),
+            OwnerSays::NotMine | OwnerSays::Silent => {
+                slot.recovery = true;
+                self.activate(entity);
+            }
+        }
+    }
+
+    fn activate(&mut self, entity: EntityId) {
+        let draining = self.draining;
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        if draining {
+            let handles = std::mem::take(&mut slot.handles);
+            self.slots.remove(&entity);
+            self.out.extend(handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
+            self.drained();
+            return;
+        }
+        slot.phase = Phase::Active;
+        let activation = if slot.recovery { Activation::Recovery } else { Activation::Fresh };
+        self.out.push(Out::Activate(entity, activation));
+        self.hand_on(entity);
+    }
+
+    fn completed(&mut self, entity: EntityId, input: InputId) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        let positions: Vec<Position> =
+            slot.open.iter().filter(|(_, one)| **one == input).map(|(at, _)| *at).collect();
+        for position in positions {
+            slot.open.remove(&position);
+            slot.losses = 0;
+            match slot.handles.remove(&position) {
+                Some(handle) => self.out.push(Out::Ack(handle)),
+                None => {
+                    slot.done.insert(position);
+                }
+            }
+        }
+    }
+
+    fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        for (ask, _) in std::mem::take(&mut slot.asks) {
+            self.out.push(Out::AnswerNotMine(ask));
+        }
+        // What the actor had in hand is read again from the start.
+        slot.buffered.clear();
+        slot.seen = Position(0);
+        let unfinished = !slot.open.is_empty() || slot.rung || slot.reading;
+        slot.open.clear();
+        slot.recovery = true;
+        match why {
+            Gone::Idle if !unfinished && slot.handles.is_empty() => {
+                self.slots.remove(&entity);
+            }
+            Gone::Idle => {
+                slot.phase = Phase::Ringing;
+                slot.reading = false;
+                slot.rung = false;
+                self.ring(entity);
+            }
+            Gone::Lost => {
+                let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(RETRY_MOST);
+                slot.losses += 1;
+                slot.phase = Phase::Waiting(now.plus(wait));
+            }
+            Gone::Unservable | Gone::Released => {
+                let delay = if why == Gone::Released { Duration::ZERO } else { PUT_OFF };
+                let handles = std::mem::take(&mut slot.handles);
+                self.slots.remove(&entity);
+                self.out.extend(handles.into_values().map(|one| Out::Nak(one, delay)));
+            }
+        }
+        self.drained();
+    }
+
+    fn read_failed(&mut self, now: Timestamp, entity: EntityId) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        slot.reading = false;
+        match slot.phase {
+            Phase::Active => slot.rung = true,
+            Phase::Ringing | Phase::Admitting | Phase::Asking { .. } | Phase::Waiting(_) => {
+                slot.buffered.clear();
+                slot.open.clear();
+                slot.seen = Position(0);
+                let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(RETRY_MOST);
+                slot.losses += 1;
+                slot.phase = Phase::Waiting(now.plus(wait));
+            }
+        }
+    }
+
+    fn asked(&mut self, ask: AskId, entity: EntityId, input: InputId) {
+        match self.slots.get_mut(&entity) {
+            Some(slot) if slot.phase == Phase::Active => {
+                // The question is a doorbell too: what is asked for is read before it is answered.
+                slot.asks.push((ask, input));
+                self.ring(entity);
+            }
+            _ => self.out.push(Out::AnswerNotMine(ask)),
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        let progress = now.since(self.last_progress) >= ACK_PROGRESS;
+        if progress {
+            self.last_progress = now;
+        }
+        let mut again = Vec::new();
+        for (entity, slot) in &mut self.slots {
+            if progress {
+                self.out.extend(slot.handles.values().copied().map(Out::Progress));
+            }
+            match slot.phase {
+                Phase::Waiting(until) if now >= until => {
+                    slot.phase = Phase::Ringing;
+                    slot.reading = false;
+                    again.push(*entity);
+                }
+                Phase::Active if slot.rung && !slot.reading => again.push(*entity),
+                Phase::Active if progress => {
+                    if let Some(unseen) = slot.unseen() {
+                        slot.seen = Position(unseen.0.saturating_sub(1));
+                        again.push(*entity);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for entity in again {
+            if self.draining {
+                self.gone(now, entity, Gone::Released);
+            } else {
+                self.ring(entity);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        let idle: Vec<EntityId> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.phase != Phase::Active)
+            .map(|(entity, _)| *entity)
+            .collect();
+        for entity in idle {
+            if let Some(slot) = self.slots.remove(&entity) {
+                self.out
+                    .extend(slot.handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
+            }
+        }
+        self.drained();
+    }
+
+    fn drained(&mut self) {
+        if self.draining && self.slots.is_empty() {
+            self.out.push(Out::Drained);
+        }
+    }
+}

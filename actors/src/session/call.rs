@@ -1,0 +1,152 @@
+//! A model call under way: what was received, and where the next frame goes.
+
+use std::time::Duration;
+
+use clawnode_proto::{
+    EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    llm::{FailureClass, ModelFailure, StopReason, Usage},
+};
+use futures_util::StreamExt;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{kind::CallJob, run::SessionRunner};
+use crate::llm::ModelEvent;
+
+/// Stream pieces that are ready at once and travel in one bus message.
+const BATCH_MAX: usize = 256;
+/// How close two messages of a call's frames may follow each other. The first leaves at once; what
+/// comes sooner than this after it waits and leaves together, because a message costs more on its
+/// way to the reader than the token in it. More saves work, less is smoother to read.
+const FRAME_GAP: Duration = Duration::from_millis(10);
+
+/// How a call's stream ended.
+pub(super) enum End {
+    Done { stop: StopReason, model: String },
+    Failed(ModelFailure),
+}
+
+/// A call under way: what was received, and where the next frame goes.
+pub(super) struct Call<'a> {
+    runner: &'a SessionRunner,
+    entity: EntityId,
+    key: FrameKey,
+    trace: Option<Traceparent>,
+    pub(super) text: String,
+    pub(super) usage: Usage,
+    /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
+    gathered: Vec<FrameBody>,
+    /// From when on it may be.
+    due: Instant,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(runner: &'a SessionRunner, entity: EntityId, job: &CallJob) -> Self {
+        let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
+        let trace = job.trace.clone();
+        Self {
+            runner,
+            entity,
+            key,
+            trace,
+            text: String::new(),
+            usage: Usage::default(),
+            gathered: Vec::new(),
+            due: Instant::now(),
+        }
+    }
+
+    pub(super) async fn run(&mut self, job: &CallJob) -> End {
+        if job.request.dropped_turns > 0 {
+            let message = format!(
+                "the model's window is full: the oldest {} turns are left out",
+                job.request.dropped_turns
+            );
+            let body = FrameBody::Notice { name: "history_dropped".to_owned(), message };
+            self.gathered.push(body);
+        }
+        let model = match self.runner.models.resolve_model(&job.request.model) {
+            Ok(model) => model,
+            Err(failure) => return End::Failed(failure),
+        };
+        let request = match self.runner.request(job).await {
+            Ok(request) => request,
+            Err(failure) => return End::Failed(failure),
+        };
+        let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
+        loop {
+            let batch = tokio::select! {
+                biased;
+                batch = pieces.next() => batch,
+                () = tokio::time::sleep_until(self.due), if !self.gathered.is_empty() => {
+                    self.flush().await;
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { break };
+            for piece in batch {
+                if let Some(end) = self.piece(piece) {
+                    return end;
+                }
+            }
+            // A stream that never pauses must not hold frames back.
+            if Instant::now() >= self.due {
+                self.flush().await;
+            }
+        }
+        End::Failed(ModelFailure {
+            class: FailureClass::BrokenStream,
+            message: "the model's stream ended without its proper end".to_owned(),
+            status: None,
+        })
+    }
+
+    fn piece(&mut self, piece: ModelEvent) -> Option<End> {
+        match piece {
+            ModelEvent::Text(delta) => {
+                self.text.push_str(&delta);
+                if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
+                    last.push_str(&delta);
+                } else {
+                    self.gathered.push(FrameBody::Text { delta });
+                }
+                None
+            }
+            ModelEvent::Usage(usage) => {
+                self.usage = usage;
+                None
+            }
+            ModelEvent::Retrying { retry, wait, failure } => {
+                let message =
+                    format!("{}; retry {retry} in {:.1} s", failure.message, wait.as_secs_f64());
+                self.gathered.push(FrameBody::Notice { name: "retrying".to_owned(), message });
+                None
+            }
+            ModelEvent::Done { stop, usage, model } => {
+                self.usage = usage;
+                self.gathered.push(FrameBody::Usage { usage });
+                Some(End::Done { stop, model })
+            }
+            ModelEvent::Failed(failure) => Some(End::Failed(failure)),
+        }
+    }
+
+    /// Sends what waits. Frames are provisional: one that is lost is made good when the turn ends.
+    pub(super) async fn flush(&mut self) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let bodies = std::mem::take(&mut self.gathered);
+        let mut frames = Vec::with_capacity(bodies.len());
+        for body in bodies {
+            frames.push(Frame { key: self.key, body });
+            self.key.index = self.key.index.saturating_add(1);
+        }
+        self.runner.hub.keep(self.entity, &frames);
+        self.due = Instant::now() + FRAME_GAP;
+        let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
+        if let Err(failure) = sent {
+            debug!(entity = %self.entity, %failure, "frames were not heard");
+        }
+    }
+}
