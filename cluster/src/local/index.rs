@@ -402,10 +402,11 @@ mod tests {
         let mut plain = Index::Memory(BTreeMap::new());
         // A fixed walk over a few keys, so that they are set, set again and removed.
         let mut state = 7_u32;
-        for round in 0..2_000 {
+        for round in 0..2_000_u32 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let key = vec![b'a' + (state >> 28) as u8 % 3, (state >> 20) as u8 % 16];
-            let value = (state >> 16 & 3 != 0).then(|| vec![round as u8]);
+            let [high, middle, low, _] = state.to_be_bytes();
+            let key = vec![b'a' + (high >> 4) % 3, middle >> 4];
+            let value = (low & 3 != 0).then(|| round.to_be_bytes().to_vec());
             let changes = Changes::from([(key, value)]);
             late.commit(changes.clone()).unwrap();
             plain.commit(changes).unwrap();
