@@ -1,4 +1,4 @@
-//! A client that sends turns as fast as they are answered, over WebSockets.
+//! A client that sends turns as fast as they are answered, over `WebSocket`s.
 
 use std::time::{Duration, Instant};
 

@@ -41,7 +41,7 @@ const SUBJECT: &str = "floor";
 #[derive(Clone)]
 enum Store {
     Disk(Arc<GroupCommit>),
-    Nats(async_nats::jetstream::Context),
+    Nats(Box<async_nats::jetstream::Context>),
 }
 
 /// One file, one thread; all records that wait go with one `fdatasync`.
@@ -99,7 +99,7 @@ struct Delta {
 pub async fn serve(dir: &Path, model: &str, nats: Option<&str>) -> Result<(), Error> {
     let store = match nats {
         None => Store::Disk(GroupCommit::start(&dir.join("floor.log"))?),
-        Some(url) => Store::Nats(stream(url).await?),
+        Some(url) => Store::Nats(Box::new(stream(url).await?)),
     };
     let floor = Arc::new(Floor {
         store,
