@@ -2,7 +2,7 @@
 //!
 //! One key space, told apart by a first byte, so that one atomic batch changes all of it. sled's
 //! `flush` does not reach the disk on Linux, and sled may panic on a damaged file: every call is
-//! guarded, and [`super::open()`] trusts the folder only if the machine has not restarted since.
+//! guarded, and [`super::open`] trusts the folder only if the machine has not restarted since.
 
 use std::{
     collections::BTreeMap,
@@ -404,9 +404,9 @@ mod tests {
         let mut state = 7_u32;
         for round in 0..2_000_u32 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let [high, low, _, kept] = state.to_be_bytes();
-            let key = vec![b'a' + high % 3, low % 16];
-            let value = (kept & 3 != 0).then(|| round.to_be_bytes().to_vec());
+            let [high, middle, low, _] = state.to_be_bytes();
+            let key = vec![b'a' + (high >> 4) % 3, middle >> 4];
+            let value = (low & 3 != 0).then(|| round.to_be_bytes().to_vec());
             let changes = Changes::from([(key, value)]);
             late.commit(changes.clone()).unwrap();
             plain.commit(changes).unwrap();
