@@ -64,9 +64,10 @@ impl LocalBlobs {
 
     fn store(&self, digest: Digest, content: &[u8]) -> std::io::Result<()> {
         let path = self.path(digest);
-        // A file under its final name is whole and durable, unless it was damaged since.
+        // A file under its final name is whole, unless it was damaged since; but whoever named it
+        // may not have made the name durable yet.
         if read_whole(&*self.disk, &path)?.is_some_and(|found| found == content) {
-            return Ok(());
+            return self.disk.sync_dir(&self.dir);
         }
         let writer = self.writers.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.dir.join(format!("{digest}.{writer}{UNFINISHED}"));

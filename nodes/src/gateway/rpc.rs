@@ -339,3 +339,72 @@ impl Unary {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+    use super::*;
+
+    /// What is mutated.
+    const SAMPLES: [&str; 4] = [
+        r#"{"id":1,"method":"ping"}"#,
+        r#"{"id":"a","method":"chat.send","params":{"channel":"c","content":"\u00e9"}}"#,
+        r#"{"id":null,"method":"sessions.resume","params":{"session":"a:b:c:d","turn":null}}"#,
+        r#"[{"id":{}}]"#,
+    ];
+
+    fn mutated(random: &mut StdRng) -> String {
+        let mut bytes = SAMPLES.choose(random).map_or_else(Vec::new, |one| one.as_bytes().to_vec());
+        for _ in 0..random.random_range(0..6) {
+            let at = random.random_range(0..=bytes.len());
+            match random.random_range(0..4) {
+                0 if at < bytes.len() => bytes[at] = random.random(),
+                1 => bytes.insert(at, random.random()),
+                2 => bytes.truncate(at),
+                _ => {
+                    let piece = bytes[at..].to_vec();
+                    bytes.extend(piece);
+                }
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Any text is a request or is refused with the code that says why, under its own id if it has
+    /// a usable one.
+    fn read_one(text: &str) {
+        match Request::read(text) {
+            Ok(request) => assert!(Method::ALL.contains(&request.method)),
+            Err((_, error)) => assert!(
+                matches!(
+                    error.code,
+                    ErrorCode::Malformed
+                        | ErrorCode::InvalidRequest
+                        | ErrorCode::UnknownMethod
+                        | ErrorCode::InvalidParams
+                ),
+                "{text:?}: {error:?}"
+            ),
+        }
+    }
+
+    #[test]
+    fn requests_are_refused_or_understood() {
+        let mut random = StdRng::seed_from_u64(1);
+        for _ in 0..20_000 {
+            read_one(&mutated(&mut random));
+        }
+    }
+
+    #[test]
+    fn requests_soak() {
+        let mut random = StdRng::seed_from_u64(rand::random());
+        let end = Instant::now() + Duration::from_mins(1);
+        while Instant::now() < end {
+            read_one(&mutated(&mut random));
+        }
+    }
+}

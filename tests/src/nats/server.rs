@@ -146,7 +146,26 @@ impl NatsServer {
 
     /// Stops it from running without ending it: connections stay and nobody answers.
     pub fn freeze(&self) -> Result<(), HarnessError> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        // The signal is only sent by now; each thread stops on its own way out of the kernel.
+        let end = Instant::now() + PATIENCE;
+        while !self.is_frozen() {
+            if Instant::now() > end {
+                return Err(HarnessError::Missing("the server does not stop".to_owned()));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Whether all its threads are stopped, as `/proc` has it.
+    fn is_frozen(&self) -> bool {
+        let Some(child) = &self.child else { return false };
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", child.id())) else { return false };
+        tasks.flatten().all(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        })
     }
 
     /// Lets it run again.

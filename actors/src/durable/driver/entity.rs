@@ -42,7 +42,8 @@ pub struct Port<K: EntityKind>(ActorRef<Message<K>>);
 
 #[derive(Debug)]
 pub(super) enum Message<K: EntityKind> {
-    Feed(In<K>),
+    /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
+    Feed(Box<In<K>>),
     Ask(InputId, oneshot::Sender<NodeReply>),
 }
 
@@ -94,7 +95,7 @@ impl<K: EntityKind> EntityHandle<K> {
     }
 
     pub(super) fn feed(&self, input: In<K>) {
-        if self.0.cast(Message::Feed(input)).is_err() {
+        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
             debug!("an entity's actor stopped before it was told something");
         }
     }
@@ -120,7 +121,7 @@ impl<K: EntityKind> Clone for Port<K> {
 
 impl<K: EntityKind> Port<K> {
     fn tell(&self, input: In<K>) {
-        if self.0.cast(Message::Feed(input)).is_err() {
+        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
             debug!("an effect outlived its entity's actor");
         }
     }
@@ -200,7 +201,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
             Message::Feed(input) => {
                 state.note(&input);
                 let now = state.context.clock.now();
-                let out = state.machine.handle(now, input);
+                let out = state.machine.handle(now, *input);
                 state.perform(&myself, out);
             }
             Message::Ask(input, reply) => {
