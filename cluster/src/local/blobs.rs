@@ -1,12 +1,6 @@
 //! The blobs door: a file per content, named by its digest.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -28,13 +22,11 @@ pub(super) struct LocalBlobs {
     client: Arc<Client>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Two writers of one content must not share an unfinished file.
-    writers: Arc<AtomicU64>,
 }
 
 impl LocalBlobs {
     pub(super) fn new(client: Arc<Client>, disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
-        Self { client, disk, dir, writers: Arc::default() }
+        Self { client, disk, dir }
     }
 
     /// Runs file work on a thread that may wait.
@@ -69,8 +61,9 @@ impl LocalBlobs {
         if read_whole(&*self.disk, &path)?.is_some_and(|found| found == content) {
             return self.disk.sync_dir(&self.dir);
         }
-        let writer = self.writers.fetch_add(1, Ordering::Relaxed);
-        let unfinished = self.dir.join(format!("{digest}.{writer}{UNFINISHED}"));
+        // Two writers of one content must not share an unfinished file, whenever they began.
+        let writer: u64 = rand::random();
+        let unfinished = self.dir.join(format!("{digest}.{writer:016x}{UNFINISHED}"));
         let file = self.disk.create(&unfinished)?;
         let written = file.write_at(0, content).and_then(|()| file.sync());
         let named = written.and_then(|()| self.disk.rename(&unfinished, &path));

@@ -125,7 +125,7 @@ pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError
 fn disk_of(options: &LocalOptions) -> Arc<dyn Disk> {
     #[cfg(feature = "test-util")]
     if let Some(disk) = &options.disk {
-        return Arc::<super::PowerCutDisk>::clone(disk);
+        return Arc::new(disk.in_this_life());
     }
     #[cfg(not(feature = "test-util"))]
     let _: &LocalOptions = options;

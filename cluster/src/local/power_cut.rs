@@ -21,7 +21,11 @@ const SECTOR: usize = 512;
 
 /// A disk in memory.
 #[derive(Clone, Debug, Default)]
-pub struct PowerCutDisk(Arc<Mutex<State>>);
+pub struct PowerCutDisk {
+    state: Arc<Mutex<State>>,
+    /// The power cuts before the process that uses it; absent for whoever holds the plug.
+    life: Option<u64>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -92,7 +96,22 @@ impl PowerCutDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk as a process sees it that starts now: with the power, the process is gone, and
+    /// nothing that a thread of it still does reaches the disk.
+    pub(super) fn in_this_life(&self) -> Self {
+        let life = self.lock().cuts;
+        Self { state: Arc::clone(&self.state), life: Some(life) }
+    }
+
+    fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        match self.life {
+            Some(life) if life != state.cuts => Err(io::Error::other("the power was cut")),
+            _ => Ok(state),
+        }
     }
 
     fn handle(&self, file: usize, cuts: u64) -> Arc<dyn DiskFile> {
@@ -102,7 +121,7 @@ impl PowerCutDisk {
 
 impl Disk for PowerCutDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let mut state = self.lock();
+        let mut state = self.alive()?;
         state.change()?;
         let file = state.files.len();
         state.files.push(File::default());
@@ -113,7 +132,7 @@ impl Disk for PowerCutDisk {
     }
 
     fn open(&self, path: &Path, _writable: bool) -> io::Result<Arc<dyn DiskFile>> {
-        let state = self.lock();
+        let state = self.alive()?;
         let file = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
         let cuts = state.cuts;
         drop(state);
@@ -121,13 +140,13 @@ impl Disk for PowerCutDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let state = self.lock();
+        let state = self.alive()?;
         let here = state.names.keys().filter(|path| path.parent() == Some(dir));
         Ok(here.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.alive()?;
         state.change()?;
         let file = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.names.insert(to.to_owned(), file);
@@ -135,7 +154,7 @@ impl Disk for PowerCutDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.alive()?;
         state.change()?;
         match state.names.remove(path) {
             Some(_) => Ok(()),
@@ -145,12 +164,12 @@ impl Disk for PowerCutDisk {
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         // Directories are made once, at birth; losing one of them is losing the store.
-        self.lock().dirs.insert(path.to_owned());
+        self.alive()?.dirs.insert(path.to_owned());
         Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.alive()?;
         state.change()?;
         state.sync_allowed()?;
         let State { names, synced_names, .. } = &mut *state;
@@ -162,7 +181,7 @@ impl Disk for PowerCutDisk {
     }
 
     fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
-        Ok(self.lock().free.unwrap_or(u64::MAX))
+        Ok(self.alive()?.free.unwrap_or(u64::MAX))
     }
 }
 
