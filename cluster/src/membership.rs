@@ -158,7 +158,10 @@ async fn say(substrate: &Substrate, me: ProcessId, heartbeat: &Heartbeat) {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Digest, Timestamp};
+    use clawnode_proto::{
+        Digest, Timestamp,
+        node::{Load, VersionRange},
+    };
 
     use super::*;
 
@@ -172,6 +175,12 @@ mod tests {
             draining: false,
             entities: 0,
             config: Digest::ZERO,
+            cordoned: false,
+            speaks: VersionRange::default(),
+            capabilities: BTreeSet::new(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
         }
     }
 

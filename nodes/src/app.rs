@@ -1,6 +1,7 @@
 //! The composition root: from settings to a running node. The only file that knows every part.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{
         Arc, RwLock,
@@ -21,7 +22,8 @@ use clawnode_actors::{
 use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
 use clawnode_proto::{
     ErrorChain, ProcessId,
-    node::{Heartbeat, NodeRole},
+    envelope::VERSIONS,
+    node::{Heartbeat, Load, NodeRole, VersionRange},
 };
 use secrecy::SecretString;
 use tokio::sync::{oneshot, watch};
@@ -327,6 +329,12 @@ fn heartbeat(
         draining: draining.load(Ordering::Relaxed),
         entities: context.resident.load(Ordering::Relaxed),
         config: agents.digest(),
+        cordoned: false,
+        speaks: VersionRange { oldest: *VERSIONS.start(), newest: *VERSIONS.end() },
+        capabilities: BTreeSet::new(),
+        load: Load::default(),
+        shed: 0,
+        first_of: 0,
     })
 }
 

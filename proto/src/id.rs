@@ -473,6 +473,11 @@ name!(
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 );
 name!(
+    /// Something that only some nodes can do, as they announce it: `session`.
+    Capability, 64, "a capability: 1 to 64 of a-z, A-Z, 0-9, `-`, `_`, `.`, `:`",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':')
+);
+name!(
     /// What a client calls one request, so that sending it again is harmless.
     IdempotencyKey, 256, "an idempotency key: 1 to 256 bytes without control characters",
     |c| !c.is_control()

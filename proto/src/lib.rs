@@ -29,6 +29,7 @@ pub use error::{ErrorBody, ErrorChain, ErrorCode};
 pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
-    AgentName, Attempt, CallId, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
-    InputId, Kind, NodeName, Partition, Position, ProcessId, Seq, SessionKey, TimerId, TurnId,
+    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
+    Incarnation, InputId, Kind, NodeName, Partition, Position, ProcessId, Seq, SessionKey, TimerId,
+    TurnId,
 };

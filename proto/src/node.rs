@@ -1,11 +1,13 @@
 //! What processes say to each other: heartbeats, and requests to one process.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Timestamp,
     frame::Frame,
-    id::{Digest, EntityId, Epoch, InputId, NodeName, ProcessId, TurnId},
+    id::{Capability, Digest, EntityId, Epoch, InputId, NodeName, ProcessId, TurnId},
 };
 
 /// What a process does.
@@ -31,12 +33,68 @@ pub struct Heartbeat {
     pub roles: Vec<NodeRole>,
     /// When it started, by its own clock; for people only.
     pub started: Timestamp,
-    /// Whether it takes no more work.
+    /// Whether it hands everything over and ends.
     pub draining: bool,
     /// Resident entities.
     pub entities: u64,
     /// The digest of what its configuration means for agents; nodes should agree.
     pub config: Digest,
+    /// Whether it was told to take no more entities; it keeps those that it has.
+    #[serde(default)]
+    pub cordoned: bool,
+    /// The versions of the envelope that it reads and writes.
+    #[serde(default)]
+    pub speaks: VersionRange,
+    /// What it can do beside its roles.
+    #[serde(default)]
+    pub capabilities: BTreeSet<Capability>,
+    /// How busy it is.
+    #[serde(default)]
+    pub load: Load,
+    /// By how many ranks it stands back from what it would serve, because it is busy.
+    #[serde(default)]
+    pub shed: u8,
+    /// Partitions that it serves first, by its own view of the cluster.
+    #[serde(default)]
+    pub first_of: u16,
+}
+
+/// Versions of the envelope, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRange {
+    /// The oldest.
+    pub oldest: u16,
+    /// The newest.
+    pub newest: u16,
+}
+
+/// Those of a process that does not say: the first.
+impl Default for VersionRange {
+    fn default() -> Self {
+        Self { oldest: 1, newest: 1 }
+    }
+}
+
+impl VersionRange {
+    /// Whether both can read what the other writes.
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.oldest <= other.newest && other.oldest <= self.newest
+    }
+}
+
+/// How busy a process is; for placement and for people, never for safety.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Processor time it used lately, in thousandths of what its host has.
+    pub cpu_permille: u16,
+    /// Resident memory, in bytes.
+    pub memory_bytes: u64,
+    /// Turns that run now.
+    pub turns_running: u32,
+    /// Turns that it has ended since its start.
+    pub turns_done: u64,
+    /// Clients that are connected now.
+    pub clients: u32,
 }
 
 /// A request to one process on `cn.rpc.<process>`.
@@ -59,6 +117,13 @@ pub enum NodeRequest {
         /// The epoch that is in force now.
         epoch: Epoch,
     },
+    /// Take no more entities, or take them again. Answered `Ok`.
+    Cordon {
+        /// Whether to stand back.
+        on: bool,
+    },
+    /// Hand everything over and end. Answered `Ok` before it has ended.
+    Drain,
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.
@@ -72,7 +137,7 @@ pub enum NodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeReply {
-    /// To `Ping` and `Fenced`.
+    /// To `Ping`, `Fenced`, `Cordon` and `Drain`.
     Ok,
     /// The actor itself has the input; leave it.
     Held,

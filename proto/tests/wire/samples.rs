@@ -1,9 +1,9 @@
 //! One value of every variant, made of fixed ids.
 
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorBody, ErrorCode, Frame, FrameBody,
-    FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, ProcessId, Seq, Tail, Timestamp,
-    Traceparent, TurnId,
+    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, Frame,
+    FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, ProcessId, Seq, Tail,
+    Timestamp, Traceparent, TurnId,
     frame::FrameBatch,
     kernel::{
         Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
@@ -13,7 +13,7 @@ use clawnode_proto::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
         UsageRecord,
     },
-    node::{Heartbeat, NodeReply, NodeRequest, NodeRole},
+    node::{Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     session::{
         ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
         TurnDone, TurnOutcome, UserMessage,
@@ -223,6 +223,18 @@ pub(crate) fn heartbeat() -> Heartbeat {
         draining: false,
         entities: 9,
         config: Digest::of(b"agents"),
+        cordoned: true,
+        speaks: VersionRange { oldest: 1, newest: 2 },
+        capabilities: [name::<Capability>("session")].into(),
+        load: Load {
+            cpu_permille: 250,
+            memory_bytes: 1 << 24,
+            turns_running: 3,
+            turns_done: 1_000,
+            clients: 2,
+        },
+        shed: 1,
+        first_of: 86,
     }
 }
 
@@ -231,6 +243,8 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::Ping,
         NodeRequest::Ask { entity: entity(), input: input().id },
         NodeRequest::Fenced { entity: entity(), epoch: Epoch(4) },
+        NodeRequest::Cordon { on: true },
+        NodeRequest::Drain,
         NodeRequest::Frames { entity: entity(), turn: turn() },
     ]
 }

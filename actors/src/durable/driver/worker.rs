@@ -194,6 +194,10 @@ async fn answer_one<K: EntityKind>(
             }
             tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok)
         }
+        NodeRequest::Cordon { .. } | NodeRequest::Drain => {
+            debug!("not answered yet");
+            None
+        }
         NodeRequest::Frames { entity, turn } => {
             let (frames, truncated) = frames.frames(entity, turn);
             Some(NodeReply::Frames { frames, truncated })
