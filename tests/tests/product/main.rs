@@ -3,6 +3,7 @@
 
 mod agents;
 mod keeping;
+mod real_model;
 mod telemetry;
 mod turns;
 

@@ -18,7 +18,8 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
   cargo xtest -E 'binary(llm)'        a nextest filter expression
   cargo xtest --soak simulation       the simulator's long runs
 
-Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail.";
+Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail. With
+CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
 
 /// What to do.
 #[derive(Debug)]

