@@ -2,6 +2,7 @@
 //! the house rules.
 
 pub mod conformance;
+pub mod docker;
 pub mod fuzz;
 pub mod model;
 pub mod nats;

@@ -138,6 +138,28 @@ impl Client {
             .map_err(|error| ProcessError::Protocol(format!("{method}: {error}")))
     }
 
+    /// The answer of a method without parameters, once this is so; until then the node may be out
+    /// of reach.
+    pub async fn until<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        enough: impl Fn(&T) -> bool,
+    ) -> Result<T, ProcessError> {
+        let look = async {
+            loop {
+                match self.call(method, json!({})).await {
+                    Ok(answer) if enough(&answer) => return Ok(answer),
+                    Err(error) if !error.is_lost() && error.refusal().is_none() => {
+                        return Err(error);
+                    }
+                    Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            }
+        };
+        let late = || ProcessError::Late(format!("what is expected of `{method}`"));
+        timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
+    }
+
     /// A session's transcript.
     pub async fn history(&self, session: &str) -> Result<HistoryView, ProcessError> {
         self.call("sessions.history", json!({ "session": session })).await

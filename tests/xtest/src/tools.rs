@@ -1,6 +1,6 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, nextest and, when asked for, a small language model. Installed once, into `.tools`; nothing else on the machine changes, but
-//! for strace, which comes from the distribution.
+//! strace, Docker, nextest and, when asked for, a small language model. Installed once, into `.tools`; nothing else on the machine changes, but
+//! for what comes from the distribution.
 
 use std::{
     path::Path,
@@ -45,7 +45,14 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
         }
     }
     if !works(Command::new("strace").arg("--version")) {
-        apt("strace")?;
+        apt(&["strace"])?;
+    }
+    // An engine, started by the tests themselves with a socket of their own.
+    if !works(Command::new("dockerd").arg("--version")) {
+        apt(&["docker.io"])?;
+    }
+    if !works(Command::new("docker-compose").arg("--version")) {
+        apt(&["docker-compose"])?;
     }
     if real_model_wanted() { real_model(&workspace.tools.join("real-model")) } else { Ok(()) }
 }
@@ -116,7 +123,7 @@ fn works(command: &mut Command) -> bool {
 /// Installs one package of `PyPI` into a folder of its own.
 fn pip(folder: &Path, package: &str) -> Result<(), String> {
     if !works(Command::new("python3").args(["-m", "pip", "--version"])) {
-        apt("python3-pip")?;
+        apt(&["python3-pip"])?;
     }
     say(&format!("installing {package} into {}", folder.display()));
     let mut command = Command::new("python3");
@@ -125,18 +132,20 @@ fn pip(folder: &Path, package: &str) -> Result<(), String> {
         .map_err(|why| format!("cannot install `{package}` from PyPI: {why}"))
 }
 
-/// Installs one package of the distribution; that takes root.
-fn apt(package: &str) -> Result<(), String> {
-    let hint = format!("`{package}` is missing; install it: `sudo apt-get install {package}`");
+/// Installs packages of the distribution; that takes root.
+fn apt(packages: &[&str]) -> Result<(), String> {
+    let names = packages.join(" ");
+    let hint = format!("`{names}` is missing; install it: `sudo apt-get install {names}`");
     if !works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"])) {
         return Err(format!("{hint} (this command is not run as root and cannot)"));
     }
-    say(&format!("installing {package}"));
+    say(&format!("installing {names}"));
     finish(Command::new("apt-get").args(["update", "-q"]))
         .and_then(|()| {
             let mut install = Command::new("apt-get");
             install.env("DEBIAN_FRONTEND", "noninteractive");
-            finish(install.args(["install", "-q", "-y", "--no-install-recommends", package]))
+            install.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages);
+            finish(&mut install)
         })
         .map_err(|why| format!("{hint} ({why})"))
 }
