@@ -3,6 +3,7 @@
 
 pub mod conformance;
 pub mod fuzz;
+pub mod journals;
 pub mod model;
 pub mod nats;
 pub mod process;
