@@ -47,7 +47,8 @@ impl Members {
     pub fn workers(&self) -> Vec<ProcessId> {
         self.alive
             .iter()
-            .filter(|one| one.roles.contains(&NodeRole::Worker) && !one.draining)
+            .filter(|one| one.roles.contains(&NodeRole::Worker))
+            .filter(|one| !one.draining && !one.cordoned)
             .map(|one| one.process)
             .collect()
     }
@@ -75,6 +76,11 @@ impl Ears {
                 self.quiet_until = now + QUIET_AFTER_GAP;
             }
             self.echo = now;
+        }
+        if heartbeat.leaving {
+            // It has handed everything over: it is gone, and left nothing to look after.
+            self.heard.remove(&heartbeat.process);
+            return;
         }
         self.dead.remove(&heartbeat.process);
         self.heard.insert(heartbeat.process, (heartbeat, now));
@@ -181,6 +187,9 @@ mod tests {
             load: Load::default(),
             shed: 0,
             first_of: 0,
+            knows: BTreeSet::new(),
+            lacks: BTreeSet::new(),
+            leaving: false,
         }
     }
 
@@ -210,5 +219,11 @@ mod tests {
         ears.hear(at(start, 32), heartbeat(2));
         assert!(ears.members().dead.is_empty());
         assert_eq!(ears.members().workers().len(), 2);
+        // Who stands back takes no work, and who says goodbye is gone at once.
+        ears.hear(at(start, 33), Heartbeat { cordoned: true, ..heartbeat(2) });
+        assert_eq!(ears.members().workers(), [ProcessId::from_u128(1)]);
+        ears.hear(at(start, 33), Heartbeat { leaving: true, ..heartbeat(2) });
+        assert_eq!(ears.members().alive.len(), 1);
+        assert!(ears.members().dead.is_empty());
     }
 }

@@ -5,25 +5,23 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU16, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
 };
 
 use clawnode_actors::{
     agent::Agents,
     durable::{
         MachineOptions,
-        driver::{Context, Worker, WorkerOptions},
+        driver::{Context, Lacks, Worker, WorkerOptions, answer_requests},
     },
-    session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
+    session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
 };
 use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
 use clawnode_proto::{
     ErrorChain, ProcessId,
-    envelope::VERSIONS,
-    node::{Heartbeat, Load, NodeRole, VersionRange},
+    node::{Heartbeat, Load, NodeRole},
 };
 use secrecy::SecretString;
 use tokio::sync::{oneshot, watch};
@@ -38,16 +36,16 @@ use crate::{
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
         backend::{Node, NodeBackend},
-        backup, ground,
+        backup,
+        greet::{self, Saying},
+        ground,
         models::{Answering, CurrentModels, answering},
         offline::Directory,
-        scan,
+        reload, scan,
+        standing::Standing,
     },
     telemetry,
 };
-
-/// How often the configuration's files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// What a node is told.
 #[derive(Debug)]
@@ -83,7 +81,8 @@ struct Running {
     serving: Option<Serving>,
     supervisor: Supervisor,
     substrate: Substrate,
-    draining: Arc<AtomicBool>,
+    standing: Arc<Standing>,
+    saying: Saying,
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
 }
@@ -101,7 +100,8 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
-    let on = (substrate.clone(), supervisor.clone());
+    let standing = Standing::new(stop.clone());
+    let on = (substrate.clone(), supervisor.clone(), Arc::clone(&standing));
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
         Err(failure) => {
@@ -123,7 +123,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     tokio::select! {
         () = stop.cancelled() => {
             running.stop().await;
-            Ok(())
+            standing.misfit().map_or(Ok(()), Err)
         }
         why = fatal => {
             error!(why, "the store has failed; the process ends");
@@ -137,7 +137,7 @@ async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],
     answering: Answering,
-    (substrate, supervisor): (Substrate, Supervisor),
+    (substrate, supervisor, standing): (Substrate, Supervisor, Arc<Standing>),
     clock: Arc<dyn Clock>,
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
@@ -156,30 +156,36 @@ async fn start(
         Arc::clone(&clock),
         Arc::new(telemetry::set_parent),
     );
+    let (tell, members) = watch::channel(membership::Members::default());
     let context: Arc<Context<Session>> = Arc::new(Context {
         process,
         substrate: substrate.clone(),
         clock: Arc::clone(&clock),
         runner: Arc::new(runner),
-        machine: machine_options(config),
+        machine: machine_options(loaded),
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),
+        speaks: greet::speaks(loaded.env())?,
+        peers: members.clone(),
+        lacks: Lacks::default(),
+        cordoned: Arc::clone(standing.cordoned()),
     });
-    let draining = Arc::new(AtomicBool::new(false));
-    let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
-    let (tell, members) = watch::channel(membership::Members::default());
+    let saying = saying(config, roles, &context, &agents, &standing);
+    greet::join(&substrate, &saying).await?;
     let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
-    let reload = move || follow_files(watched.clone(), again.clone());
+    let reload = move || reload::follow_files(watched.clone(), again.clone());
     supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
+    let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
     let mut running = Running {
         worker: None,
         serving: None,
         supervisor,
         substrate: substrate.clone(),
-        draining,
+        standing,
+        saying: Arc::clone(&saying),
         node_file: None,
         shutdown: shutdown.clone(),
     };
@@ -197,18 +203,19 @@ async fn start(
         let resident = Arc::clone(&context);
         let node = Node {
             process,
-            heartbeat: Arc::clone(&heartbeat),
+            heartbeat: saying,
             model,
             members: members.clone(),
             resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
         };
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
+        let sessions = sessions.writing(Arc::clone(&agreed));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
     let parts = (context, Arc::new(hub));
-    take_part(&mut running, (config, roles), parts, heartbeat, (tell, members)).await?;
+    take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
 }
 
@@ -246,24 +253,34 @@ async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
     (context, hub): (Arc<Context<Session>>, Arc<FrameHub>),
-    heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    agreed: Arc<AtomicU16>,
     (tell, members): (watch::Sender<membership::Members>, watch::Receiver<membership::Members>),
 ) -> Result<(), Failure> {
-    let (process, supervisor) = (context.process, &running.supervisor);
+    let (process, supervisor) = (context.process, running.supervisor.clone());
+    let (ground, standing) = (running.substrate.clone(), Arc::clone(&running.standing));
     if roles.contains(&NodeRole::Worker) {
         let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
-        let spawned = Worker::spawn(context, hub, options, supervisor);
+        let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
         running.worker = Some(spawned.await.map_err(unspawned)?);
+    } else {
+        let answers =
+            move || answer_requests(Arc::clone(&context), None, (hub.clone(), standing.clone()));
+        supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)?;
     }
-    if !running.substrate.shared {
+    if !ground.shared {
         return Ok(());
     }
-    let ground = running.substrate.clone();
-    let beat =
-        move || membership::run(ground.clone(), process, Arc::clone(&heartbeat), tell.clone());
+    let (on, saying) = (ground.clone(), Arc::clone(&running.saying));
+    let beat = move || membership::run(on.clone(), process, Arc::clone(&saying), tell.clone());
     supervisor.adopt_task("membership", beat).await.map_err(unspawned)?;
+    let (on, saying) = (ground.clone(), Arc::clone(&running.saying));
+    let (standing, heard) = (Arc::clone(&running.standing), members.clone());
+    let greet = move || {
+        let (saying, standing) = (Arc::clone(&saying), Arc::clone(&standing));
+        greet::run(on.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
+    };
+    supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
     if let Some(worker) = running.worker.clone() {
-        let ground = running.substrate.clone();
         let scan = move || scan::run(ground.clone(), process, worker.clone(), members.clone());
         supervisor.adopt_task("worker.scan", scan).await.map_err(unspawned)?;
     }
@@ -281,7 +298,7 @@ impl Running {
     /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
     async fn stop(self) {
         info!("draining");
-        self.draining.store(true, Ordering::Relaxed);
+        self.standing.drains();
         self.shutdown.cancel();
         if let Some(worker) = &self.worker {
             worker.drain().await;
@@ -290,6 +307,7 @@ impl Running {
             serving.ended().await;
         }
         self.supervisor.stop().await;
+        greet::farewell(&self.substrate, &self.saying).await;
         self.substrate.health.close().await;
         if let Some((file, dir)) = self.node_file
             && let Err(error) = file.remove(&dir)
@@ -300,41 +318,48 @@ impl Running {
     }
 }
 
-fn machine_options(config: &Config) -> MachineOptions {
+fn machine_options(loaded: &Loaded) -> MachineOptions {
+    let config = &loaded.config;
     MachineOptions {
+        #[cfg(feature = "test-util")]
+        hides: greet::hides(loaded.env()),
         passivate_after: config.session.passivate_after,
         snapshot_every: u64::from(config.session.snapshot_every),
         ..MachineOptions::default()
     }
 }
 
-fn heartbeat(
+fn saying(
     config: &Config,
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
-    draining: &Arc<AtomicBool>,
-) -> Arc<dyn Fn() -> Heartbeat + Send + Sync> {
+    standing: &Arc<Standing>,
+) -> Saying {
     let node = config.node.name.clone();
     let roles = roles.to_vec();
     let (context, agents) = (Arc::clone(context), agents.clone());
-    let draining = Arc::clone(draining);
+    let standing = Arc::clone(standing);
     let started = context.clock.now();
+    let knows = context.machine.known::<Session>();
     Arc::new(move || Heartbeat {
         process: context.process,
         node: node.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         roles: roles.clone(),
         started,
-        draining: draining.load(Ordering::Relaxed),
+        draining: standing.draining(),
         entities: context.resident.load(Ordering::Relaxed),
         config: agents.digest(),
-        cordoned: false,
-        speaks: VersionRange { oldest: *VERSIONS.start(), newest: *VERSIONS.end() },
+        cordoned: standing.cordoned().load(Ordering::Relaxed),
+        speaks: context.speaks,
         capabilities: BTreeSet::new(),
         load: Load::default(),
         shed: 0,
         first_of: 0,
+        knows: knows.clone(),
+        lacks: context.lacks.told(),
+        leaving: false,
     })
 }
 
@@ -392,54 +417,6 @@ fn refused(error: &ServeError) -> Failure {
         | ServeError::AllowList { .. }
         | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
     }
-}
-
-/// Reads the configuration again when one of its files has changed. What does not read is
-/// reported, and the old settings stay.
-async fn follow_files(
-    loaded: Loaded,
-    (agents, routes, models): (Agents, Arc<RwLock<Routes>>, CurrentModels),
-) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let mut current = loaded;
-    let mut seen = changed_at(&current);
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let now = changed_at(&current);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        let again = match current.reload() {
-            Ok(again) => again,
-            Err(error) => {
-                warn!(error = %ErrorChain(&error), "the configuration does not read; the old one stays");
-                continue;
-            }
-        };
-        match answering(&again.config, again.env(), &clock).await {
-            Ok(answering) => {
-                // Before the agents that name them.
-                models.replace(answering.models);
-                if let Err(error) = agents.reload(answering.agents).await {
-                    warn!(%error, "an agent cannot be started");
-                }
-                *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                    answering.routes;
-                current = again;
-                info!("agents, providers and bindings were read again");
-            }
-            Err(failure) => {
-                warn!(%failure, "the configuration is not valid; the old one stays");
-            }
-        }
-    }
-}
-
-fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
-    let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
-    let files = loaded.file.iter().chain(souls);
-    files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 
 /// Opens the data directory for reading, where no node runs.

@@ -61,6 +61,12 @@ methods! {
     AgentsPause = "agents.pause";
     /// Lets it start turns again.
     AgentsResume = "agents.resume";
+    /// Lets a node hand everything over and end.
+    NodesDrain = "nodes.drain";
+    /// Lets a node take no more entities; it keeps those that it has.
+    NodesCordon = "nodes.cordon";
+    /// Lets it take entities again.
+    NodesUncordon = "nodes.uncordon";
     /// A one-time ticket that opens one WebSocket from a browser.
     TicketCreate = "ticket.create";
 }
@@ -176,6 +182,25 @@ pub struct JournalVerify {
 pub struct AgentParams {
     /// Its name.
     pub agent: String,
+}
+
+/// Parameters that name a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeParams {
+    /// Its name, or its process id where two have the same name.
+    pub node: String,
+}
+
+/// Parameters of `nodes.drain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodesDrain {
+    /// Its name, or its process id where two have the same name.
+    pub node: String,
+    /// Also if no worker is left then.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// A JSON-RPC request as a client sends it.

@@ -7,6 +7,7 @@ use crate::{
     codec::{CodecError, decode, encode},
     event::Timestamp,
     id::{EntityId, IdempotencyKey, InputId, Kind},
+    node::VersionRange,
 };
 
 /// The oldest and newest version of the envelope that this build speaks.
@@ -50,10 +51,12 @@ pub enum InputError {
     #[error("input is not readable")]
     Codec(#[from] CodecError),
     /// Written for newer readers only.
-    #[error("input needs a reader of version `{needs}`, this build reads up to `{}`", VERSIONS.end())]
+    #[error("input needs a reader of version `{needs}`, this one reads up to `{reads}`")]
     TooNew {
         /// The oldest reader that may take it.
         needs: u16,
+        /// The newest that this one reads.
+        reads: u16,
     },
     /// Its entity id is not the hash of its kind and key.
     #[error("input names entity `{found}`, but its key `{key}` is entity `{expected}`")]
@@ -98,9 +101,14 @@ impl Input {
 
     /// Reads an input and refuses one that is not meant for this build or contradicts itself.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, InputError> {
+        Self::read(bytes, VersionRange::from(VERSIONS))
+    }
+
+    /// Reads an input as a process does that speaks these versions.
+    pub fn read(bytes: &[u8], speaks: VersionRange) -> Result<Self, InputError> {
         let input: Self = decode(bytes)?;
-        if input.v_min > *VERSIONS.end() {
-            return Err(InputError::TooNew { needs: input.v_min });
+        if input.v_min > speaks.newest {
+            return Err(InputError::TooNew { needs: input.v_min, reads: speaks.newest });
         }
         let expected = EntityId::derive(input.kind, &input.key);
         if expected != input.entity {

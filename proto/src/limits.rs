@@ -33,3 +33,5 @@ pub const PARTITIONS_NATS: u16 = 256;
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 /// How often a holder of a delivery says that it is alive.
 pub const ACK_PROGRESS: Duration = Duration::from_secs(5);
+/// Kinds of events and versions that one heartbeat names as lacking: more are the same news.
+pub const LACKS_TOLD: usize = 8;

@@ -39,8 +39,11 @@ pub struct NodeView {
     pub roles: Vec<NodeRole>,
     /// When it started, by its own clock.
     pub started: Timestamp,
-    /// Whether it takes no more work.
+    /// Whether it hands everything over and ends.
     pub draining: bool,
+    /// Whether it was told to take no more entities.
+    #[serde(default)]
+    pub cordoned: bool,
     /// Entities in its memory.
     pub entities: u64,
     /// The digest of its agents' configuration.

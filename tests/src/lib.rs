@@ -4,6 +4,7 @@
 pub mod conformance;
 pub mod docker;
 pub mod fuzz;
+pub mod journals;
 pub mod model;
 pub mod nats;
 pub mod process;

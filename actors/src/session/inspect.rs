@@ -390,6 +390,7 @@ fn body_view(sealed: &Sealed) -> Value {
             let input: Option<SessionInput> = codec::decode(&accepted.input.body).ok();
             json!({
                 "input": accepted.input.id,
+                "v": accepted.input.v,
                 "idempotency_key": accepted.input.idempotency_key,
                 "body": input,
             })

@@ -326,6 +326,8 @@ impl Runner<Session> for SessionRunner {
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
         self.hub.forget(entity);
         let error = match stop {
+            // Another process answers for it, now or once there is one that can.
+            Stop::TooNew(_) => return,
             Stop::Passivated | Stop::Released | Stop::Fenced | Stop::Defect(_) => return,
             Stop::Quarantined(reason) => ErrorBody::new(
                 ErrorCode::Quarantined,

@@ -349,7 +349,8 @@ impl AckHandle for Ack {
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        self.answer(AckKind::Nak(Some(delay))).await
+        // A delay, be it none, waits for the server's next look at what is pending.
+        self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay))).await
     }
 }
 

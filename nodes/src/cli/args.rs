@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 
-use super::{agents, backup, chat, config, doctor, journal, sessions, up};
+use super::{agents, backup, chat, config, doctor, journal, node, sessions, up};
 use crate::config::Flag;
 
 /// What `--help` ends with.
@@ -118,6 +118,9 @@ pub(super) enum Command {
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
+    /// Drain, cordon and uncordon a node of a cluster
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// Show, verify, replay and repair journals
     #[command(subcommand)]
     Journal(journal::JournalCommand),

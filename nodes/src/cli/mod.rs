@@ -12,6 +12,7 @@ mod config;
 mod context;
 mod doctor;
 mod journal;
+mod node;
 pub mod offline;
 mod output;
 mod run;

@@ -10,7 +10,7 @@ use super::{
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, journal,
+    doctor, journal, node,
     output::Output,
     sessions, status, up,
 };
@@ -87,6 +87,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Status => status::run(context).await,
         Command::Sessions(command) => Box::pin(sessions::run(command, context)).await,
         Command::Agents(command) => agents::run(command, context).await,
+        Command::Node(command) => node::run(command, context).await,
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Restore(args) => backup::restore(args, context).await,

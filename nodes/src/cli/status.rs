@@ -66,7 +66,12 @@ fn node_row(it: &NodeView) -> Vec<String> {
         roles.join(","),
         time(it.started),
         it.entities.to_string(),
-        if it.draining { "draining".to_owned() } else { "ready".to_owned() },
+        match (it.draining, it.cordoned) {
+            (true, _) => "draining",
+            (false, true) => "cordoned",
+            (false, false) => "ready",
+        }
+        .to_owned(),
     ]
 }
 

@@ -67,7 +67,7 @@ pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<E
     let (node, ready, stop) = node(roles, context);
     let mut node = std::pin::pin!(node);
     let mut ready = std::pin::pin!(ready);
-    let mut told = false;
+    let (mut told, mut signalled) = (false, false);
     loop {
         tokio::select! {
             ended = &mut node => return ended.map(|()| Exit::Ok),
@@ -79,9 +79,11 @@ pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<E
                 }
             }
             _ = signals.next() => {
-                if stop.is_cancelled() {
+                // A drain from afar is none: the first signal may still come after it.
+                if signalled {
                     return Err(hurried());
                 }
+                signalled = true;
                 tracing::info!("stopping; a second signal stops at once");
                 stop.cancel();
             }

@@ -12,8 +12,8 @@ use clawnode_proto::{
     api::{ListParams, SendMode},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, StatusView,
-        VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, SessionList,
+        StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;
@@ -40,6 +40,20 @@ pub struct SendRequest {
     pub key: IdempotencyKey,
     /// The trace that the request belongs to.
     pub trace: Option<Traceparent>,
+}
+
+/// What an operator wants of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeOrder {
+    /// Hand everything over and end.
+    Drain {
+        /// Also if no worker is left then.
+        force: bool,
+    },
+    /// Take no more entities.
+    Cordon,
+    /// Take them again.
+    Uncordon,
 }
 
 /// A turn that is being followed.
@@ -122,6 +136,9 @@ pub trait Backend: Send + Sync {
 
     /// Pauses or resumes an agent on every node; returns it as it is then.
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody>;
+
+    /// Gives a node, by its name or process id, an order; returns it as it is then.
+    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody>;
 
     /// Appends what the node itself counts, in Prometheus' text format.
     fn metrics(&self, out: &mut String);

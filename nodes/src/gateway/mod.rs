@@ -33,6 +33,6 @@ mod tls;
 mod turn;
 mod ws;
 
-pub use backend::{Backend, Following, SendRequest, SessionRef, TurnBody, TurnEvent};
+pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
 pub use serve::{Serving, serve};

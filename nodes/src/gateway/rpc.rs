@@ -11,7 +11,7 @@ use clawnode_proto::{
     TurnId,
     api::{
         AgentParams, ChatCancel, ChatSend, JournalShow, JournalVerify, ListParams, Method,
-        SessionParams, SessionsResume,
+        NodeParams, NodesDrain, SessionParams, SessionsResume,
     },
     limits,
     llm::Text,
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::{
     auth::TICKET_LIFE,
-    backend::{Backend, SendRequest, SessionRef},
+    backend::{Backend, NodeOrder, SendRequest, SessionRef},
     error::json,
     frame::RequestId,
     serve::Gateway,
@@ -68,6 +68,7 @@ pub(super) enum Unary {
     Agents,
     Agent(AgentName),
     Pause { agent: AgentName, paused: bool },
+    Order { node: String, order: NodeOrder },
     Ticket,
 }
 
@@ -171,6 +172,12 @@ impl Call {
             Method::AgentsShow => Unary::Agent(agent(method, params)?),
             Method::AgentsPause => Unary::Pause { agent: agent(method, params)?, paused: true },
             Method::AgentsResume => Unary::Pause { agent: agent(method, params)?, paused: false },
+            Method::NodesDrain => {
+                let NodesDrain { node, force } = read(method, params)?;
+                Unary::Order { node, order: NodeOrder::Drain { force } }
+            }
+            Method::NodesCordon => order(read(method, params)?, NodeOrder::Cordon),
+            Method::NodesUncordon => order(read(method, params)?, NodeOrder::Uncordon),
             Method::TicketCreate => Unary::Ticket,
         };
         Ok(Self::Unary(unary))
@@ -258,6 +265,10 @@ fn agent(method: Method, params: Value) -> Result<AgentName, ErrorBody> {
     parse("agent", &agent)
 }
 
+fn order(params: NodeParams, order: NodeOrder) -> Unary {
+    Unary::Order { node: params.node, order }
+}
+
 fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
     Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
 }
@@ -330,6 +341,7 @@ impl Unary {
             Self::Agents => json(&backend.agents().await?),
             Self::Agent(agent) => json(&backend.agent(&agent).await?),
             Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),
+            Self::Order { node, order } => json(&backend.order(&node, order).await?),
             Self::Ticket => {
                 let ticket = gateway.auth.make_ticket(Instant::now())?;
                 let ticket = ticket.expose_secret();

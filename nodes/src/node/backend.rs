@@ -25,7 +25,8 @@ use clawnode_proto::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::gateway::{Backend, Following, SendRequest, SessionRef};
+use super::{greet, orders};
+use crate::gateway::{Backend, Following, NodeOrder, SendRequest, SessionRef};
 
 /// Sessions that `status` counts at most; more is shown as this many.
 const COUNTED_MAX: usize = 10_000;
@@ -102,6 +103,7 @@ impl NodeBackend {
             .into_iter()
             .map(|one| WarningView { name: one.name, message: one.message, hint: one.hint })
             .collect();
+        warnings.extend(greet::warnings(&(self.node.heartbeat)(), &self.node.members.borrow()));
         let mut configs: Vec<_> = nodes.iter().map(|node| node.config).collect();
         configs.sort_unstable();
         configs.dedup();
@@ -271,6 +273,10 @@ impl Backend for NodeBackend {
         self.agent(agent).await
     }
 
+    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
+        orders::give(self.substrate(), &self.nodes(), node, order).await
+    }
+
     fn metrics(&self, out: &mut String) {
         let resident = (self.node.resident)();
         let members = self.node.members.borrow();
@@ -312,6 +318,7 @@ fn node_view(it: Heartbeat) -> NodeView {
         roles: it.roles,
         started: it.started,
         draining: it.draining,
+        cordoned: it.cordoned,
         entities: it.entities,
         config: it.config,
     }

@@ -3,14 +3,20 @@
 //!
 //! `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
 //! the gateway's door to sessions, `offline` the same door where no node runs, `backup` keeps and
-//! brings back a data directory, `scan` looks after the inputs of processes that died, `failpoint`
+//! brings back a data directory, `reload` follows the configuration's files, `standing` says whether
+//! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
+//! carries an operator's word to one node, `scan` looks after the inputs of processes that died, `failpoint`
 //! (tests only) kills the process at a named point.
 
 pub mod backend;
 pub mod backup;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
+pub mod greet;
 pub mod ground;
 pub mod models;
 pub mod offline;
+pub mod orders;
+pub mod reload;
 pub mod scan;
+pub mod standing;

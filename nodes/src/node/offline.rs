@@ -109,6 +109,9 @@ impl Offline for Directory {
             | Method::AgentsShow
             | Method::AgentsPause
             | Method::AgentsResume
+            | Method::NodesDrain
+            | Method::NodesCordon
+            | Method::NodesUncordon
             | Method::TicketCreate => Err(ErrorBody::new(
                 ErrorCode::Unsupported,
                 format!("`{}` needs a running node", method.as_str()),

@@ -17,6 +17,8 @@ async fn help_is_as_approved() {
         "sessions export",
         "sessions delete",
         "agents",
+        "node",
+        "node drain",
         "journal",
         "journal repair",
         "backup",

@@ -12,7 +12,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode::gateway::{Backend, Following, SendRequest, SessionRef, TurnBody, TurnEvent};
+use clawnode::gateway::{
+    Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent,
+};
 use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId,
@@ -21,8 +23,8 @@ use clawnode_proto::{
     llm::{FailureClass, ModelFailure, StopReason, Usage},
     session::TurnOutcome,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, SessionRow,
-        StatusView, VerifyRow, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, SessionList,
+        SessionRow, StatusView, VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -366,6 +368,20 @@ impl Backend for Node {
         }
         drop(all);
         Ok(self.view(agent))
+    }
+
+    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
+        Ok(NodeView {
+            node: node.parse().map_err(|_| not_found(&format!("node `{node}`")))?,
+            process: ProcessId::from_u128(7),
+            version: "0".to_owned(),
+            roles: Vec::new(),
+            started: clawnode_proto::Timestamp(0),
+            draining: matches!(order, NodeOrder::Drain { .. }),
+            cordoned: order == NodeOrder::Cordon,
+            entities: 0,
+            config: Digest::ZERO,
+        })
     }
 
     fn metrics(&self, out: &mut String) {

@@ -223,6 +223,9 @@ async fn every_method_of_the_table_is_answered() {
             Method::AgentsShow | Method::AgentsPause | Method::AgentsResume => {
                 json!({"agent": "default"})
             }
+            Method::NodesDrain | Method::NodesCordon | Method::NodesUncordon => {
+                json!({"node": "node-1"})
+            }
         };
         client.call(1, method.as_str(), params).await;
         let frame = client.frame().await;

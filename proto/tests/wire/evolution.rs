@@ -139,7 +139,7 @@ fn an_input_for_newer_readers_is_refused_by_name() {
     let newest = *VERSIONS.end();
     let too_new = Input { v: newest + 1, v_min: newest + 1, ..sample::input() };
     let error = Input::from_bytes(&too_new.to_bytes().unwrap()).unwrap_err();
-    assert!(matches!(error, InputError::TooNew { needs } if needs == newest + 1), "{error}");
+    assert!(matches!(error, InputError::TooNew { needs, .. } if needs == newest + 1), "{error}");
 
     // Newer, but its writer says that older readers may take it.
     let newer = Input { v: newest + 1, ..sample::input() };

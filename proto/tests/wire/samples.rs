@@ -235,13 +235,18 @@ pub(crate) fn heartbeat() -> Heartbeat {
         },
         shed: 1,
         first_of: 86,
+        knows: ["claim".to_owned(), "turn_done".to_owned()].into(),
+        lacks: ["input v3".to_owned()].into(),
+        leaving: true,
     }
 }
 
 pub(crate) fn node_requests() -> Vec<NodeRequest> {
     vec![
         NodeRequest::Ping,
-        NodeRequest::Ask { entity: entity(), input: input().id },
+        NodeRequest::Ask { entity: entity(), input: input().id, asker: None },
+        NodeRequest::Ask { entity: entity(), input: input().id, asker: Some(process()) },
+        NodeRequest::Ring { entity: entity(), input: input().id },
         NodeRequest::Fenced { entity: entity(), epoch: Epoch(4) },
         NodeRequest::Cordon { on: true },
         NodeRequest::Drain,

@@ -4,7 +4,11 @@
 
 mod cluster;
 mod damage;
+mod drain;
+mod fleet;
+mod journals;
 mod kills;
 mod points;
 mod streams;
 mod support;
+mod versions;

@@ -1,26 +1,25 @@
 //! The actor of one partition: pulls its inbox, and activates and feeds its entities.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    sync::Arc,
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use clawnode_cluster::{AckHandle, Delivery, StoreError};
-use clawnode_proto::{
-    EntityId, Epoch, InputId, Partition as PartitionId, ProcessId, Timestamp, node::NodeReply,
-};
-use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
+use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{Semaphore, oneshot},
     task::JoinSet,
 };
 use tracing::{debug, error, warn};
 
 use super::{
-    Context,
+    Context, DispatcherHandle, DispatcherView,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
+    forward::{forward, ring},
+    handle::Message,
     reads::{ask_owner, read_inbox, read_tail},
 };
 use crate::durable::{
@@ -39,46 +38,11 @@ const CONSUME_AGAIN: Duration = Duration::from_millis(500);
 /// How long one whose store is closed is left alone.
 const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
-/// The only door to a partition's dispatcher.
-#[derive(Clone, Debug)]
-pub struct DispatcherHandle(ActorRef<Message>);
+pub(super) struct DispatcherActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
 
-/// What a dispatcher looks like from outside.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DispatcherView {
-    /// Entities active or about to be.
-    pub entities: usize,
-}
-
-pub(super) enum Message {
-    Delivered(Delivery, OwnedSemaphorePermit),
-    Feed(In),
-    Asked(EntityId, InputId, oneshot::Sender<NodeReply>),
-    Fenced(EntityId, Epoch),
-    Tick,
-    Drain(oneshot::Sender<()>),
-    GiveUp,
-    View(oneshot::Sender<DispatcherView>),
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Delivered(delivery, _) => write!(f, "Delivered({delivery:?})"),
-            Self::Feed(input) => write!(f, "Feed({input:?})"),
-            Self::Asked(entity, input, _) => write!(f, "Asked({entity}, {input})"),
-            Self::Fenced(entity, epoch) => write!(f, "Fenced({entity}, {epoch})"),
-            Self::Tick => f.write_str("Tick"),
-            Self::Drain(_) => f.write_str("Drain"),
-            Self::GiveUp => f.write_str("GiveUp"),
-            Self::View(_) => f.write_str("View"),
-        }
-    }
-}
-
-struct DispatcherActor<K>(std::marker::PhantomData<fn(K)>);
-
-struct State<K: EntityKind> {
+pub(super) struct State<K: EntityKind> {
+    partition: PartitionId,
+    rank: u8,
     machine: Partition,
     /// The machine measures waits alone, so its time does not jump with the clock.
     started: tokio::time::Instant,
@@ -94,82 +58,6 @@ struct State<K: EntityKind> {
     tasks: JoinSet<()>,
 }
 
-// === impl DispatcherHandle ===
-
-impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox at `rank`.
-    pub(super) async fn spawn<K: EntityKind>(
-        partition: PartitionId,
-        rank: u8,
-        context: Arc<Context<K>>,
-        parent: ActorCell,
-    ) -> Result<Self, SpawnErr> {
-        let actor = DispatcherActor(std::marker::PhantomData);
-        let arguments = (partition, rank, context);
-        Ok(Self(DispatcherActor::spawn_linked(None, actor, arguments, parent).await?.0))
-    }
-
-    fn tell(&self, message: Message) {
-        if self.0.cast(message).is_err() {
-            debug!("a dispatcher stopped before it was told something");
-        }
-    }
-
-    pub(super) fn completed(&self, entity: EntityId, input: InputId) {
-        self.tell(Message::Feed(In::Completed(entity, input)));
-    }
-
-    pub(super) fn gone(&self, entity: EntityId, why: Gone) {
-        self.tell(Message::Feed(In::Gone(entity, why)));
-    }
-
-    /// Entities with inputs that were found waiting.
-    pub fn scanned(&self, entities: Vec<EntityId>) {
-        self.tell(Message::Feed(In::Scanned(entities)));
-    }
-
-    /// Which other processes are held dead now.
-    pub fn dead(&self, dead: BTreeSet<ProcessId>) {
-        self.tell(Message::Feed(In::Dead(dead)));
-    }
-
-    /// Another process asks for an input.
-    pub fn asked(&self, entity: EntityId, input: InputId, reply: oneshot::Sender<NodeReply>) {
-        self.tell(Message::Asked(entity, input, reply));
-    }
-
-    /// Another process says that it has claimed an entity.
-    pub fn fenced(&self, entity: EntityId, epoch: Epoch) {
-        self.tell(Message::Fenced(entity, epoch));
-    }
-
-    /// Hands everything over; ends when nothing is left.
-    pub async fn drain(&self) {
-        let (done, drained) = oneshot::channel();
-        self.tell(Message::Drain(done));
-        if drained.await.is_err() {
-            debug!("a dispatcher stopped while it was drained");
-        }
-    }
-
-    /// Gives running calls up; `drain` goes on from there.
-    pub fn give_up(&self) {
-        self.tell(Message::GiveUp);
-    }
-
-    /// What it looks like now.
-    pub async fn view(&self) -> Option<DispatcherView> {
-        let (reply, answer) = oneshot::channel();
-        self.tell(Message::View(reply));
-        answer.await.ok()
-    }
-
-    /// Its actor, for the supervisor.
-    pub(super) fn cell(&self) -> ActorCell {
-        self.0.get_cell()
-    }
-}
-
 // === impl DispatcherActor ===
 
 impl<K: EntityKind> Actor for DispatcherActor<K> {
@@ -183,11 +71,21 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         (partition, rank, context): Self::Arguments,
     ) -> Result<State<K>, ActorProcessingErr> {
         let shared = context.substrate.shared;
-        let machine = Partition::new(context.process, shared, Timestamp(0));
+        let mut machine =
+            Partition::new(context.process, shared, Timestamp(0)).reading(context.speaks.newest);
         let mut tasks = JoinSet::new();
-        let pump = tasks.spawn(pump(partition, rank, Arc::clone(&context), myself.clone()));
+        let pump = if context.cordoned.load(Ordering::Relaxed) {
+            // Nothing is under way yet, so nothing follows from it.
+            machine.handle(Timestamp(0), In::Cordon(true));
+            None
+        } else {
+            let pump = pump(partition, rank, Arc::clone(&context), myself.clone());
+            Some(tasks.spawn(pump))
+        };
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
+            partition,
+            rank,
             machine,
             started: tokio::time::Instant::now(),
             context,
@@ -198,7 +96,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             drained: Vec::new(),
             next: 0,
             ticks: 0,
-            pump: Some(pump),
+            pump,
             tasks,
         })
     }
@@ -213,11 +111,10 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         let input = match message {
             Message::Delivered(delivery, _permit) => state.delivered(delivery),
             Message::Feed(input) => input,
-            Message::Asked(entity, input, reply) => {
-                let ask = AskId(state.number());
-                state.asks.insert(ask, reply);
-                In::Asked(ask, entity, input)
+            Message::Asked(entity, input, asker, reply) => {
+                In::Asked(state.question(reply), entity, input, asker)
             }
+            Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
             Message::Fenced(entity, epoch) => {
                 if let Some(handle) = state.entities.get(&entity) {
                     handle.feed(fenced(epoch));
@@ -228,10 +125,12 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 state.tick();
                 In::Tick
             }
+            Message::Cordon(on) => {
+                state.pull(&myself, !on && state.drained.is_empty());
+                In::Cordon(on)
+            }
             Message::Drain(done) => {
-                if let Some(pump) = state.pump.take() {
-                    pump.abort();
-                }
+                state.pull(&myself, false);
                 state.drained.push(done);
                 for handle in state.entities.values() {
                     handle.feed(EntityIn::Drain);
@@ -292,6 +191,25 @@ impl<K: EntityKind> State<K> {
         self.next
     }
 
+    fn question(&mut self, reply: oneshot::Sender<NodeReply>) -> AskId {
+        let ask = AskId(self.number());
+        self.asks.insert(ask, reply);
+        ask
+    }
+
+    /// Pulls the inbox, or leaves it to others.
+    fn pull(&mut self, myself: &ActorRef<Message>, on: bool) {
+        if !on {
+            if let Some(pump) = self.pump.take() {
+                pump.abort();
+            }
+        } else if self.pump.is_none() {
+            let context = Arc::clone(&self.context);
+            let pump = pump(self.partition, self.rank, context, myself.clone());
+            self.pump = Some(self.tasks.spawn(pump));
+        }
+    }
+
     fn delivered(&mut self, delivery: Delivery) -> In {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
@@ -309,7 +227,7 @@ impl<K: EntityKind> State<K> {
     }
 
     async fn step(&mut self, myself: &ActorRef<Message>, input: In) {
-        if let In::Gone(entity, _) = &input
+        if let In::Gone(entity, _) | In::TooNew(entity, _) = &input
             && let Some(handle) = self.entities.remove(entity)
         {
             self.cells.remove(&handle.cell().get_id());
@@ -359,6 +277,22 @@ impl<K: EntityKind> State<K> {
             }
             Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
             Out::AnswerNotMine(ask) => self.ask_actor(ask, None),
+            Out::AnswerRung(ask) => {
+                if let Some(reply) = self.asks.remove(&ask) {
+                    answer(reply, NodeReply::Ok);
+                }
+            }
+            Out::Ring(process, entity, input) => {
+                self.tasks.spawn(async move {
+                    let came = ring(&context, process, entity, input).await;
+                    debug!(%entity, %process, ?came, "an entity was given up, another is told");
+                });
+            }
+            Out::Forward(entity, input, needs) => {
+                self.tasks.spawn(async move {
+                    tell(&myself, forward(&context, entity, input, needs).await);
+                });
+            }
             Out::Ack(handle) => {
                 if let Some(handle) = self.handles.remove(&handle) {
                     self.tasks.spawn(async move { said(handle.ack().await, "acknowledge") });

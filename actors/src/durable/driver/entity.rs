@@ -293,6 +293,12 @@ impl<K: EntityKind> State<K> {
     fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {
         let id = self.id;
         let why = match stop {
+            Stop::TooNew(kind) => {
+                debug!(entity = %id, kind, "entity needs a process that knows more");
+                self.context.runner.left(id, &self.handed, stop);
+                self.dispatcher.too_new(id, kind);
+                return myself.stop(Some(GOODBYE.to_owned()));
+            }
             Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
             Stop::Released => Gone::Released,
             Stop::Fenced | Stop::Defect(_) => Gone::Lost,
@@ -304,6 +310,7 @@ impl<K: EntityKind> State<K> {
             Stop::Quarantined(reason) => {
                 warn!(entity = %id, reason, "entity is out of service; its inputs are parked");
             }
+            Stop::TooNew(_) => {}
             Stop::Corrupt(detail) => error!(entity = %id, detail, "journal cannot be used"),
             Stop::Diverged(detail) => error!(entity = %id, detail, "the store lost records"),
             Stop::Defect(detail) => error!(entity = %id, detail, "a defect ended an activation"),

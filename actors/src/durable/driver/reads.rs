@@ -7,7 +7,7 @@ use clawnode_proto::{
     EntityId, Input, InputId, Position, ProcessId, codec,
     event::decode_record,
     kernel::RELEASED,
-    node::{NodeReply, NodeRequest},
+    node::{NodeReply, NodeRequest, VersionRange},
 };
 use tracing::{debug, error, warn};
 
@@ -17,6 +17,8 @@ use crate::durable::{
     partition::{In, LastWriter, OwnerSays},
 };
 
+/// What the partition's machine decides is not decided here.
+const ANY_VERSION: VersionRange = VersionRange { oldest: 0, newest: u16::MAX };
 /// How long one question to an owner may take.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -29,7 +31,8 @@ pub(super) async fn read_inbox<K: EntityKind>(
         Ok(waiting) => {
             let inputs = waiting
                 .into_iter()
-                .filter_map(|one| match Input::from_bytes(&one.bytes) {
+                // Also one that is too new to be taken here is known by its id.
+                .filter_map(|one| match Input::read(&one.bytes, ANY_VERSION) {
                     Ok(input) if input.entity == entity => Some((one.position, input)),
                     Ok(input) => {
                         error!(%entity, found = %input.entity, "an input lies in a foreign inbox");
@@ -79,7 +82,8 @@ pub(super) async fn ask_owner<K: EntityKind>(
     input: InputId,
 ) -> OwnerSays {
     let subject = context.substrate.prefix.rpc(process);
-    let Ok(request) = codec::encode(&NodeRequest::Ask { entity, input }) else {
+    let asker = Some(context.process);
+    let Ok(request) = codec::encode(&NodeRequest::Ask { entity, input, asker }) else {
         return OwnerSays::Silent;
     };
     let asked = context.substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;

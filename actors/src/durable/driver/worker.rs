@@ -1,34 +1,28 @@
-//! A worker: the dispatchers of all partitions, and the requests of other processes.
+//! A worker: the dispatchers of all partitions.
 
 use std::{
     collections::BTreeSet,
-    fmt,
-    sync::{Arc, RwLock},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use bytes::Bytes;
-use clawnode_cluster::{BusEvent, BusMessage};
-use clawnode_proto::{
-    EntityId, Frame, Partition, ProcessId, TurnId, codec,
-    node::{NodeReply, NodeRequest},
-};
-use futures_util::{StreamExt, future::join_all};
+use clawnode_proto::{Partition, ProcessId};
+use futures_util::future::join_all;
 use ractor::SpawnErr;
-use tokio::sync::oneshot;
-use tracing::{debug, warn};
+use tracing::warn;
 
-use super::{Context, DispatcherHandle};
+use super::{AnswerFrames, Context, DispatcherHandle, TakeOrders, answer_requests};
 use crate::{
     durable::EntityKind,
     supervise::{ChildKind, Factory, Supervisor},
 };
 
-/// Requests of other processes that are answered at the same time.
-const REQUESTS_MAX: usize = 256;
-/// How long an answer may take: whoever asked has given up by then, and a store that does not
-/// answer must not use up all places.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long handing over may take once no call runs any more: a store that does not answer must not
+/// keep the process.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a worker runs.
 #[derive(Clone, Debug)]
@@ -46,12 +40,6 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Answers for the frames that this process still has of a turn.
-pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
-    /// The turn's frames in order, and whether older ones are missing.
-    fn frames(&self, entity: EntityId, turn: TurnId) -> (Vec<Frame>, bool);
-}
-
 type Slots = Arc<RwLock<Vec<Option<DispatcherHandle>>>>;
 
 /// The only door to a worker.
@@ -59,23 +47,26 @@ type Slots = Arc<RwLock<Vec<Option<DispatcherHandle>>>>;
 pub struct Worker {
     slots: Slots,
     options: WorkerOptions,
+    cordoned: Arc<AtomicBool>,
 }
 
 impl Worker {
     /// Starts the dispatchers of all partitions under `supervisor`.
     pub async fn spawn<K: EntityKind>(
         context: Arc<Context<K>>,
-        frames: Arc<dyn AnswerFrames>,
+        (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
         options: WorkerOptions,
         supervisor: &Supervisor,
     ) -> Result<Self, SpawnErr> {
         let count = usize::from(context.substrate.partitions);
         let slots: Slots = Arc::new(RwLock::new(vec![None; count]));
-        let worker = Self { slots: Arc::clone(&slots), options };
+        let cordoned = Arc::clone(&context.cordoned);
+        let worker = Self { slots: Arc::clone(&slots), options, cordoned };
         let (requests, answering) = (worker.clone(), Arc::clone(&context));
         supervisor
             .adopt_task("worker.requests", move || {
-                answer(requests.clone(), Arc::clone(&answering), Arc::clone(&frames))
+                let answers = (Arc::clone(&frames), Arc::clone(&orders));
+                answer_requests(Arc::clone(&answering), Some(requests.clone()), answers)
             })
             .await?;
         for partition in context.substrate.all_partitions() {
@@ -116,6 +107,15 @@ impl Worker {
         }
     }
 
+    /// Takes no more entities and keeps those that it has, or takes them again.
+    pub fn cordon(&self, on: bool) {
+        // First, so that a dispatcher which is just being restarted sees it.
+        self.cordoned.store(on, Ordering::Relaxed);
+        for dispatcher in self.dispatchers() {
+            dispatcher.cordon(on);
+        }
+    }
+
     /// Takes nothing new, lets running calls end for `drain_grace`, hands every entity over.
     pub async fn drain(&self) {
         let dispatchers = self.dispatchers();
@@ -126,7 +126,7 @@ impl Worker {
             for dispatcher in &dispatchers {
                 dispatcher.give_up();
             }
-            if tokio::time::timeout(self.options.drain_grace, drained).await.is_err() {
+            if tokio::time::timeout(HAND_OVER_WITHIN, drained).await.is_err() {
                 warn!("not everything could be handed over; its inputs are delivered again");
             }
         }
@@ -135,82 +135,4 @@ impl Worker {
 
 fn write(slots: &Slots) -> std::sync::RwLockWriteGuard<'_, Vec<Option<DispatcherHandle>>> {
     slots.write().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Answers the requests of other processes.
-async fn answer<K: EntityKind>(
-    worker: Worker,
-    context: Arc<Context<K>>,
-    frames: Arc<dyn AnswerFrames>,
-) {
-    let subject = context.substrate.prefix.rpc(context.process);
-    let requests = match context.substrate.bus.subscribe(subject).await {
-        Ok(requests) => requests,
-        Err(failure) => {
-            warn!(%failure, "cannot listen for requests; trying again");
-            return;
-        }
-    };
-    requests
-        .for_each_concurrent(REQUESTS_MAX, |event| {
-            let (worker, context, frames) =
-                (worker.clone(), Arc::clone(&context), Arc::clone(&frames));
-            async move {
-                if let BusEvent::Message(message) = event {
-                    answer_one(&worker, &context, frames.as_ref(), message).await;
-                }
-            }
-        })
-        .await;
-}
-
-async fn answer_one<K: EntityKind>(
-    worker: &Worker,
-    context: &Context<K>,
-    frames: &dyn AnswerFrames,
-    message: BusMessage,
-) {
-    let request = match codec::decode::<NodeRequest>(&message.payload) {
-        Ok(request) => request,
-        Err(failure) => {
-            debug!(%failure, "a request of another process is not readable");
-            return;
-        }
-    };
-    let partitions = context.substrate.partitions;
-    let reply = match request {
-        NodeRequest::Ping => Some(NodeReply::Ok),
-        NodeRequest::Fenced { entity, epoch } => {
-            if let Some(dispatcher) = worker.dispatcher(entity.partition(partitions)) {
-                dispatcher.fenced(entity, epoch);
-            }
-            Some(NodeReply::Ok)
-        }
-        NodeRequest::Ask { entity, input } => {
-            let (reply, answer) = oneshot::channel();
-            match worker.dispatcher(entity.partition(partitions)) {
-                Some(dispatcher) => dispatcher.asked(entity, input, reply),
-                None => drop(reply),
-            }
-            tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok)
-        }
-        NodeRequest::Cordon { .. } | NodeRequest::Drain => {
-            debug!("not answered yet");
-            None
-        }
-        NodeRequest::Frames { entity, turn } => {
-            let (frames, truncated) = frames.frames(entity, turn);
-            Some(NodeReply::Frames { frames, truncated })
-        }
-    };
-    let (Some(reply), Some(to)) = (reply, message.reply) else { return };
-    match codec::encode(&reply) {
-        Ok(bytes) => {
-            if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
-            {
-                debug!(%failure, "an answer to another process was lost");
-            }
-        }
-        Err(failure) => warn!(%failure, "an answer cannot be written"),
-    }
 }

@@ -13,8 +13,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    Activation, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out, Service,
-    Stop, corrupt,
+    Activation, Body, Busy, Core, Entity, EntityKind, FoldError, InFlight, Loaded, Machine, Out,
+    Service, Stop, corrupt,
 };
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
@@ -27,7 +27,9 @@ impl<K: EntityKind> Machine<K> {
             return Ok(());
         }
         self.position = position_of(&loaded.records);
-        let core = Core::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
+        let options = self.options;
+        let core = Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind))
+            .map_err(|error| unfit(error))?;
         self.predecessor = core
             .incarnation
             .map(|last| last.process)
@@ -224,6 +226,14 @@ impl<K: EntityKind> Machine<K> {
         let state = SnapshotState::Inline { bytes: bytes.into() };
         self.seal(now, &KernelEvent::from(Snapshot { tail, archive: None, state }))?;
         self.flush(true)
+    }
+}
+
+/// A journal that this process cannot fold: damaged, or another's to serve.
+fn unfit(error: FoldError) -> Stop {
+    match error {
+        FoldError::Unknown { kind, .. } => Stop::TooNew(kind),
+        error => corrupt(&error),
     }
 }
 

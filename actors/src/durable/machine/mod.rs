@@ -16,7 +16,8 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp, kernel::Emitted,
+    EntityId, EventId, Grammar, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
+    kernel::{Emitted, KernelEvent},
 };
 
 use super::{
@@ -49,6 +50,9 @@ pub struct MachineOptions {
     /// A snapshot replaces the journal after this many events (default 200): fewer costs writes,
     /// more costs reads at activation.
     pub snapshot_every: u64,
+    /// Kinds of events that this process is not to know, so that a test has an older version.
+    #[cfg(feature = "test-util")]
+    pub hides: &'static [&'static str],
     /// Protocol bugs for the simulator to find; none in production.
     #[cfg(feature = "test-util")]
     pub planted: super::Planted,
@@ -60,8 +64,27 @@ impl Default for MachineOptions {
             passivate_after: Duration::from_mins(1),
             snapshot_every: 200,
             #[cfg(feature = "test-util")]
+            hides: &[],
+            #[cfg(feature = "test-util")]
             planted: super::Planted::default(),
         }
+    }
+}
+
+impl MachineOptions {
+    /// Whether a kind of event is known to this process, the kernel's kinds apart.
+    pub fn knows<K: EntityKind>(&self, kind: &str) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.hides.contains(&kind) {
+            return false;
+        }
+        K::Event::knows(kind)
+    }
+
+    /// All kinds of events that are known to this process.
+    pub fn known<K: EntityKind>(&self) -> BTreeSet<String> {
+        let own = K::Event::KINDS.iter().filter(|kind| self.knows::<K>(kind));
+        own.chain(KernelEvent::KINDS).map(|kind| (*kind).to_owned()).collect()
     }
 }
 

@@ -6,10 +6,11 @@ use std::{
 };
 
 use clawnode_proto::{
-    EntityId, Input, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS,
+    EntityId, Input, InputId, Position, ProcessId, Timestamp, envelope::VERSIONS,
+    limits::ACK_PROGRESS,
 };
 
-use super::io::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+use super::io::{AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
 use crate::durable::machine::Activation;
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
@@ -24,13 +25,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const ASKS_MAX: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// Its inbox is being read for the first time.
     Ringing,
     /// Its tail is being read.
     Admitting,
     /// Its last writer is being asked.
     Asking { process: ProcessId, tries: u32 },
+    /// It is another's to serve, which is being told.
+    Forwarding,
     /// Its actor runs.
     Active,
     /// Until then it is left alone.
@@ -38,23 +41,25 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Slot {
-    phase: Phase,
+pub(super) struct Slot {
+    pub(super) phase: Phase,
     /// Somebody may have had one of its inputs before.
-    recovery: bool,
+    pub(super) recovery: bool,
     /// Everything up to here was read.
     seen: Position,
     /// Read, and not handed on.
     buffered: Vec<Input>,
     /// Read and not complete; an input that was stored twice has two positions.
-    open: BTreeMap<Position, InputId>,
+    pub(super) open: BTreeMap<Position, InputId>,
     /// Complete, but its delivery has not come yet.
     done: BTreeSet<Position>,
-    handles: BTreeMap<Position, HandleId>,
+    pub(super) handles: BTreeMap<Position, HandleId>,
     reading: bool,
     rung: bool,
     losses: u32,
-    asks: Vec<(AskId, InputId)>,
+    pub(super) asks: Vec<(AskId, InputId)>,
+    /// Who asked last, for which input: the one to ring if the entity is given up.
+    pub(super) asker: Option<(ProcessId, InputId)>,
 }
 
 impl Slot {
@@ -71,11 +76,16 @@ pub struct Partition {
     me: ProcessId,
     /// Whether other processes may own entities of this partition.
     shared: bool,
-    slots: BTreeMap<EntityId, Slot>,
+    pub(super) slots: BTreeMap<EntityId, Slot>,
     dead: BTreeSet<ProcessId>,
     last_progress: Timestamp,
-    draining: bool,
-    out: Vec<Out>,
+    pub(super) cordoned: bool,
+    pub(super) draining: bool,
+    /// The newest version of inputs that this process reads.
+    pub(super) reads: u16,
+    /// Entities that this process cannot serve, and why.
+    pub(super) foreign: BTreeMap<EntityId, Needs>,
+    pub(super) out: Vec<Out>,
     /// A bug for the simulator to find.
     #[cfg(feature = "test-util")]
     pub planted: crate::durable::Planted,
@@ -90,11 +100,21 @@ impl Partition {
             slots: BTreeMap::new(),
             dead: BTreeSet::new(),
             last_progress: now,
+            cordoned: false,
             draining: false,
+            reads: *VERSIONS.end(),
+            foreign: BTreeMap::new(),
             out: Vec::new(),
             #[cfg(feature = "test-util")]
             planted: crate::durable::Planted::None,
         }
+    }
+
+    /// The same, at a process that reads inputs up to this version only.
+    #[must_use]
+    pub fn reading(mut self, newest: u16) -> Self {
+        self.reads = newest;
+        self
     }
 
     /// Handles that wait for an answer.
@@ -116,7 +136,7 @@ impl Partition {
             }
             In::Scanned(entities) => {
                 for entity in entities {
-                    if !self.draining && !self.slots.contains_key(&entity) {
+                    if !self.stands_back() && !self.slots.contains_key(&entity) {
                         self.slot(entity).recovery = true;
                         self.ring(entity);
                     }
@@ -128,15 +148,19 @@ impl Partition {
             In::OwnerSaid(entity, says) => self.owner_said(entity, says),
             In::Completed(entity, input) => self.completed(entity, input),
             In::Gone(entity, why) => self.gone(now, entity, why),
-            In::Asked(ask, entity, input) => self.asked(ask, entity, input),
+            In::Asked(ask, entity, input, asker) => self.asked(ask, entity, input, asker),
+            In::Rung(ask, entity, input) => self.rung(ask, entity, input),
+            In::TooNew(entity, needs) => self.too_new(now, entity, needs),
+            In::Forwarded(entity, came) => self.forwarded(entity, came),
             In::Dead(dead) => self.dead = dead,
             In::Tick => self.tick(now),
+            In::Cordon(on) => self.cordon(on),
             In::Drain => self.drain(),
         }
         std::mem::take(&mut self.out)
     }
 
-    fn slot(&mut self, entity: EntityId) -> &mut Slot {
+    pub(super) fn slot(&mut self, entity: EntityId) -> &mut Slot {
         self.slots.entry(entity).or_insert_with(|| Slot {
             phase: Phase::Ringing,
             recovery: false,
@@ -149,6 +173,7 @@ impl Partition {
             rung: false,
             losses: 0,
             asks: Vec::new(),
+            asker: None,
         })
     }
 
@@ -159,7 +184,7 @@ impl Partition {
         handle: HandleId,
         redelivered: bool,
     ) {
-        if self.draining && !self.slots.contains_key(&entity) {
+        if self.stands_back() && !self.slots.contains_key(&entity) {
             self.out.push(Out::Nak(handle, Duration::ZERO));
             return;
         }
@@ -177,7 +202,7 @@ impl Partition {
         }
     }
 
-    fn ring(&mut self, entity: EntityId) {
+    pub(super) fn ring(&mut self, entity: EntityId) {
         let slot = self.slot(entity);
         if matches!(slot.phase, Phase::Waiting(_)) {
             return;
@@ -198,9 +223,15 @@ impl Partition {
             slot.seen = slot.seen.max(position);
             if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
                 slot.open.insert(position, input.id);
+                if input.v_min > self.reads {
+                    // It keeps its place: nothing behind it is taken before it.
+                    self.foreign.insert(entity, Needs::Input(input.v_min));
+                    break;
+                }
                 slot.buffered.push(input);
             }
         }
+        let foreign = self.foreign.contains_key(&entity);
         match slot.phase {
             Phase::Ringing if slot.open.is_empty() && !slot.rung => {
                 // What rang is gone, or the read is old, or it cannot be decoded. Absence proves
@@ -216,13 +247,14 @@ impl Partition {
                 self.drained();
                 return;
             }
+            Phase::Ringing if foreign => self.forward(entity),
             Phase::Ringing if self.shared => {
                 slot.phase = Phase::Admitting;
                 self.out.push(Out::ReadTail(entity));
             }
             Phase::Ringing => self.activate(entity),
             Phase::Active => self.hand_on(entity),
-            Phase::Admitting | Phase::Asking { .. } | Phase::Waiting(_) => {}
+            Phase::Admitting | Phase::Asking { .. } | Phase::Forwarding | Phase::Waiting(_) => {}
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         if std::mem::take(&mut slot.rung) {
@@ -272,7 +304,7 @@ impl Partition {
     }
 
     /// Leaves an entity to whoever has it.
-    fn forget(&mut self, entity: EntityId) {
+    pub(super) fn forget(&mut self, entity: EntityId) {
         if let Some(slot) = self.slots.remove(&entity) {
             self.out.extend(slot.handles.into_values().map(Out::Forget));
         }
@@ -302,22 +334,17 @@ impl Partition {
     }
 
     fn activate(&mut self, entity: EntityId) {
-        let draining = self.draining;
-        let Some(slot) = self.slots.get_mut(&entity) else { return };
-        if draining {
-            let handles = std::mem::take(&mut slot.handles);
-            self.slots.remove(&entity);
-            self.out.extend(handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
-            self.drained();
-            return;
+        if self.stands_back() {
+            return self.give_back(entity, Duration::ZERO);
         }
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.phase = Phase::Active;
         let activation = if slot.recovery { Activation::Recovery } else { Activation::Fresh };
         self.out.push(Out::Activate(entity, activation));
         self.hand_on(entity);
     }
 
-    fn completed(&mut self, entity: EntityId, input: InputId) {
+    pub(super) fn completed(&mut self, entity: EntityId, input: InputId) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let positions: Vec<Position> =
             slot.open.iter().filter(|(_, one)| **one == input).map(|(at, _)| *at).collect();
@@ -333,7 +360,7 @@ impl Partition {
         }
     }
 
-    fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
+    pub(super) fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         for (ask, _) in std::mem::take(&mut slot.asks) {
             self.out.push(Out::AnswerNotMine(ask));
@@ -361,9 +388,14 @@ impl Partition {
             }
             Gone::Unservable | Gone::Released => {
                 let delay = if why == Gone::Released { Duration::ZERO } else { PUT_OFF };
-                let handles = std::mem::take(&mut slot.handles);
-                self.slots.remove(&entity);
-                self.out.extend(handles.into_values().map(|one| Out::Nak(one, delay)));
+                if why == Gone::Released
+                    && let Some((process, input)) = slot.asker
+                {
+                    // It was told `held`, so its own delivery comes again much later.
+                    self.out.push(Out::Ring(process, entity, input));
+                }
+                self.give_back(entity, delay);
+                return;
             }
         }
         self.drained();
@@ -374,7 +406,11 @@ impl Partition {
         slot.reading = false;
         match slot.phase {
             Phase::Active => slot.rung = true,
-            Phase::Ringing | Phase::Admitting | Phase::Asking { .. } | Phase::Waiting(_) => {
+            Phase::Ringing
+            | Phase::Admitting
+            | Phase::Asking { .. }
+            | Phase::Forwarding
+            | Phase::Waiting(_) => {
                 slot.buffered.clear();
                 slot.open.clear();
                 slot.seen = Position(0);
@@ -382,17 +418,6 @@ impl Partition {
                 slot.losses += 1;
                 slot.phase = Phase::Waiting(now.plus(wait));
             }
-        }
-    }
-
-    fn asked(&mut self, ask: AskId, entity: EntityId, input: InputId) {
-        match self.slots.get_mut(&entity) {
-            Some(slot) if slot.phase == Phase::Active => {
-                // The question is a doorbell too: what is asked for is read before it is answered.
-                slot.asks.push((ask, input));
-                self.ring(entity);
-            }
-            _ => self.out.push(Out::AnswerNotMine(ask)),
         }
     }
 
@@ -428,29 +453,6 @@ impl Partition {
             } else {
                 self.ring(entity);
             }
-        }
-    }
-
-    fn drain(&mut self) {
-        self.draining = true;
-        let idle: Vec<EntityId> = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.phase != Phase::Active)
-            .map(|(entity, _)| *entity)
-            .collect();
-        for entity in idle {
-            if let Some(slot) = self.slots.remove(&entity) {
-                self.out
-                    .extend(slot.handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
-            }
-        }
-        self.drained();
-    }
-
-    fn drained(&mut self) {
-        if self.draining && self.slots.is_empty() {
-            self.out.push(Out::Drained);
         }
     }
 }

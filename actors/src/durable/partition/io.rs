@@ -1,10 +1,32 @@
 //! What a partition dispatcher is told, and what it says.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use clawnode_proto::{EntityId, Input, InputId, Position, ProcessId};
 
 use crate::durable::machine::Activation;
+
+/// What a process must know to serve an entity that this one cannot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// A kind of event.
+    Event(String),
+    /// A version of the envelope.
+    Input(u16),
+}
+
+/// What came of an input that was forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    /// The other's actor has it.
+    Held,
+    /// It is done with.
+    Completed,
+    /// The other looks after it from now on.
+    Rung,
+    /// Nobody who could serve it can be reached.
+    Nobody,
+}
 
 /// What the driver calls an acknowledgement handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,12 +99,20 @@ pub enum In {
     Completed(EntityId, InputId),
     /// The entity's actor is gone.
     Gone(EntityId, Gone),
-    /// Another process asks for an input of an entity.
-    Asked(AskId, EntityId, InputId),
+    /// Another process, if it says which, asks for an input of an entity.
+    Asked(AskId, EntityId, InputId, Option<ProcessId>),
+    /// Another process wants the entity to be served here, because an input of it waits.
+    Rung(AskId, EntityId, InputId),
+    /// The entity's journal needs a process that knows more than this one; its actor is gone.
+    TooNew(EntityId, Needs),
+    /// What came of an input that was forwarded.
+    Forwarded(EntityId, Forwarded),
     /// Which other processes are held dead now.
     Dead(BTreeSet<ProcessId>),
     /// Time has passed (about once a second).
     Tick,
+    /// Take no more entities, and keep those that are active; or take them again.
+    Cordon(bool),
     /// Take nothing new; hand over what there is.
     Drain,
 }
@@ -104,6 +134,12 @@ pub enum Out {
     AskActor(AskId, EntityId, InputId),
     /// Answer the question: not owned here.
     AnswerNotMine(AskId),
+    /// Answer that the entity is looked after.
+    AnswerRung(AskId),
+    /// Tell the process that the entity was given up and an input of it waits.
+    Ring(ProcessId, EntityId, InputId),
+    /// Find a process that knows what is needed, and ask it to serve the entity.
+    Forward(EntityId, InputId, Needs),
     /// Acknowledge.
     Ack(HandleId),
     /// Say that we are at it.
@@ -114,4 +150,13 @@ pub enum Out {
     Forget(HandleId),
     /// Everything is handed over.
     Drained,
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(kind) => f.write_str(kind),
+            Self::Input(version) => write!(f, "input v{version}"),
+        }
+    }
 }

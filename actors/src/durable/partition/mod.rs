@@ -6,7 +6,9 @@
 //! and has the entity keeps it.
 
 mod dispatch;
+mod forward;
+mod hand_over;
 mod io;
 
 pub use dispatch::Partition;
-pub use io::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+pub use io::{AskId, Forwarded, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};

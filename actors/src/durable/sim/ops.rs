@@ -117,7 +117,10 @@ impl Sim {
             Stop::Released => Gone::Released,
             Stop::Fenced => Gone::Lost,
             // Nothing in this world is damaged, so these are bugs.
-            Stop::Defect(text) | Stop::Corrupt(text) | Stop::Diverged(text) => {
+            Stop::Defect(text)
+            | Stop::Corrupt(text)
+            | Stop::TooNew(text)
+            | Stop::Diverged(text) => {
                 let by = Incarnation { process: to, counter };
                 let name = if text.contains("(I2)") || text.contains("epoch") {
                     "I2"

@@ -65,7 +65,13 @@ impl Sim {
                 let ask = partition::AskId(process.number());
                 process.asks.insert(ask, (by, number));
                 let partition = self.partition_of(entity);
-                self.dispatch(to, partition, partition::In::Asked(ask, entity, input))
+                self.dispatch(to, partition, partition::In::Asked(ask, entity, input, Some(by)))
+            }
+            Note::Rung(entity, input) => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                let ask = partition::AskId(process.number());
+                let partition = self.partition_of(entity);
+                self.dispatch(to, partition, partition::In::Rung(ask, entity, input))
             }
             Note::Says(number, says) => self.owner_said(to, number, says),
             Note::Silent(number) => self.owner_said(to, number, OwnerSays::Silent),
@@ -251,6 +257,16 @@ impl Sim {
                 }
             }
             Out::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
+            // Best effort: nobody waits for the answer to a ring.
+            Out::AnswerRung(_) => {}
+            Out::Ring(process, entity, input) => {
+                self.world.send(process, Note::Rung(entity, input));
+            }
+            // All processes of this world are of one version.
+            Out::Forward(entity, ..) => {
+                let came = partition::In::Forwarded(entity, partition::Forwarded::Nobody);
+                self.mail_dispatcher(to, partition, came);
+            }
             Out::Ack(handle) => self.answer_delivery(to, handle, true, Request::Ack),
             Out::Progress(handle) => self.answer_delivery(to, handle, false, Request::Progress),
             Out::Nak(handle, wait) => {
