@@ -7,7 +7,6 @@ use std::{
         Arc, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
 };
 
 use clawnode_actors::{
@@ -16,13 +15,14 @@ use clawnode_actors::{
         MachineOptions,
         driver::{Context, Worker, WorkerOptions},
     },
-    session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
+    session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
+use clawnode_cluster::{Clock, Feed, Substrate, SystemClock, local, membership};
 use clawnode_proto::{
     ErrorChain, ProcessId,
     envelope::VERSIONS,
+    feed::EventBody,
     node::{Heartbeat, Load, NodeRole, VersionRange},
 };
 use secrecy::SecretString;
@@ -37,17 +37,17 @@ use crate::{
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
-        backend::{Node, NodeBackend},
+        backend::NodeBackend,
         backup, ground,
         models::{Answering, CurrentModels, answering},
         offline::Directory,
+        operate::Operations,
+        overview::Node,
+        reload::follow_files,
         scan,
     },
     telemetry,
 };
-
-/// How often the configuration's files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// What a node is told.
 #[derive(Debug)]
@@ -86,6 +86,7 @@ struct Running {
     draining: Arc<AtomicBool>,
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
+    operations: Operations,
 }
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
@@ -147,6 +148,7 @@ async fn start(
         Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let models = CurrentModels::new(answering.models);
+    let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
     let hub = FrameHub::default();
     let runner = SessionRunner::new(
         substrate.clone(),
@@ -154,7 +156,7 @@ async fn start(
         Arc::new(models.clone()),
         hub.clone(),
         Arc::clone(&clock),
-        Arc::new(telemetry::set_parent),
+        (Arc::new(telemetry::set_parent), feed.clone()),
     );
     let context: Arc<Context<Session>> = Arc::new(Context {
         process,
@@ -174,6 +176,8 @@ async fn start(
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
+    let own = (supervisor.clone(), agents.clone());
+    let operations = Operations::new(feed, Arc::clone(&heartbeat), own, shutdown.clone());
     let mut running = Running {
         worker: None,
         serving: None,
@@ -182,6 +186,7 @@ async fn start(
         draining,
         node_file: None,
         shutdown: shutdown.clone(),
+        operations: operations.clone(),
     };
     let mut ready = Ready {
         url: String::new(),
@@ -201,7 +206,10 @@ async fn start(
             model,
             members: members.clone(),
             resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
+            events: operations.events.clone(),
+            roots: operations.roots.clone(),
         };
+        operations.remember(&substrate).await.map_err(unspawned)?;
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
@@ -224,6 +232,7 @@ async fn open_gateway(
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
     let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
+    running.operations.roots.gateway.get_or_init(|| serving.url.clone());
     ready.token = token;
     let dir = loaded.config.node.data_dir.clone();
     let process = ready.process;
@@ -253,8 +262,12 @@ async fn take_part(
     if roles.contains(&NodeRole::Worker) {
         let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
         let spawned = Worker::spawn(context, hub, options, supervisor);
-        running.worker = Some(spawned.await.map_err(unspawned)?);
+        let worker = spawned.await.map_err(unspawned)?;
+        running.operations.roots.worker.get_or_init(|| worker.clone());
+        running.worker = Some(worker);
     }
+    let begun = running.operations.begin(&running.substrate, members.clone());
+    begun.await.map_err(unspawned)?;
     if !running.substrate.shared {
         return Ok(());
     }
@@ -289,6 +302,7 @@ impl Running {
         if let Some(serving) = self.serving {
             serving.ended().await;
         }
+        self.operations.feed.tell_now(&self.substrate, EventBody::NodeLeft).await;
         self.supervisor.stop().await;
         self.substrate.health.close().await;
         if let Some((file, dir)) = self.node_file
@@ -392,54 +406,6 @@ fn refused(error: &ServeError) -> Failure {
         | ServeError::AllowList { .. }
         | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
     }
-}
-
-/// Reads the configuration again when one of its files has changed. What does not read is
-/// reported, and the old settings stay.
-async fn follow_files(
-    loaded: Loaded,
-    (agents, routes, models): (Agents, Arc<RwLock<Routes>>, CurrentModels),
-) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let mut current = loaded;
-    let mut seen = changed_at(&current);
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let now = changed_at(&current);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        let again = match current.reload() {
-            Ok(again) => again,
-            Err(error) => {
-                warn!(error = %ErrorChain(&error), "the configuration does not read; the old one stays");
-                continue;
-            }
-        };
-        match answering(&again.config, again.env(), &clock).await {
-            Ok(answering) => {
-                // Before the agents that name them.
-                models.replace(answering.models);
-                if let Err(error) = agents.reload(answering.agents).await {
-                    warn!(%error, "an agent cannot be started");
-                }
-                *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                    answering.routes;
-                current = again;
-                info!("agents, providers and bindings were read again");
-            }
-            Err(failure) => {
-                warn!(%failure, "the configuration is not valid; the old one stays");
-            }
-        }
-    }
-}
-
-fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
-    let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
-    let files = loaded.file.iter().chain(souls);
-    files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 
 /// Opens the data directory for reading, where no node runs.

@@ -33,3 +33,11 @@ pub const PARTITIONS_NATS: u16 = 256;
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 /// How often a holder of a delivery says that it is alive.
 pub const ACK_PROGRESS: Duration = Duration::from_secs(5);
+/// Entities that one process names in its tree; the rest are counted.
+pub const TREE_ENTITIES: usize = 256;
+/// Cluster events that a gateway remembers.
+pub const EVENTS_KEPT: usize = 1_024;
+/// Cluster events in one message on the bus.
+pub const EVENTS_BATCH: usize = 64;
+/// Characters of a text in a cluster event; more is cut.
+pub const EVENT_TEXT: usize = 200;

@@ -2,16 +2,20 @@
 //!
 //! CLI, REST and JSON-RPC answer with the same documents. Fields are only ever added.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Timestamp,
     frame::FrameKey,
     id::{
-        AgentName, Digest, EntityId, Epoch, EventId, Incarnation, NodeName, ProcessId, Seq, TurnId,
+        AgentName, Capability, Digest, EntityId, Epoch, EventId, Incarnation, NodeName, ProcessId,
+        Seq, TurnId,
     },
     llm::{Message, ModelRef, Usage},
-    node::NodeRole,
+    node::{Load, NodeRole, VersionRange},
+    overview::{BusView, LookedView},
     session::TurnOutcome,
 };
 
@@ -45,6 +49,24 @@ pub struct NodeView {
     pub entities: u64,
     /// The digest of its agents' configuration.
     pub config: Digest,
+    /// Whether it was told to take no more entities.
+    #[serde(default)]
+    pub cordoned: bool,
+    /// The versions of the envelope that it reads and writes.
+    #[serde(default)]
+    pub speaks: VersionRange,
+    /// What it can do beside its roles.
+    #[serde(default)]
+    pub capabilities: BTreeSet<Capability>,
+    /// How busy it is.
+    #[serde(default)]
+    pub load: Load,
+    /// By how many ranks it stands back, because it is busy.
+    #[serde(default)]
+    pub shed: u8,
+    /// Partitions that it serves first, by its own view of the cluster.
+    #[serde(default)]
+    pub first_of: u16,
 }
 
 /// Answer of `status`.
@@ -67,8 +89,17 @@ pub struct StatusView {
     pub sessions: u64,
     /// The processes that this one hears of, itself included.
     pub nodes: Vec<NodeView>,
-    /// Sessions out of service.
+    /// Processes that fell silent lately and are held dead.
+    #[serde(default)]
+    pub dead: Vec<ProcessId>,
+    /// How the bus is doing; absent in a cluster of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<BusView>,
+    /// Sessions out of service, among those that were looked at.
     pub quarantined: Vec<EntityId>,
+    /// Which sessions were looked at; absent if none were yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looked: Option<LookedView>,
     /// What a person should know.
     pub warnings: Vec<WarningView>,
 }
@@ -90,6 +121,12 @@ pub struct SessionRow {
     pub updated: Timestamp,
     /// What all its turns used.
     pub usage: Usage,
+    /// The process that has it, by its journal; absent if nobody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<ProcessId>,
+    /// What people call that process; absent if it is not heard of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
     /// Why it is not in service, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,

@@ -11,14 +11,20 @@ mod chat;
 mod config;
 mod context;
 mod doctor;
+mod events;
 mod journal;
+mod nodes;
 pub mod offline;
 mod output;
+mod partitions;
 mod run;
 mod sessions;
 mod signals;
 mod status;
 mod terminal;
+#[cfg(feature = "tui")]
+mod top;
+mod tree;
 mod turn;
 mod up;
 

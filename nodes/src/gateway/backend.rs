@@ -9,7 +9,8 @@ use clawnode_actors::session::route::Inbound;
 pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent, TurnId,
-    api::{ListParams, SendMode},
+    api::{EventsParams, ListParams, SendMode},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::UserMessage,
     view::{
         AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, StatusView,
@@ -67,6 +68,18 @@ pub trait Backend: Send + Sync {
 
     /// Answers `status`.
     async fn status(&self) -> Result<StatusView, ErrorBody>;
+
+    /// Answers `nodes.list`.
+    async fn nodes(&self) -> NodeList;
+
+    /// Answers `partitions.list`.
+    async fn partitions(&self) -> PartitionList;
+
+    /// Answers `cluster.tree`, of all nodes or of one; `not_found` for an unknown one.
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody>;
+
+    /// Answers `events.list`; ends its waiting when the node ends.
+    async fn events(&self, page: EventsParams) -> FeedView;
 
     /// Stores a message durably and follows its turn from the start.
     ///

@@ -10,8 +10,8 @@ use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent,
     TurnId,
     api::{
-        AgentParams, ChatCancel, ChatSend, JournalShow, JournalVerify, ListParams, Method,
-        SessionParams, SessionsResume,
+        AgentParams, ChatCancel, ChatSend, EventsParams, JournalShow, JournalVerify, ListParams,
+        Method, SessionParams, SessionsResume, TreeParams,
     },
     limits,
     llm::Text,
@@ -33,6 +33,9 @@ use super::{
 const PAGE: u32 = 100;
 /// Rows of a list at most.
 const PAGE_MAX: u32 = 1_000;
+
+/// Milliseconds that `events.list` may wait for an event.
+const WAIT_MAX: u32 = 10_000;
 
 /// A request, read as far as its method.
 #[derive(Debug)]
@@ -58,6 +61,11 @@ pub(super) enum Call {
 pub(super) enum Unary {
     Ping,
     Status,
+    Nodes,
+    Partitions,
+    Tree(TreeParams),
+    Events(EventsParams),
+    Stats,
     Cancel { session: SessionRef, turn: TurnId },
     Sessions(ListParams),
     History(SessionRef),
@@ -147,6 +155,11 @@ impl Call {
             Method::SessionsResume => return resume(read(method, params)?),
             Method::Ping => Unary::Ping,
             Method::Status => Unary::Status,
+            Method::NodesList => Unary::Nodes,
+            Method::PartitionsList => Unary::Partitions,
+            Method::ClusterTree => Unary::Tree(read(method, params)?),
+            Method::EventsList => Unary::Events(events(read(method, params)?)?),
+            Method::StatsShow => Unary::Stats,
             Method::ChatCancel => {
                 let ChatCancel { session, turn } = read(method, params)?;
                 Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
@@ -262,6 +275,15 @@ fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
     Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
 }
 
+fn events(page: EventsParams) -> Result<EventsParams, ErrorBody> {
+    match page.wait_ms {
+        Some(wait) if wait > WAIT_MAX => {
+            Err(invalid(format!("`wait_ms` is {wait}, not 0 to {WAIT_MAX}")))
+        }
+        _ => Ok(EventsParams { limit: Some(rows(page.limit)?), ..page }),
+    }
+}
+
 fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {
     match limit {
         None => Ok(PAGE),
@@ -312,6 +334,11 @@ impl Unary {
         Ok(match self {
             Self::Ping => json(&"pong"),
             Self::Status => json(&backend.status().await?),
+            Self::Nodes => json(&backend.nodes().await),
+            Self::Partitions => json(&backend.partitions().await),
+            Self::Tree(TreeParams { node }) => json(&backend.tree(node.as_deref()).await?),
+            Self::Events(page) => json(&backend.events(page).await),
+            Self::Stats => json(&gateway.metrics.stats()),
             Self::Cancel { session, turn } => {
                 backend.cancel(&session, turn, trace).await?;
                 json(&Acknowledged { ok: true })

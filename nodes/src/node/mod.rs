@@ -5,12 +5,26 @@
 //! the gateway's door to sessions, `offline` the same door where no node runs, `backup` keeps and
 //! brings back a data directory, `scan` looks after the inputs of processes that died, `failpoint`
 //! (tests only) kills the process at a named point.
+//!
+//! `reload` follows the configuration's files.
+//!
+//! For those who operate the cluster, put together in `operate`: `overview` answers them, `events` remembers what happened,
+//! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
+//! service, `views` makes documents of heartbeats and ranks.
 
 pub mod backend;
 pub mod backup;
+pub mod events;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
 pub mod ground;
+pub mod looked;
 pub mod models;
+pub mod observe;
 pub mod offline;
+pub mod operate;
+pub mod overview;
+pub mod reload;
 pub mod scan;
+pub mod tree;
+pub mod views;

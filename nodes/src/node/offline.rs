@@ -101,6 +101,11 @@ impl Offline for Directory {
             }
             Method::Ping
             | Method::Status
+            | Method::NodesList
+            | Method::PartitionsList
+            | Method::ClusterTree
+            | Method::EventsList
+            | Method::StatsShow
             | Method::ChatSend
             | Method::ChatCancel
             | Method::SessionsResume

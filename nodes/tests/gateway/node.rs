@@ -17,8 +17,9 @@ use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId,
     ProcessId, Seq, Traceparent, TurnId,
-    api::ListParams,
+    api::{EventsParams, ListParams},
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::TurnOutcome,
     view::{
         AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, SessionRow,
@@ -222,9 +223,31 @@ impl Backend for Node {
             plugins: Vec::new(),
             sessions: self.last.lock().unwrap().len() as u64,
             nodes: Vec::new(),
+            dead: Vec::new(),
+            bus: None,
             quarantined: Vec::new(),
+            looked: None,
             warnings: Vec::new(),
         })
+    }
+
+    async fn nodes(&self) -> NodeList {
+        NodeList { nodes: Vec::new(), dead: vec![ProcessId::from_u128(1)] }
+    }
+
+    async fn partitions(&self) -> PartitionList {
+        PartitionList::default()
+    }
+
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
+        match node {
+            None => Ok(TreeView::default()),
+            Some(_) => Err(not_found("node")),
+        }
+    }
+
+    async fn events(&self, page: EventsParams) -> FeedView {
+        FeedView { next: page.limit.unwrap().into(), ..FeedView::default() }
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
@@ -297,6 +320,8 @@ impl Backend for Node {
             events: 1,
             updated: clawnode_proto::Timestamp(0),
             usage: Usage::default(),
+            owner: None,
+            node: None,
             detail: page.after.clone(),
         };
         Ok(SessionList { sessions: ids.into_iter().map(row).collect(), next: None })

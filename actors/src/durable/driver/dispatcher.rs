@@ -44,10 +44,12 @@ const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 pub struct DispatcherHandle(ActorRef<Message>);
 
 /// What a dispatcher looks like from outside.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DispatcherView {
     /// Entities active or about to be.
     pub entities: usize,
+    /// The first of them, and what is done with each, in a word.
+    pub named: Vec<(EntityId, &'static str)>,
 }
 
 pub(super) enum Message {
@@ -58,7 +60,7 @@ pub(super) enum Message {
     Tick,
     Drain(oneshot::Sender<()>),
     GiveUp,
-    View(oneshot::Sender<DispatcherView>),
+    View(usize, oneshot::Sender<DispatcherView>),
 }
 
 impl fmt::Debug for Message {
@@ -71,7 +73,7 @@ impl fmt::Debug for Message {
             Self::Tick => f.write_str("Tick"),
             Self::Drain(_) => f.write_str("Drain"),
             Self::GiveUp => f.write_str("GiveUp"),
-            Self::View(_) => f.write_str("View"),
+            Self::View(..) => f.write_str("View"),
         }
     }
 }
@@ -157,10 +159,10 @@ impl DispatcherHandle {
         self.tell(Message::GiveUp);
     }
 
-    /// What it looks like now.
-    pub async fn view(&self) -> Option<DispatcherView> {
+    /// What it looks like now, with at most `most` entities named.
+    pub async fn view(&self, most: usize) -> Option<DispatcherView> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::View(reply));
+        self.tell(Message::View(most, reply));
         answer.await.ok()
     }
 
@@ -244,8 +246,9 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 }
                 return Ok(());
             }
-            Message::View(reply) => {
-                let view = DispatcherView { entities: state.machine.entities() };
+            Message::View(most, reply) => {
+                let (entities, named) = (state.machine.entities(), state.machine.look(most));
+                let view = DispatcherView { entities, named };
                 if reply.send(view).is_err() {
                     debug!("whoever looked at a dispatcher did not wait");
                 }

@@ -198,6 +198,8 @@ async fn answer_one<K: EntityKind>(
             debug!("not answered yet");
             None
         }
+        // The node answers: a worker is only a part of the tree.
+        NodeRequest::Tree => None,
         NodeRequest::Frames { entity, turn } => {
             let (frames, truncated) = frames.frames(entity, turn);
             Some(NodeReply::Frames { frames, truncated })
