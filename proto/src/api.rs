@@ -71,6 +71,18 @@ methods! {
     AgentsPause = "agents.pause";
     /// Lets it start turns again.
     AgentsResume = "agents.resume";
+    /// Sessions out of service: quarantined, or with a journal that cannot be used.
+    QuarantineList = "quarantine.list";
+    /// One of them, with the inputs that are parked or wait for it.
+    QuarantineShow = "quarantine.show";
+    /// Puts a quarantined session back in service; its parked inputs are served.
+    QuarantineReplay = "quarantine.replay";
+    /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
+    QuarantineDrop = "quarantine.drop";
+    /// Inputs that were put aside whole: those of quarantined sessions, and dead letters.
+    ParkedList = "parked.list";
+    /// Forgets a dead letter.
+    ParkedDrop = "parked.drop";
     /// A one-time ticket that opens one WebSocket from a browser.
     TicketCreate = "ticket.create";
 }
@@ -178,6 +190,14 @@ pub struct JournalVerify {
     /// Which journal; all of them if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+}
+
+/// Parameters of `parked.drop`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParkedDrop {
+    /// The dead letter, as `parked.list` names it in `letter`.
+    pub letter: String,
 }
 
 /// Parameters that name an agent.

@@ -27,7 +27,7 @@ pub mod tree;
 pub mod view;
 
 pub use codec::CodecError;
-pub use envelope::{Input, Traceparent};
+pub use envelope::{Input, Order, Traceparent};
 pub use error::{ErrorBody, ErrorChain, ErrorCode};
 pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
 pub use frame::{Frame, FrameBody, FrameKey};

@@ -10,8 +10,8 @@ use crate::{
     event::Timestamp,
     frame::FrameKey,
     id::{
-        AgentName, Capability, Digest, EntityId, Epoch, EventId, Incarnation, NodeName, ProcessId,
-        Seq, TurnId,
+        AgentName, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
+        InputId, NodeName, ProcessId, Seq, TurnId,
     },
     llm::{Message, ModelRef, Usage},
     node::{Load, NodeRole, VersionRange},
@@ -219,6 +219,113 @@ impl VerifyView {
     pub fn is_sound(&self) -> bool {
         self.journals.iter().all(|row| row.problem.is_none())
     }
+}
+
+/// One row of `quarantine.list`: a session out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineRow {
+    /// Its id.
+    pub id: EntityId,
+    /// Its readable key, as far as journal or inbox still tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `quarantined` (it can be replayed or dropped) or `corrupt` (it can only be dropped).
+    pub state: String,
+    /// Why it is out of service.
+    pub reason: String,
+    /// When the last readable event was written; absent if none can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Events that can be read.
+    pub events: u64,
+    /// Inputs that are parked in its journal.
+    pub parked: u64,
+    /// Inputs that wait in its inbox.
+    pub waiting: u64,
+}
+
+/// Answer of `quarantine.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineList {
+    /// In id order. A page looks at `limit` sessions and has those of them that are out of
+    /// service, so it may be empty and still have a `next`.
+    pub sessions: Vec<QuarantineRow>,
+    /// Pass as `after` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Answer of `quarantine.show`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuarantineView {
+    /// The session.
+    pub session: QuarantineRow,
+    /// What is parked, then what waits, each oldest first; with their bodies.
+    pub inputs: Vec<ParkedRow>,
+}
+
+/// Answer of `quarantine.replay` and `quarantine.drop`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineDone {
+    /// The session.
+    pub id: EntityId,
+    /// Its readable key, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Inputs that were parked or waited, and are served now, or gone.
+    pub inputs: u64,
+}
+
+/// Where an input that was put aside is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParkedWhere {
+    /// In the journal of a quarantined session.
+    Journal,
+    /// Still in the inbox of a session that is out of service.
+    Inbox,
+    /// Among the dead letters: nobody can read it as an input.
+    DeadLetter,
+}
+
+/// One input that was put aside whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParkedRow {
+    /// For whom.
+    pub session: EntityId,
+    /// The session's readable key, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Where it is.
+    pub at: ParkedWhere,
+    /// Why it is not served.
+    pub reason: String,
+    /// When it was sent (a dead letter: put aside), by the clock of whoever did.
+    pub ts: Timestamp,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The input's id, if it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputId>,
+    /// The sender's name for it, if it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// The name of a dead letter, for `parked.drop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub letter: Option<String>,
+    /// What it says, in `quarantine.show` alone and as far as it can be read.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub body: serde_json::Value,
+}
+
+/// Answer of `parked.list`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ParkedList {
+    /// Dead letters first, then by session. A page may be empty and still have a `next`.
+    pub parked: Vec<ParkedRow>,
+    /// Pass as `after` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// One agent.

@@ -7,7 +7,9 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 
 #[cfg(feature = "tui")]
 use super::top;
-use super::{agents, backup, chat, config, doctor, events, journal, sessions, tree, up};
+use super::{
+    agents, backup, chat, config, doctor, events, journal, parked, quarantine, sessions, tree, up,
+};
 use crate::config::Flag;
 
 /// What `--help` ends with.
@@ -168,6 +170,11 @@ pub(super) enum Command {
     /// List, show, follow, export and delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List, show, put back in service and drop sessions that are out of service
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
+    /// List inputs that were put aside, because nobody can serve them
+    Parked(parked::ParkedArgs),
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),

@@ -57,7 +57,9 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
         }
         Some(ParkedCommand::Drop { letter, yes: false }) => {
             let what = format!("`{letter}` is not dropped: it would be gone for ever");
-            return Err(Failure::new(Exit::Usage, "not_confirmed", what).hint("say so with `--yes`"));
+            return Err(
+                Failure::new(Exit::Usage, "not_confirmed", what).hint("say so with `--yes`")
+            );
         }
         Some(ParkedCommand::Drop { letter, yes: true }) => {
             let params = json!(ParkedDrop { letter: letter.clone() });

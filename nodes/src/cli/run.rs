@@ -14,7 +14,7 @@ use super::{
     context::Context,
     doctor, events, journal, nodes,
     output::Output,
-    partitions, sessions, status, tree, up,
+    parked, partitions, quarantine, sessions, status, tree, up,
 };
 use crate::{
     config::{Env, Origin},
@@ -94,6 +94,8 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         #[cfg(feature = "tui")]
         Command::Top(args) => top::run(args, context).await,
         Command::Sessions(command) => Box::pin(sessions::run(command, context)).await,
+        Command::Quarantine(command) => quarantine::run(command, context).await,
+        Command::Parked(args) => parked::run(args, context).await,
         Command::Agents(command) => agents::run(command, context).await,
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,

@@ -13,8 +13,8 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, StatusView,
-        VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, ParkedList, QuarantineDone,
+        QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;
@@ -126,6 +126,26 @@ pub trait Backend: Send + Sync {
 
     /// Answers `journal.verify`, for one session or for all.
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody>;
+
+    /// Answers `quarantine.list`.
+    async fn quarantined(&self, page: ListParams) -> Result<QuarantineList, ErrorBody>;
+
+    /// Answers `quarantine.show`; `not_found` for a session that is in service.
+    async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody>;
+
+    /// Puts a quarantined session back in service; returns once that is stored. `conflict` for
+    /// one that is not quarantined.
+    async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody>;
+
+    /// Deletes a session that is out of service; returns once its tombstone is stored. `conflict`
+    /// for one that is in service.
+    async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody>;
+
+    /// Answers `parked.list`.
+    async fn parked(&self, page: ListParams) -> Result<ParkedList, ErrorBody>;
+
+    /// Forgets a dead letter.
+    async fn drop_letter(&self, letter: &str) -> Result<(), ErrorBody>;
 
     /// Answers `agents.list`.
     async fn agents(&self) -> Result<AgentList, ErrorBody>;

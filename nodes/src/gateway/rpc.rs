@@ -11,7 +11,7 @@ use clawnode_proto::{
     TurnId,
     api::{
         AgentParams, ChatCancel, ChatSend, EventsParams, JournalShow, JournalVerify, ListParams,
-        Method, SessionParams, SessionsResume, TreeParams,
+        Method, ParkedDrop, SessionParams, SessionsResume, TreeParams,
     },
     limits,
     llm::Text,
@@ -73,6 +73,12 @@ pub(super) enum Unary {
     Delete(SessionRef),
     Journal { session: SessionRef, after: Seq, limit: u32 },
     Verify(Option<SessionRef>),
+    Quarantined(ListParams),
+    Quarantine(SessionRef),
+    Replay(SessionRef),
+    Bury(SessionRef),
+    Parked(ListParams),
+    DropLetter(String),
     Agents,
     Agent(AgentName),
     Pause { agent: AgentName, paused: bool },
@@ -179,6 +185,15 @@ impl Call {
             Method::JournalVerify => {
                 let JournalVerify { session } = read(method, params)?;
                 Unary::Verify(session.map(|text| parse("session", &text)).transpose()?)
+            }
+            Method::QuarantineList => Unary::Quarantined(page(read(method, params)?)?),
+            Method::QuarantineShow => Unary::Quarantine(session(method, params)?),
+            Method::QuarantineReplay => Unary::Replay(session(method, params)?),
+            Method::QuarantineDrop => Unary::Bury(session(method, params)?),
+            Method::ParkedList => Unary::Parked(page(read(method, params)?)?),
+            Method::ParkedDrop => {
+                let ParkedDrop { letter } = read(method, params)?;
+                Unary::DropLetter(letter)
             }
             Method::AgentsList => Unary::Agents,
             Method::AgentsShow => Unary::Agent(agent(method, params)?),
@@ -354,6 +369,15 @@ impl Unary {
                 json(&backend.journal(&session, after, limit).await?)
             }
             Self::Verify(session) => json(&backend.verify(session.as_ref()).await?),
+            Self::Quarantined(page) => json(&backend.quarantined(page).await?),
+            Self::Quarantine(session) => json(&backend.quarantine(&session).await?),
+            Self::Replay(session) => json(&backend.replay(&session).await?),
+            Self::Bury(session) => json(&backend.bury(&session).await?),
+            Self::Parked(page) => json(&backend.parked(page).await?),
+            Self::DropLetter(letter) => {
+                backend.drop_letter(&letter).await?;
+                json(&Acknowledged { ok: true })
+            }
             Self::Agents => json(&backend.agents().await?),
             Self::Agent(agent) => json(&backend.agent(&agent).await?),
             Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),

@@ -18,8 +18,8 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     session::SessionInput,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, StatusView,
-        VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, ParkedList, QuarantineDone,
+        QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use serde_json::Value;
@@ -127,12 +127,7 @@ impl Backend for NodeBackend {
     }
 
     async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody> {
-        let limit = page.limit.unwrap_or(100).clamp(1, PAGE_MAX) as usize;
-        let after = page
-            .after
-            .map(|after| after.parse::<EntityId>())
-            .transpose()
-            .map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))?;
+        let (after, limit) = page_of(page)?;
         let mut list = self.sessions.list(after, limit).await.map_err(store)?;
         for row in &mut list.sessions {
             row.node = row.owner.and_then(|owner| self.overview.name_of(owner));
@@ -187,6 +182,32 @@ impl Backend for NodeBackend {
         self.sessions.verify(session.map(|one| one.id)).await.map_err(store)
     }
 
+    async fn quarantined(&self, page: ListParams) -> Result<QuarantineList, ErrorBody> {
+        let (after, limit) = page_of(page)?;
+        self.sessions.quarantined(after, limit).await.map_err(store)
+    }
+
+    async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody> {
+        Ok(self.sessions.quarantine(session.id).await?)
+    }
+
+    async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
+        Ok(self.sessions.restore(session.id).await?)
+    }
+
+    async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
+        Ok(self.sessions.bury(session.id).await?)
+    }
+
+    async fn parked(&self, page: ListParams) -> Result<ParkedList, ErrorBody> {
+        let limit = page.limit.unwrap_or(100).clamp(1, PAGE_MAX) as usize;
+        Ok(self.sessions.parked(page.after.as_deref(), limit).await?)
+    }
+
+    async fn drop_letter(&self, letter: &str) -> Result<(), ErrorBody> {
+        Ok(self.sessions.drop_letter(letter).await?)
+    }
+
     async fn agents(&self) -> Result<AgentList, ErrorBody> {
         Ok(AgentList { agents: self.agents.views().await })
     }
@@ -226,6 +247,14 @@ impl Backend for NodeBackend {
 fn following(sent: Sent, session: String) -> Following {
     let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
     Following { accepted, events: sent.events }
+}
+
+fn page_of(page: ListParams) -> Result<(Option<EntityId>, usize), ErrorBody> {
+    let limit = page.limit.unwrap_or(100).clamp(1, PAGE_MAX) as usize;
+    let after = page.after.map(|after| after.parse::<EntityId>()).transpose();
+    let after =
+        after.map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))?;
+    Ok((after, limit))
 }
 
 fn store(failure: StoreError) -> ErrorBody {

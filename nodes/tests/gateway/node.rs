@@ -22,8 +22,9 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     session::TurnOutcome,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, SessionList, SessionRow,
-        StatusView, VerifyRow, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, ParkedList, QuarantineDone,
+        QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow, StatusView,
+        VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -369,6 +370,40 @@ impl Backend for Node {
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
         let row = |id| VerifyRow { id, key: None, events: 1, problem: None };
         Ok(VerifyView { journals: session.map(|it| row(it.id)).into_iter().collect() })
+    }
+
+    async fn quarantined(&self, _: ListParams) -> Result<QuarantineList, ErrorBody> {
+        Ok(QuarantineList::default())
+    }
+
+    async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody> {
+        let session = QuarantineRow {
+            id: session.id,
+            key: session.key.as_ref().map(ToString::to_string),
+            state: "quarantined".to_owned(),
+            reason: "as told".to_owned(),
+            since: None,
+            events: 0,
+            parked: 0,
+            waiting: 0,
+        };
+        Ok(QuarantineView { session, inputs: Vec::new() })
+    }
+
+    async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
+        Ok(QuarantineDone { id: session.id, key: None, inputs: 0 })
+    }
+
+    async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
+        Ok(QuarantineDone { id: session.id, key: None, inputs: 0 })
+    }
+
+    async fn parked(&self, _: ListParams) -> Result<ParkedList, ErrorBody> {
+        Ok(ParkedList::default())
+    }
+
+    async fn drop_letter(&self, _: &str) -> Result<(), ErrorBody> {
+        Ok(())
     }
 
     async fn agents(&self) -> Result<AgentList, ErrorBody> {
