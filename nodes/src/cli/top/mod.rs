@@ -6,5 +6,7 @@
 mod draw;
 mod run;
 mod screen;
+#[cfg(test)]
+mod tests;
 
 pub(super) use run::{TopArgs, run};
