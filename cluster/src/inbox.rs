@@ -64,6 +64,15 @@ pub trait Consumer: Send {
     async fn next(&mut self) -> Result<Delivery, StoreError>;
 }
 
+/// How many inputs one partition has, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Nobody has taken them yet.
+    pub waiting: u64,
+    /// Somebody has them and has not finished.
+    pub in_hand: u64,
+}
+
 /// What waits for entities.
 #[async_trait]
 pub trait Inbox: Send + Sync + std::fmt::Debug {
@@ -78,6 +87,11 @@ pub trait Inbox: Send + Sync + std::fmt::Debug {
 
     /// Entities of the partition that have inputs waiting.
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError>;
+
+    /// How many inputs each partition has, in order; `None` where that would take a scan.
+    async fn depths(&self) -> Result<Option<Vec<Depth>>, StoreError> {
+        Ok(None)
+    }
 
     /// Pulls the partition at this rank (0 is served first, at most 3).
     async fn consume(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use clawnode_proto::{Partition, subject::Prefix};
+use clawnode_proto::{Partition, overview::BusView, subject::Prefix};
 
 use crate::{Blobs, Bucket, Bus, Inbox, Journal, Timers};
 
@@ -61,6 +61,11 @@ pub trait Health: Send + Sync + std::fmt::Debug {
 
     /// What a person should know, durability above all.
     async fn warnings(&self) -> Vec<Warning>;
+
+    /// How the servers behind it are doing; `None` where there are none.
+    async fn bus(&self) -> Option<BusView> {
+        None
+    }
 
     /// Stores what is under way and lets go; safe to call twice.
     async fn close(&self);

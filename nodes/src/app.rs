@@ -18,9 +18,10 @@ use clawnode_actors::{
     session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
+use clawnode_cluster::{Clock, Feed, Substrate, SystemClock, local, membership};
 use clawnode_proto::{
     ErrorChain, ProcessId,
+    feed::EventBody,
     node::{Heartbeat, Load, NodeRole},
 };
 use secrecy::SecretString;
@@ -35,12 +36,14 @@ use crate::{
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
-        backend::{Node, NodeBackend},
+        backend::NodeBackend,
         backup,
         greet::{self, Saying},
         ground,
         models::{Answering, CurrentModels, answering},
         offline::Directory,
+        operate::Operations,
+        overview::Node,
         reload, scan,
         standing::Standing,
     },
@@ -85,6 +88,7 @@ struct Running {
     saying: Saying,
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
+    operations: Operations,
 }
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
@@ -147,6 +151,7 @@ async fn start(
         Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let models = CurrentModels::new(answering.models);
+    let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
     let hub = FrameHub::default();
     let runner = SessionRunner::new(
         substrate.clone(),
@@ -154,7 +159,7 @@ async fn start(
         Arc::new(models.clone()),
         hub.clone(),
         Arc::clone(&clock),
-        Arc::new(telemetry::set_parent),
+        (Arc::new(telemetry::set_parent), feed.clone()),
     );
     let (tell, members) = watch::channel(membership::Members::default());
     let context: Arc<Context<Session>> = Arc::new(Context {
@@ -179,6 +184,8 @@ async fn start(
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
     let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
+    let own = (supervisor.clone(), agents.clone());
+    let operations = Operations::new(feed, Arc::clone(&saying), own, shutdown.clone());
     let mut running = Running {
         worker: None,
         serving: None,
@@ -188,6 +195,7 @@ async fn start(
         saying: Arc::clone(&saying),
         node_file: None,
         shutdown: shutdown.clone(),
+        operations: operations.clone(),
     };
     let mut ready = Ready {
         url: String::new(),
@@ -207,7 +215,10 @@ async fn start(
             model,
             members: members.clone(),
             resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
+            events: operations.events.clone(),
+            roots: operations.roots.clone(),
         };
+        operations.remember(&substrate).await.map_err(unspawned)?;
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let sessions = sessions.writing(Arc::clone(&agreed));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
@@ -231,6 +242,7 @@ async fn open_gateway(
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
     let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
+    running.operations.roots.gateway.get_or_init(|| serving.url.clone());
     ready.token = token;
     let dir = loaded.config.node.data_dir.clone();
     let process = ready.process;
@@ -261,12 +273,16 @@ async fn take_part(
     if roles.contains(&NodeRole::Worker) {
         let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
         let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
-        running.worker = Some(spawned.await.map_err(unspawned)?);
+        let worker = spawned.await.map_err(unspawned)?;
+        running.operations.roots.worker.get_or_init(|| worker.clone());
+        running.worker = Some(worker);
     } else {
         let answers =
             move || answer_requests(Arc::clone(&context), None, (hub.clone(), standing.clone()));
         supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)?;
     }
+    let begun = running.operations.begin(&ground, members.clone());
+    begun.await.map_err(unspawned)?;
     if !ground.shared {
         return Ok(());
     }
@@ -306,6 +322,7 @@ impl Running {
         if let Some(serving) = self.serving {
             serving.ended().await;
         }
+        self.operations.feed.tell_now(&self.substrate, EventBody::NodeLeft).await;
         self.supervisor.stop().await;
         greet::farewell(&self.substrate, &self.saying).await;
         self.substrate.health.close().await;

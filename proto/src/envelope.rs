@@ -6,7 +6,7 @@ use serde_bytes::ByteBuf;
 use crate::{
     codec::{CodecError, decode, encode},
     event::Timestamp,
-    id::{EntityId, IdempotencyKey, InputId, Kind},
+    id::{Digest, EntityId, IdempotencyKey, InputId, Kind},
     node::VersionRange,
 };
 
@@ -17,6 +17,27 @@ pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Traceparent(pub String);
+
+/// What an operator tells the kernel about an entity that is out of service. Its kind never sees
+/// it, so it works on journals that cannot be folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Puts a quarantined entity back in service; its parked inputs are served.
+    Restore,
+    /// Replaces its journal by a tombstone; what is parked or waits for it goes with it.
+    Bury,
+}
+
+impl Order {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restore => "restore",
+            Self::Bury => "bury",
+        }
+    }
+}
 
 /// Something for an entity: it waits in the entity's inbox until the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +61,10 @@ pub struct Input {
     /// The trace that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Traceparent>,
+    /// For the kernel instead of the kind; `body` is empty then. Without effect on an entity that
+    /// is in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
     /// The kind's own input, encoded.
     pub body: ByteBuf,
 }
@@ -90,8 +115,34 @@ impl Input {
             idempotency_key,
             sent,
             traceparent: None,
+            order: None,
             body: ByteBuf::from(encode(body)?),
         })
+    }
+
+    /// An order about `entity`, by its id alone: a damaged journal may not tell its key. The same
+    /// order about the same state, whose digest is `about`, is the same input.
+    pub fn order(
+        kind: Kind,
+        entity: EntityId,
+        about: Digest,
+        sent: Timestamp,
+        order: Order,
+    ) -> Self {
+        let idempotency_key = IdempotencyKey::of_order(order.as_str(), about);
+        Self {
+            v: *VERSIONS.end(),
+            v_min: 1,
+            id: InputId::derive(entity, &idempotency_key),
+            entity,
+            kind,
+            key: String::new(),
+            idempotency_key,
+            sent,
+            traceparent: None,
+            order: Some(order),
+            body: ByteBuf::new(),
+        }
     }
 
     /// Its bytes.
@@ -111,7 +162,7 @@ impl Input {
             return Err(InputError::TooNew { needs: input.v_min, reads: speaks.newest });
         }
         let expected = EntityId::derive(input.kind, &input.key);
-        if expected != input.entity {
+        if expected != input.entity && input.order.is_none() {
             return Err(InputError::KeyMismatch { found: input.entity, expected, key: input.key });
         }
         Ok(input)

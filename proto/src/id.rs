@@ -196,6 +196,13 @@ impl InputId {
     }
 }
 
+impl IdempotencyKey {
+    /// What an order of this name about the state behind `about` is called: a repeat is the same.
+    pub fn of_order(name: &'static str, about: Digest) -> Self {
+        Self(format!("order:{name}:{about}"))
+    }
+}
+
 impl EventId {
     /// The id of the event that this activation writes as its entity's `n`th. An activation
     /// writes each number at most once, so the id is unique without chance.

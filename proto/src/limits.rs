@@ -35,3 +35,11 @@ pub const ACK_WAIT: Duration = Duration::from_secs(30);
 pub const ACK_PROGRESS: Duration = Duration::from_secs(5);
 /// Kinds of events and versions that one heartbeat names as lacking: more are the same news.
 pub const LACKS_TOLD: usize = 8;
+/// Entities that one process names in its tree; the rest are counted.
+pub const TREE_ENTITIES: usize = 256;
+/// Cluster events that a gateway remembers.
+pub const EVENTS_KEPT: usize = 1_024;
+/// Cluster events in one message on the bus.
+pub const EVENTS_BATCH: usize = 64;
+/// Characters of a text in a cluster event; more is cut.
+pub const EVENT_TEXT: usize = 200;

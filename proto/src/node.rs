@@ -8,6 +8,7 @@ use crate::{
     event::Timestamp,
     frame::Frame,
     id::{Capability, Digest, EntityId, Epoch, InputId, NodeName, ProcessId, TurnId},
+    tree::ProcessTree,
 };
 
 /// What a process does.
@@ -175,6 +176,8 @@ pub enum NodeRequest {
     },
     /// Hand everything over and end. Answered `Ok` before it has ended.
     Drain,
+    /// What do you run?
+    Tree,
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.
@@ -196,6 +199,11 @@ pub enum NodeReply {
     Completed,
     /// This process does not own the entity; claim it.
     NotMine,
+    /// What it runs.
+    Tree {
+        /// Bounded: see [`crate::tree`].
+        tree: ProcessTree,
+    },
     /// What is left of the turn's frames, in order.
     Frames {
         /// At most [`crate::limits::FRAMES_KEPT`].

@@ -2,7 +2,8 @@
 //!
 //! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
 //! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
-//! · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage` usage records.
+//! · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage` usage records
+//! · `.ev` what happens in the cluster.
 
 use std::{fmt, str::FromStr};
 
@@ -142,6 +143,11 @@ impl Prefix {
     /// Usage records, at least once, keyed by call and attempt.
     pub fn usage(&self) -> String {
         format!("{}.usage", self.0)
+    }
+
+    /// What happens in the cluster, for those who watch.
+    pub fn events(&self) -> String {
+        format!("{}.ev", self.0)
     }
 
     /// The name of a stream or bucket: upper case, because NATS names share one space.

@@ -2,16 +2,20 @@
 //!
 //! CLI, REST and JSON-RPC answer with the same documents. Fields are only ever added.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Timestamp,
     frame::FrameKey,
     id::{
-        AgentName, Digest, EntityId, Epoch, EventId, Incarnation, NodeName, ProcessId, Seq, TurnId,
+        AgentName, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
+        InputId, NodeName, ProcessId, Seq, TurnId,
     },
     llm::{Message, ModelRef, Usage},
-    node::NodeRole,
+    node::{Load, NodeRole, VersionRange},
+    overview::{BusView, LookedView},
     session::TurnOutcome,
 };
 
@@ -48,6 +52,24 @@ pub struct NodeView {
     pub entities: u64,
     /// The digest of its agents' configuration.
     pub config: Digest,
+    /// Whether it was told to take no more entities.
+    #[serde(default)]
+    pub cordoned: bool,
+    /// The versions of the envelope that it reads and writes.
+    #[serde(default)]
+    pub speaks: VersionRange,
+    /// What it can do beside its roles.
+    #[serde(default)]
+    pub capabilities: BTreeSet<Capability>,
+    /// How busy it is.
+    #[serde(default)]
+    pub load: Load,
+    /// By how many ranks it stands back, because it is busy.
+    #[serde(default)]
+    pub shed: u8,
+    /// Partitions that it serves first, by its own view of the cluster.
+    #[serde(default)]
+    pub first_of: u16,
 }
 
 /// Answer of `status`.
@@ -70,8 +92,17 @@ pub struct StatusView {
     pub sessions: u64,
     /// The processes that this one hears of, itself included.
     pub nodes: Vec<NodeView>,
-    /// Sessions out of service.
+    /// Processes that fell silent lately and are held dead.
+    #[serde(default)]
+    pub dead: Vec<ProcessId>,
+    /// How the bus is doing; absent in a cluster of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<BusView>,
+    /// Sessions out of service, among those that were looked at.
     pub quarantined: Vec<EntityId>,
+    /// Which sessions were looked at; absent if none were yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looked: Option<LookedView>,
     /// What a person should know.
     pub warnings: Vec<WarningView>,
 }
@@ -93,6 +124,12 @@ pub struct SessionRow {
     pub updated: Timestamp,
     /// What all its turns used.
     pub usage: Usage,
+    /// The process that has it, by its journal; absent if nobody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<ProcessId>,
+    /// What people call that process; absent if it is not heard of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
     /// Why it is not in service, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -185,6 +222,113 @@ impl VerifyView {
     pub fn is_sound(&self) -> bool {
         self.journals.iter().all(|row| row.problem.is_none())
     }
+}
+
+/// One row of `quarantine.list`: a session out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineRow {
+    /// Its id.
+    pub id: EntityId,
+    /// Its readable key, as far as journal or inbox still tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `quarantined` (it can be replayed or dropped) or `corrupt` (it can only be dropped).
+    pub state: String,
+    /// Why it is out of service.
+    pub reason: String,
+    /// When the last readable event was written; absent if none can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Events that can be read.
+    pub events: u64,
+    /// Inputs that are parked in its journal.
+    pub parked: u64,
+    /// Inputs that wait in its inbox.
+    pub waiting: u64,
+}
+
+/// Answer of `quarantine.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineList {
+    /// In id order. A page looks at `limit` sessions and has those of them that are out of
+    /// service, so it may be empty and still have a `next`.
+    pub sessions: Vec<QuarantineRow>,
+    /// Pass as `after` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Answer of `quarantine.show`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuarantineView {
+    /// The session.
+    pub session: QuarantineRow,
+    /// What is parked, then what waits, each oldest first; with their bodies.
+    pub inputs: Vec<ParkedRow>,
+}
+
+/// Answer of `quarantine.replay` and `quarantine.drop`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineDone {
+    /// The session.
+    pub id: EntityId,
+    /// Its readable key, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Inputs that were parked or waited, and are served now, or gone.
+    pub inputs: u64,
+}
+
+/// Where an input that was put aside is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParkedWhere {
+    /// In the journal of a quarantined session.
+    Journal,
+    /// Still in the inbox of a session that is out of service.
+    Inbox,
+    /// Among the dead letters: nobody can read it as an input.
+    DeadLetter,
+}
+
+/// One input that was put aside whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParkedRow {
+    /// For whom.
+    pub session: EntityId,
+    /// The session's readable key, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Where it is.
+    pub at: ParkedWhere,
+    /// Why it is not served.
+    pub reason: String,
+    /// When it was sent (a dead letter: put aside), by the clock of whoever did.
+    pub ts: Timestamp,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The input's id, if it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputId>,
+    /// The sender's name for it, if it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// The name of a dead letter, for `parked.drop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub letter: Option<String>,
+    /// What it says, in `quarantine.show` alone and as far as it can be read.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub body: serde_json::Value,
+}
+
+/// Answer of `parked.list`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ParkedList {
+    /// Dead letters first, then by session. A page may be empty and still have a `next`.
+    pub parked: Vec<ParkedRow>,
+    /// Pass as `after` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// One agent.

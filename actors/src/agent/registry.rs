@@ -292,7 +292,7 @@ mod tests {
         agents.get(&name).unwrap().admit(Box::new(Asking(tx, false)));
         assert!(rx.recv().await.unwrap().is_some());
         let children = supervisor.children().await;
-        assert_eq!(children.iter().filter(|(child, _)| child == "agent.ada").count(), 1);
+        assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
         agents.pause(&name, true).await.unwrap();
         let bucket = Arc::clone(&substrate.bucket);

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 use bytes::Bytes;
 use clawnode_cluster::Record;
 use clawnode_proto::{
-    CodecError, Digest, EntityId, Grammar, Incarnation, InputId, Kind, Position, Sealed, Tail,
-    codec,
+    CodecError, Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed,
+    Tail, codec,
     event::{RecordError, decode_record},
     kernel::{KernelEvent, Remembered, SNAPSHOT, Snapshot, SnapshotState},
     limits::{DEDUP_AGE, DEDUP_MIN},
@@ -54,6 +54,9 @@ pub struct Core {
     pub claims_without_progress: u32,
     /// Events since the last snapshot.
     pub events_since_snapshot: u64,
+    /// Inputs put aside whole since the entity was quarantined, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parked: Vec<Input>,
     /// Accepted inputs, oldest first: at least `DEDUP_MIN`, and those of the last `DEDUP_AGE`.
     accepted: VecDeque<Remembered>,
     #[serde(skip)]
@@ -155,6 +158,7 @@ impl Default for Core {
             service: Service::Active,
             claims_without_progress: 0,
             events_since_snapshot: 0,
+            parked: Vec::new(),
             accepted: VecDeque::new(),
             known: BTreeSet::new(),
         }
@@ -215,12 +219,16 @@ impl Core {
                 self.service = Service::Active;
             }
             Some(KernelEvent::Accepted(accepted)) => self.remember(sealed, accepted.input.id),
-            Some(KernelEvent::Parked(parked)) => self.remember(sealed, parked.input.id),
+            Some(KernelEvent::Parked(parked)) => {
+                self.remember(sealed, parked.input.id);
+                self.parked.push(parked.input.clone());
+            }
             Some(KernelEvent::Quarantined(quarantined)) => {
                 self.service = Service::Quarantined { reason: quarantined.reason.clone() };
             }
             Some(KernelEvent::Deleted(_)) => {
                 self.key = None;
+                self.parked.clear();
                 self.service = Service::Deleted;
             }
             Some(KernelEvent::Snapshot(_)) => self.events_since_snapshot = 0,
@@ -266,6 +274,40 @@ impl Core {
             core.apply(id, sealed)
         })?;
         Ok(core)
+    }
+
+    /// As much of it as a damaged journal still tells: enough to write behind it, and to bury it.
+    /// Nothing of a kind is folded, and what does not follow is taken for what it says.
+    pub fn salvaged(id: EntityId, loaded: &Loaded) -> Self {
+        let mut core = Self::default();
+        let readable = loaded.records.iter().filter_map(|record| decode_record(&record.bytes).ok());
+        let mine = |sealed: &Sealed| sealed.head.entity == id;
+        for (at, sealed) in readable.flatten().filter(mine).enumerate() {
+            if at == 0
+                && sealed.head.kind == SNAPSHOT
+                && let Ok(body) = snapshot_body(id, &sealed, loaded.snapshot.as_ref())
+            {
+                core = body.core;
+                core.known = core.accepted.iter().map(|one| one.input).collect();
+            }
+            if core.apply(id, &sealed).is_err() {
+                let (last, tail) = (core.tail, core.tail.skip(&sealed));
+                core.tail = Tail {
+                    n: tail.n.max(last.n),
+                    hash: tail.hash,
+                    epoch: tail.epoch.max(last.epoch),
+                    ts: tail.ts.max(last.ts),
+                };
+                core.incarnation = Some(sealed.head.incarnation);
+                if let Ok(Some(KernelEvent::Born(born))) = sealed.event()
+                    && EntityId::derive(born.kind, &born.key) == id
+                {
+                    core.key = Some(born.key);
+                    core.kind = Some(born.kind);
+                }
+            }
+        }
+        core
     }
 }
 

@@ -22,6 +22,7 @@
 pub mod core;
 pub mod driver;
 pub mod kind;
+pub mod letters;
 pub mod machine;
 pub mod partition;
 #[cfg(feature = "test-util")]

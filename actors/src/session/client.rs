@@ -56,6 +56,35 @@ pub enum SendError {
     /// Its journal cannot be folded.
     #[error(transparent)]
     Corrupt(#[from] FoldError),
+    /// It is in service, so no order about sessions that are not is for it.
+    #[error("session `{session}` is in service")]
+    InService {
+        /// Which.
+        session: String,
+    },
+    /// It cannot be put back in service.
+    #[error("session `{session}` cannot be put back in service: {reason}")]
+    Unusable {
+        /// Which.
+        session: String,
+        /// Why.
+        reason: String,
+    },
+    /// What was asked is stored, and not done yet.
+    #[error("the order about session `{session}` is accepted and not done yet")]
+    Pending {
+        /// Which.
+        session: String,
+    },
+    /// There is no such dead letter.
+    #[error("no dead letter `{letter}`")]
+    NoLetter {
+        /// Its name.
+        letter: String,
+    },
+    /// A page begins nowhere.
+    #[error("`after` is not the end of a page: {0}")]
+    Cursor(String),
     /// The message is larger than one message may be.
     #[error("the message takes {found} bytes, at most {limit} are allowed")]
     TooLarge {
@@ -112,6 +141,17 @@ impl From<SendError> for ErrorBody {
                 "`clawnode journal verify` names the damage; restore a backup, or go on in a new \
                  session",
             ),
+            SendError::InService { .. } => Self::new(ErrorCode::Conflict, message)
+                .hint("`clawnode quarantine list` shows the sessions that are not"),
+            SendError::Unusable { session, .. } => Self::new(ErrorCode::Corrupt, message).hint(
+                format!("restore a backup, or let it go with `clawnode quarantine drop {session}`"),
+            ),
+            SendError::Pending { .. } => Self::new(ErrorCode::Unavailable, message)
+                .hint("look again with `clawnode quarantine list`"),
+            SendError::NoLetter { .. } => Self::new(ErrorCode::NotFound, message)
+                .hint("`clawnode parked` shows those there are"),
+            SendError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
+                .hint("pass `next` of the page before as it is"),
             SendError::TooLarge { .. } => {
                 Self::new(ErrorCode::TooLarge, message).hint("send less at once")
             }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Position, Sealed, Seq, Timestamp, codec,
+    Digest, EntityId, ErrorChain, Grammar, Position, ProcessId, Sealed, Seq, Timestamp, codec,
     event::decode_record,
     kernel::{KernelEvent, PARKED, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},
@@ -28,13 +28,13 @@ const ARCHIVES_MAX: usize = 100_000;
 /// Journals that are read at the same time for one list.
 const READS_MAX: usize = 16;
 
-/// Sessions, counted.
+/// Sessions that were looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// How many there are.
+pub struct Looked {
+    /// How many.
     pub sessions: usize,
-    /// How many were looked at.
-    pub looked: usize,
+    /// The last of them; none if there was none.
+    pub last: Option<EntityId>,
     /// Those of them that are out of service.
     pub quarantined: Vec<EntityId>,
 }
@@ -53,21 +53,18 @@ impl Sessions {
         Ok(SessionList { sessions: rows.collect().await, next })
     }
 
-    /// How many sessions there are, at most `limit`, and which of the first `looked` are out of
-    /// service. Reads last records only, and folds none.
-    pub async fn count(&self, limit: usize, looked: usize) -> Result<Count, StoreError> {
-        // In one call: on NATS each one asks every partition.
-        let mut ids = self.substrate.journal.entities(None, limit).await?;
-        let sessions = ids.len();
-        ids.truncate(looked);
-        let looked = ids.len();
+    /// Which of at most `limit` sessions after `after` are out of service. Reads last records only,
+    /// and folds none.
+    pub async fn look(&self, after: Option<EntityId>, limit: usize) -> Result<Looked, StoreError> {
+        let ids = self.substrate.journal.entities(after, limit).await?;
+        let (looked, last) = (ids.len(), ids.last().copied());
         let quarantined = stream::iter(ids)
             .map(|id| async move { self.is_quarantined(id).await.then_some(id) })
             .buffered(READS_MAX)
             .filter_map(std::future::ready)
             .collect()
             .await;
-        Ok(Count { sessions, looked, quarantined })
+        Ok(Looked { sessions: looked, last, quarantined })
     }
 
     /// Out of service, nothing follows but parked inputs.
@@ -94,6 +91,8 @@ impl Sessions {
                 events: entity.core.tail.n.0,
                 updated: entity.core.tail.ts,
                 usage: entity.state.usage,
+                owner: owner_of(&entity),
+                node: None,
                 detail: match entity.core.service {
                     Service::Quarantined { reason } => Some(reason),
                     Service::Active | Service::Deleted => None,
@@ -107,6 +106,8 @@ impl Sessions {
                 events: 0,
                 updated: Timestamp(0),
                 usage: Usage::default(),
+                owner: None,
+                node: None,
                 detail: Some(ErrorChain(&failure).to_string()),
             },
         }
@@ -307,6 +308,12 @@ impl Sessions {
     pub const fn substrate(&self) -> &Substrate {
         &self.substrate
     }
+}
+
+/// Who wrote the journal last, unless that gave the session up.
+fn owner_of(entity: &Entity<Session>) -> Option<ProcessId> {
+    let writer = entity.core.incarnation.filter(|_| !entity.core.released)?;
+    matches!(entity.core.service, Service::Active).then_some(writer.process)
 }
 
 fn state_of(entity: &Entity<Session>) -> &'static str {

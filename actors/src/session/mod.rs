@@ -17,6 +17,7 @@ mod follow;
 mod frames;
 mod inspect;
 pub mod kind;
+mod quarantine;
 pub mod route;
 pub mod run;
 pub mod state;

@@ -3,11 +3,12 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, Clock, StoreError, Substrate};
+use clawnode_cluster::{Backoff, Clock, Feed, StoreError, Substrate};
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, ErrorChain, Frame, FrameBody, FrameKey, InputId,
-    Traceparent, TurnId, codec,
+    Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey, InputId,
+    ProcessId, Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
+    feed::{EventBody, brief},
     frame::FrameBatch,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, Text, UsageRecord},
@@ -63,6 +64,7 @@ pub struct SessionRunner {
     pub(super) hub: FrameHub,
     clock: Arc<dyn Clock>,
     link: TraceLink,
+    feed: Feed,
 }
 
 impl fmt::Debug for SessionRunner {
@@ -112,9 +114,9 @@ impl SessionRunner {
         models: Arc<dyn ResolveModel>,
         hub: FrameHub,
         clock: Arc<dyn Clock>,
-        link: TraceLink,
+        (link, feed): (TraceLink, Feed),
     ) -> Self {
-        Self { substrate, agents, models, hub, clock, link }
+        Self { substrate, agents, models, hub, clock, link, feed }
     }
 
     pub(super) async fn publish(
@@ -236,6 +238,8 @@ impl SessionRunner {
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
+        let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
+        self.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
         self.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
@@ -292,6 +296,10 @@ impl Runner<Session> for SessionRunner {
                     "session.call", session = %entity, turn = %job.turn, call = %job.call,
                     attempt = job.attempt.0
                 );
+                if job.call == CallId::derive(job.turn, 0) {
+                    let turn = job.turn;
+                    self.feed.tell(EventBody::TurnStarted { session: entity, turn });
+                }
                 if let Some(trace) = &job.trace {
                     (self.link)(&span, trace);
                 }
@@ -323,8 +331,26 @@ impl Runner<Session> for SessionRunner {
         })
     }
 
+    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
+        self.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+    }
+
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
         self.hub.forget(entity);
+        let happened = match stop {
+            Stop::Passivated | Stop::Released | Stop::Defect(_) => None,
+            Stop::Fenced => Some(EventBody::Fenced { session: entity }),
+            Stop::Quarantined(reason) => {
+                Some(EventBody::Quarantined { session: entity, reason: brief(reason) })
+            }
+            Stop::Corrupt(detail) | Stop::Diverged(detail) => Some(EventBody::Warning {
+                name: "session.corrupt".to_owned(),
+                message: brief(&format!("session `{entity}`: {detail}")),
+            }),
+        };
+        if let Some(happened) = happened {
+            self.feed.tell(happened);
+        }
         let error = match stop {
             // Another process answers for it, now or once there is one that can.
             Stop::TooNew(_) => return,

@@ -263,7 +263,12 @@ async fn assemble(
         .await
         .map_err(|error| failed(&options, error))?;
     let forgotten = Forgotten::watch(&api.signals, partitions, elections, api.closing.clone());
-    let seen = Seen { urls: options.shown_urls(), replicas, journal: names.journal.clone() };
+    let seen = Seen {
+        urls: options.shown_urls(),
+        replicas,
+        journal: names.journal.clone(),
+        streams: names.all(),
+    };
     Ok(Substrate {
         journal: Arc::new(NatsJournal::new(
             api.clone(),

@@ -18,7 +18,7 @@ use super::{
     stream::Reader,
     topology::{self, TopologyError},
 };
-use crate::{Consumer, Inbox, StoreError, Waiting, clock::Backoff};
+use crate::{Consumer, Depth, Inbox, StoreError, Waiting, clock::Backoff};
 
 /// What errors call it.
 pub(super) const STORE: &str = "inbox";
@@ -118,6 +118,18 @@ impl Inbox for NatsInbox {
         let filter = self.prefix.inputs_of(partition);
         let subjects = self.reader.subjects(&filter).await.map_err(store_error)?;
         Ok(subjects.keys().filter_map(|subject| entity_of(subject)).collect())
+    }
+
+    async fn depths(&self) -> Result<Option<Vec<Depth>>, StoreError> {
+        let backlogs = self.reader.backlogs().await.map_err(store_error)?;
+        let mut depths = vec![Depth::default(); usize::from(self.partitions)];
+        for (name, (waiting, in_hand)) in backlogs {
+            let partition = topology::partition_of_consumer(&name);
+            if let Some(depth) = partition.and_then(|at| depths.get_mut(at)) {
+                *depth = Depth { waiting, in_hand };
+            }
+        }
+        Ok(Some(depths))
     }
 
     async fn consume(

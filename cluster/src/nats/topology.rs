@@ -91,6 +91,12 @@ impl Names {
             blobs: prefix.store("BLOBS"),
         }
     }
+
+    /// All of them, the most important first.
+    pub(super) fn all(&self) -> Vec<String> {
+        let Self { journal, inbox, timers, bucket, blobs } = self;
+        [journal, inbox, timers, bucket, blobs].map(Clone::clone).to_vec()
+    }
 }
 
 /// The bucket's stream, which comes first, because it says how the cluster was born.

@@ -5,7 +5,11 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 
-use super::{agents, backup, chat, config, doctor, journal, node, sessions, up};
+#[cfg(feature = "tui")]
+use super::top;
+use super::{
+    agents, backup, chat, config, doctor, events, journal, node, parked, quarantine, sessions, tree, up,
+};
 use crate::config::Flag;
 
 /// What `--help` ends with.
@@ -23,7 +27,30 @@ Examples:
   echo 'hello' | clawnode up --chat        the same, scripted
   clawnode --role gateway --nats nats://127.0.0.1:4222
   clawnode sessions list --json
+  clawnode nodes -o wide
+  clawnode events --follow
   clawnode config show";
+
+/// What `status --help` ends with.
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  clawnode status
+  clawnode status -o wide
+  clawnode status -o json | jq '.warnings[].name'";
+
+/// What `nodes --help` ends with.
+const NODES_EXAMPLES: &str = "\
+Examples:
+  clawnode nodes
+  clawnode nodes -o wide
+  clawnode nodes -o json | jq -r '.nodes[] | select(.draining) | .node'";
+
+/// What `partitions --help` ends with.
+const PARTITIONS_EXAMPLES: &str = "\
+Examples:
+  clawnode partitions
+  clawnode partitions -o wide
+  clawnode partitions -o json | jq '[.partitions[].waiting] | add'";
 
 /// Durable virtual actors for AI agents, over NATS.
 #[derive(Debug, Parser)]
@@ -87,9 +114,23 @@ pub(super) struct GlobalFlags {
     /// Print JSON: documents to standard output, errors and logs to standard error
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub json: bool,
+    /// Print documents so: as tables, with more columns, or as JSON (as `--json`)
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", conflicts_with = "json")]
+    pub output: Option<Format>,
     /// Log this much to standard error: error, warn, info, debug, trace, or a filter
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<String>,
+}
+
+/// How documents are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    // For people.
+    Table,
+    // For people with wide screens.
+    Wide,
+    // For programs.
+    Json,
 }
 
 /// What a node does.
@@ -111,10 +152,29 @@ pub(super) enum Command {
     /// Talk to an agent at the terminal
     Chat(chat::ChatArgs),
     /// Show the node and the cluster
+    #[command(after_help = STATUS_EXAMPLES)]
     Status,
+    /// List the nodes of the cluster, with what they do and how busy they are
+    #[command(after_help = NODES_EXAMPLES)]
+    Nodes,
+    /// List the partitions: who serves them, in which order, and what waits in them
+    #[command(after_help = PARTITIONS_EXAMPLES)]
+    Partitions,
+    /// Show what every process of the cluster runs, as a tree
+    Tree(tree::TreeArgs),
+    /// Show what happened in the cluster lately, and follow what happens
+    Events(events::EventsArgs),
+    /// Watch nodes, sessions, throughput and latencies at the terminal
+    #[cfg(feature = "tui")]
+    Top(top::TopArgs),
     /// List, show, follow, export and delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List, show, put back in service and drop sessions that are out of service
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
+    /// List inputs that were put aside, because nobody can serve them
+    Parked(parked::ParkedArgs),
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
@@ -145,6 +205,16 @@ impl From<Role> for NodeRole {
 }
 
 impl GlobalFlags {
+    /// Whether documents and errors are JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.json || self.output == Some(Format::Json)
+    }
+
+    /// Whether tables have all their columns.
+    pub(super) fn is_wide(&self) -> bool {
+        self.output == Some(Format::Wide)
+    }
+
     /// The settings that were made on the command line.
     pub(super) fn settings(&self) -> Vec<Flag> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();

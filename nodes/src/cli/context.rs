@@ -108,7 +108,8 @@ impl Door {
     }
 }
 
-fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result<T, Failure> {
+/// An answer as the document that it must be.
+pub(super) fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result<T, Failure> {
     serde_json::from_value(answer).map_err(|error| {
         let what = format!("the answer to `{}` is not as expected: {error}", method.as_str());
         Failure::new(Exit::Failed, "protocol", what)

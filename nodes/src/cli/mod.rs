@@ -11,15 +11,23 @@ mod chat;
 mod config;
 mod context;
 mod doctor;
+mod events;
 mod journal;
 mod node;
+mod nodes;
 pub mod offline;
 mod output;
+mod parked;
+mod partitions;
+mod quarantine;
 mod run;
 mod sessions;
 mod signals;
 mod status;
 mod terminal;
+#[cfg(feature = "tui")]
+mod top;
+mod tree;
 mod turn;
 mod up;
 

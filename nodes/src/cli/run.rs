@@ -5,14 +5,16 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 use clawnode_proto::node::NodeRole;
 
+#[cfg(feature = "tui")]
+use super::top;
 use super::{
     agents,
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, journal, node,
+    doctor, events, journal, node, nodes,
     output::Output,
-    sessions, status, up,
+    parked, partitions, quarantine, sessions, status, tree, up,
 };
 use crate::{
     config::{Env, Origin},
@@ -29,7 +31,7 @@ pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let out = Output::new(cli.flags.json, &env);
+    let out = Output::new(cli.flags.is_json(), cli.flags.is_wide(), &env);
     match dispatch(cli, &env, out).await {
         Ok(exit) => exit,
         Err(failure) => {
@@ -85,7 +87,15 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         }
         Command::Chat(args) => Box::pin(chat::run(args, context)).await,
         Command::Status => status::run(context).await,
+        Command::Nodes => nodes::run(context).await,
+        Command::Partitions => partitions::run(context).await,
+        Command::Tree(args) => tree::run(args, context).await,
+        Command::Events(args) => events::run(args, context).await,
+        #[cfg(feature = "tui")]
+        Command::Top(args) => top::run(args, context).await,
         Command::Sessions(command) => Box::pin(sessions::run(command, context)).await,
+        Command::Quarantine(command) => quarantine::run(command, context).await,
+        Command::Parked(args) => parked::run(args, context).await,
         Command::Agents(command) => agents::run(command, context).await,
         Command::Node(command) => node::run(command, context).await,
         Command::Journal(command) => journal::run(command, context).await,

@@ -59,8 +59,8 @@ pub(super) enum SessionsCommand {
         /// The session: `agent:channel:account:peer`, or its id
         session: String,
         /// Write here instead of to standard output; the file must not exist
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
     /// Delete a session and what is personal in it
     Delete {
@@ -85,7 +85,7 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
         SessionsCommand::Tail { session, turns, follow } => {
             tail(context, &session, turns, follow).await
         }
-        SessionsCommand::Export { session, output } => export(context, &session, output).await,
+        SessionsCommand::Export { session, file } => export(context, &session, file).await,
         SessionsCommand::Delete { session, yes } => delete(context, &session, yes).await,
     }
 }
@@ -118,21 +118,37 @@ async fn list(context: &Context, limit: u32, after: Option<String>) -> Result<Ex
 }
 
 fn table(out: Output, sessions: &[SessionRow]) -> String {
-    let head = ["session", "state", "turns", "events", "tokens in", "tokens out", "updated"];
+    let mut head =
+        vec!["session", "state", "node", "turns", "events", "tokens in", "tokens out", "updated"];
+    if out.wide {
+        head.extend(["id", "owner"]);
+    }
     let row = |it: &SessionRow| {
         let state = match &it.detail {
             Some(detail) => format!("{}: {detail}", it.state),
             None => it.state.clone(),
         };
-        vec![
+        // An owner that is not heard of is dead, or does not know yet that it lives.
+        let node = match (&it.node, it.owner) {
+            (Some(node), _) => node.to_string(),
+            (None, Some(_)) => "gone".to_owned(),
+            (None, None) => "-".to_owned(),
+        };
+        let mut row = vec![
             it.key.clone().unwrap_or_else(|| it.id.to_string()),
             state,
+            node,
             it.turns.to_string(),
             it.events.to_string(),
             it.usage.input_tokens.to_string(),
             it.usage.output_tokens.to_string(),
             time(it.updated),
-        ]
+        ];
+        if out.wide {
+            let owner = it.owner.map_or_else(|| "-".to_owned(), |it| it.to_string());
+            row.extend([it.id.to_string(), owner]);
+        }
+        row
     };
     out.table(&head, sessions.iter().map(row))
 }
@@ -257,14 +273,10 @@ async fn follow_turn(
     }
 }
 
-async fn export(
-    context: &Context,
-    session: &str,
-    output: Option<PathBuf>,
-) -> Result<Exit, Failure> {
+async fn export(context: &Context, session: &str, file: Option<PathBuf>) -> Result<Exit, Failure> {
     let everything: Value =
         context.door().await?.call(Method::SessionsExport, params(session)).await?;
-    let Some(path) = output else {
+    let Some(path) = file else {
         context.out.document(&everything, |it| format!("{it:#}"))?;
         return Ok(Exit::Ok);
     };

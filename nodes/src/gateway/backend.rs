@@ -9,11 +9,12 @@ use clawnode_actors::session::route::Inbound;
 pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent, TurnId,
-    api::{ListParams, SendMode},
+    api::{EventsParams, ListParams, SendMode},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, SessionList,
-        StatusView, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList, QuarantineDone,
+        QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;
@@ -82,6 +83,18 @@ pub trait Backend: Send + Sync {
     /// Answers `status`.
     async fn status(&self) -> Result<StatusView, ErrorBody>;
 
+    /// Answers `nodes.list`.
+    async fn nodes(&self) -> NodeList;
+
+    /// Answers `partitions.list`.
+    async fn partitions(&self) -> PartitionList;
+
+    /// Answers `cluster.tree`, of all nodes or of one; `not_found` for an unknown one.
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody>;
+
+    /// Answers `events.list`; ends its waiting when the node ends.
+    async fn events(&self, page: EventsParams) -> FeedView;
+
     /// Stores a message durably and follows its turn from the start.
     ///
     /// Returns once it is stored; `overloaded` when [`clawnode_proto::limits::PENDING_INPUTS`]
@@ -127,6 +140,26 @@ pub trait Backend: Send + Sync {
 
     /// Answers `journal.verify`, for one session or for all.
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody>;
+
+    /// Answers `quarantine.list`.
+    async fn quarantined(&self, page: ListParams) -> Result<QuarantineList, ErrorBody>;
+
+    /// Answers `quarantine.show`; `not_found` for a session that is in service.
+    async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody>;
+
+    /// Puts a quarantined session back in service; returns once that is stored. `conflict` for
+    /// one that is not quarantined.
+    async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody>;
+
+    /// Deletes a session that is out of service; returns once its tombstone is stored. `conflict`
+    /// for one that is in service.
+    async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody>;
+
+    /// Answers `parked.list`.
+    async fn parked(&self, page: ListParams) -> Result<ParkedList, ErrorBody>;
+
+    /// Forgets a dead letter.
+    async fn drop_letter(&self, letter: &str) -> Result<(), ErrorBody>;
 
     /// Answers `agents.list`.
     async fn agents(&self) -> Result<AgentList, ErrorBody>;

@@ -10,8 +10,8 @@ use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent,
     TurnId,
     api::{
-        AgentParams, ChatCancel, ChatSend, JournalShow, JournalVerify, ListParams, Method,
-        NodeParams, NodesDrain, SessionParams, SessionsResume,
+        AgentParams, ChatCancel, ChatSend, EventsParams, JournalShow, JournalVerify, ListParams,
+        Method, NodeParams, NodesDrain, ParkedDrop, SessionParams, SessionsResume, TreeParams,
     },
     limits,
     llm::Text,
@@ -33,6 +33,9 @@ use super::{
 const PAGE: u32 = 100;
 /// Rows of a list at most.
 const PAGE_MAX: u32 = 1_000;
+
+/// Milliseconds that `events.list` may wait for an event.
+const WAIT_MAX: u32 = 10_000;
 
 /// A request, read as far as its method.
 #[derive(Debug)]
@@ -58,6 +61,11 @@ pub(super) enum Call {
 pub(super) enum Unary {
     Ping,
     Status,
+    Nodes,
+    Partitions,
+    Tree(TreeParams),
+    Events(EventsParams),
+    Stats,
     Cancel { session: SessionRef, turn: TurnId },
     Sessions(ListParams),
     History(SessionRef),
@@ -65,6 +73,12 @@ pub(super) enum Unary {
     Delete(SessionRef),
     Journal { session: SessionRef, after: Seq, limit: u32 },
     Verify(Option<SessionRef>),
+    Quarantined(ListParams),
+    Quarantine(SessionRef),
+    Replay(SessionRef),
+    Bury(SessionRef),
+    Parked(ListParams),
+    DropLetter(String),
     Agents,
     Agent(AgentName),
     Pause { agent: AgentName, paused: bool },
@@ -148,6 +162,11 @@ impl Call {
             Method::SessionsResume => return resume(read(method, params)?),
             Method::Ping => Unary::Ping,
             Method::Status => Unary::Status,
+            Method::NodesList => Unary::Nodes,
+            Method::PartitionsList => Unary::Partitions,
+            Method::ClusterTree => Unary::Tree(read(method, params)?),
+            Method::EventsList => Unary::Events(events(read(method, params)?)?),
+            Method::StatsShow => Unary::Stats,
             Method::ChatCancel => {
                 let ChatCancel { session, turn } = read(method, params)?;
                 Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
@@ -167,6 +186,15 @@ impl Call {
             Method::JournalVerify => {
                 let JournalVerify { session } = read(method, params)?;
                 Unary::Verify(session.map(|text| parse("session", &text)).transpose()?)
+            }
+            Method::QuarantineList => Unary::Quarantined(page(read(method, params)?)?),
+            Method::QuarantineShow => Unary::Quarantine(session(method, params)?),
+            Method::QuarantineReplay => Unary::Replay(session(method, params)?),
+            Method::QuarantineDrop => Unary::Bury(session(method, params)?),
+            Method::ParkedList => Unary::Parked(page(read(method, params)?)?),
+            Method::ParkedDrop => {
+                let ParkedDrop { letter } = read(method, params)?;
+                Unary::DropLetter(letter)
             }
             Method::AgentsList => Unary::Agents,
             Method::AgentsShow => Unary::Agent(agent(method, params)?),
@@ -273,6 +301,15 @@ fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
     Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
 }
 
+fn events(page: EventsParams) -> Result<EventsParams, ErrorBody> {
+    match page.wait_ms {
+        Some(wait) if wait > WAIT_MAX => {
+            Err(invalid(format!("`wait_ms` is {wait}, not 0 to {WAIT_MAX}")))
+        }
+        _ => Ok(EventsParams { limit: Some(rows(page.limit)?), ..page }),
+    }
+}
+
 fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {
     match limit {
         None => Ok(PAGE),
@@ -323,6 +360,11 @@ impl Unary {
         Ok(match self {
             Self::Ping => json(&"pong"),
             Self::Status => json(&backend.status().await?),
+            Self::Nodes => json(&backend.nodes().await),
+            Self::Partitions => json(&backend.partitions().await),
+            Self::Tree(TreeParams { node }) => json(&backend.tree(node.as_deref()).await?),
+            Self::Events(page) => json(&backend.events(page).await),
+            Self::Stats => json(&gateway.metrics.stats()),
             Self::Cancel { session, turn } => {
                 backend.cancel(&session, turn, trace).await?;
                 json(&Acknowledged { ok: true })
@@ -338,6 +380,15 @@ impl Unary {
                 json(&backend.journal(&session, after, limit).await?)
             }
             Self::Verify(session) => json(&backend.verify(session.as_ref()).await?),
+            Self::Quarantined(page) => json(&backend.quarantined(page).await?),
+            Self::Quarantine(session) => json(&backend.quarantine(&session).await?),
+            Self::Replay(session) => json(&backend.replay(&session).await?),
+            Self::Bury(session) => json(&backend.bury(&session).await?),
+            Self::Parked(page) => json(&backend.parked(page).await?),
+            Self::DropLetter(letter) => {
+                backend.drop_letter(&letter).await?;
+                json(&Acknowledged { ok: true })
+            }
             Self::Agents => json(&backend.agents().await?),
             Self::Agent(agent) => json(&backend.agent(&agent).await?),
             Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),

@@ -16,7 +16,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, AppendAnswer, Bus, Consumer, Delivery, Inbox, Journal, Record, RequestError,
+    AckHandle, AppendAnswer, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record, RequestError,
     StoreError, Subscription, Substrate, Waiting, Write,
 };
 use clawnode_proto::{
@@ -226,6 +226,10 @@ impl Journal for Watched<dyn Journal> {
     ) -> Result<Vec<EntityId>, StoreError> {
         self.inner.entities(after, limit).await
     }
+
+    async fn count(&self) -> Result<u64, StoreError> {
+        self.inner.count().await
+    }
 }
 
 #[async_trait]
@@ -247,6 +251,10 @@ impl Inbox for Watched<dyn Inbox> {
 
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
         self.inner.scan(partition).await
+    }
+
+    async fn depths(&self) -> Result<Option<Vec<Depth>>, StoreError> {
+        self.inner.depths().await
     }
 
     async fn consume(

@@ -7,16 +7,31 @@
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
 //! carries an operator's word to one node, `scan` looks after the inputs of processes that died, `failpoint`
 //! (tests only) kills the process at a named point.
+//!
+//! `reload` follows the configuration's files.
+//!
+//! For those who operate the cluster, put together in `operate`: `overview` answers them, `events` remembers what happened,
+//! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
+//! service, `views` makes documents of heartbeats and ranks.
 
 pub mod backend;
 pub mod backup;
+pub mod events;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
 pub mod greet;
 pub mod ground;
+pub mod looked;
 pub mod models;
+pub mod observe;
 pub mod offline;
 pub mod orders;
 pub mod reload;
 pub mod scan;
 pub mod standing;
+pub mod operate;
+pub mod overview;
+pub mod reload;
+pub mod scan;
+pub mod tree;
+pub mod views;

@@ -99,12 +99,36 @@ impl Offline for Directory {
                 let verdict = self.sessions.verify(only).await;
                 json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
+            Method::QuarantineList => {
+                let ListParams { limit, after } = read(params)?;
+                let after = after.map(|text| id(&text)).transpose()?;
+                let limit = limit.unwrap_or(PAGE) as usize;
+                let list = self.sessions.quarantined(after, limit).await;
+                json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
+            }
+            Method::QuarantineShow => {
+                let SessionParams { session } = read(params)?;
+                json(self.sessions.quarantine(id(&session)?).await?)
+            }
+            Method::ParkedList => {
+                let ListParams { limit, after } = read(params)?;
+                let limit = limit.unwrap_or(PAGE) as usize;
+                json(self.sessions.parked(after.as_deref(), limit).await?)
+            }
             Method::Ping
             | Method::Status
+            | Method::NodesList
+            | Method::PartitionsList
+            | Method::ClusterTree
+            | Method::EventsList
+            | Method::StatsShow
             | Method::ChatSend
             | Method::ChatCancel
             | Method::SessionsResume
             | Method::SessionsDelete
+            | Method::QuarantineReplay
+            | Method::QuarantineDrop
+            | Method::ParkedDrop
             | Method::AgentsList
             | Method::AgentsShow
             | Method::AgentsPause

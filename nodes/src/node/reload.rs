@@ -1,4 +1,4 @@
-//! The configuration's files, read again when they change.
+//! Following the configuration's files: agents, providers and bindings change while a node runs.
 
 use std::{
     sync::{Arc, RwLock},

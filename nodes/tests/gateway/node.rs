@@ -19,12 +19,14 @@ use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId,
     ProcessId, Seq, Traceparent, TurnId,
-    api::ListParams,
+    api::{EventsParams, ListParams},
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::TurnOutcome,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, SessionList,
-        SessionRow, StatusView, VerifyRow, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList, QuarantineDone,
+        QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow, StatusView,
+        VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -224,9 +226,31 @@ impl Backend for Node {
             plugins: Vec::new(),
             sessions: self.last.lock().unwrap().len() as u64,
             nodes: Vec::new(),
+            dead: Vec::new(),
+            bus: None,
             quarantined: Vec::new(),
+            looked: None,
             warnings: Vec::new(),
         })
+    }
+
+    async fn nodes(&self) -> NodeList {
+        NodeList { nodes: Vec::new(), dead: vec![ProcessId::from_u128(1)] }
+    }
+
+    async fn partitions(&self) -> PartitionList {
+        PartitionList::default()
+    }
+
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
+        match node {
+            None => Ok(TreeView::default()),
+            Some(_) => Err(not_found("node")),
+        }
+    }
+
+    async fn events(&self, page: EventsParams) -> FeedView {
+        FeedView { next: page.limit.unwrap().into(), ..FeedView::default() }
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
@@ -299,6 +323,8 @@ impl Backend for Node {
             events: 1,
             updated: clawnode_proto::Timestamp(0),
             usage: Usage::default(),
+            owner: None,
+            node: None,
             detail: page.after.clone(),
         };
         Ok(SessionList { sessions: ids.into_iter().map(row).collect(), next: None })
@@ -346,6 +372,40 @@ impl Backend for Node {
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
         let row = |id| VerifyRow { id, key: None, events: 1, problem: None };
         Ok(VerifyView { journals: session.map(|it| row(it.id)).into_iter().collect() })
+    }
+
+    async fn quarantined(&self, _: ListParams) -> Result<QuarantineList, ErrorBody> {
+        Ok(QuarantineList::default())
+    }
+
+    async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody> {
+        let session = QuarantineRow {
+            id: session.id,
+            key: session.key.as_ref().map(ToString::to_string),
+            state: "quarantined".to_owned(),
+            reason: "as told".to_owned(),
+            since: None,
+            events: 0,
+            parked: 0,
+            waiting: 0,
+        };
+        Ok(QuarantineView { session, inputs: Vec::new() })
+    }
+
+    async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
+        Ok(QuarantineDone { id: session.id, key: None, inputs: 0 })
+    }
+
+    async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
+        Ok(QuarantineDone { id: session.id, key: None, inputs: 0 })
+    }
+
+    async fn parked(&self, _: ListParams) -> Result<ParkedList, ErrorBody> {
+        Ok(ParkedList::default())
+    }
+
+    async fn drop_letter(&self, _: &str) -> Result<(), ErrorBody> {
+        Ok(())
     }
 
     async fn agents(&self) -> Result<AgentList, ErrorBody> {

@@ -212,6 +212,8 @@ async fn every_method_of_the_table_is_answered() {
             | Method::SessionsList
             | Method::JournalVerify
             | Method::AgentsList
+            | Method::QuarantineList
+            | Method::ParkedList
             | Method::TicketCreate => json!({}),
             Method::ChatSend => message("ada", "again"),
             Method::ChatCancel => json!({"session": "default:test:bot:ada", "turn": turn}),
@@ -219,7 +221,11 @@ async fn every_method_of_the_table_is_answered() {
             | Method::SessionsResume
             | Method::SessionsExport
             | Method::SessionsDelete
+            | Method::QuarantineShow
+            | Method::QuarantineReplay
+            | Method::QuarantineDrop
             | Method::JournalShow => json!({"session": "default:test:bot:ada"}),
+            Method::ParkedDrop => json!({"letter": "any"}),
             Method::AgentsShow | Method::AgentsPause | Method::AgentsResume => {
                 json!({"agent": "default"})
             }

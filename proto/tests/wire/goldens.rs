@@ -77,6 +77,11 @@ fn node_requests_and_replies() {
 }
 
 #[test]
+fn cluster_events() {
+    insta::assert_snapshot!(all(&[sample::cluster_events()]));
+}
+
+#[test]
 fn usage_and_failures() {
     let classes = all(&sample::failure_classes());
     insta::assert_snapshot!(all(&[sample::usage_record()]) + &classes);

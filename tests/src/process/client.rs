@@ -171,10 +171,20 @@ impl Client {
         session: &str,
         enough: impl Fn(&HistoryView) -> bool,
     ) -> Result<HistoryView, ProcessError> {
+        self.call_when("sessions.history", json!({ "session": session }), enough).await
+    }
+
+    /// A method's answer, once this is so of it.
+    pub async fn call_when<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: Value,
+        enough: impl Fn(&T) -> bool,
+    ) -> Result<T, ProcessError> {
         let look = async {
             loop {
-                match self.history(session).await {
-                    Ok(history) if enough(&history) => return Ok(history),
+                match self.call(method, params.clone()).await {
+                    Ok(answer) if enough(&answer) => return Ok(answer),
                     Ok(_) => {}
                     Err(error) if error.refusal().is_some() => {}
                     Err(error) => return Err(error),
@@ -182,7 +192,7 @@ impl Client {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let late = || ProcessError::Late(format!("what is expected of session `{session}`"));
+        let late = || ProcessError::Late(format!("what is expected of `{method}` {params}"));
         timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
     }
 

@@ -7,7 +7,8 @@ use super::{Check, Findings, scan::without_comment};
 /// Where subjects are spelled.
 const SUBJECTS: &str = "proto/src/subject.rs";
 /// The tokens that follow the prefix in a subject.
-const TOKENS: [&str; 10] = ["in", "j", "tmr", "due", "kv", "blob", "tok", "hb", "rpc", "usage"];
+const TOKENS: [&str; 11] =
+    ["in", "j", "tmr", "due", "kv", "blob", "tok", "hb", "rpc", "usage", "ev"];
 
 pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
     name: "subjects are spelled only in `proto/src/subject.rs`",

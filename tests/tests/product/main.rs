@@ -3,6 +3,7 @@
 
 mod agents;
 mod containers;
+mod cluster;
 mod keeping;
 mod real_model;
 mod telemetry;

@@ -143,8 +143,9 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 }
                 return Ok(());
             }
-            Message::View(reply) => {
-                let view = DispatcherView { entities: state.machine.entities() };
+            Message::View(most, reply) => {
+                let (entities, named) = (state.machine.entities(), state.machine.look(most));
+                let view = DispatcherView { entities, named };
                 if reply.send(view).is_err() {
                     debug!("whoever looked at a dispatcher did not wait");
                 }

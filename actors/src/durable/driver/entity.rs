@@ -269,6 +269,7 @@ impl<K: EntityKind> State<K> {
                 self.dispatcher.completed(id, input);
             }
             Out::TellFenced { process, epoch } => {
+                context.runner.claimed(id, process, epoch);
                 if self.context.substrate.shared {
                     self.tasks.spawn(tell_fenced(context, id, process, epoch));
                 }

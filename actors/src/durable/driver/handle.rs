@@ -21,10 +21,12 @@ use crate::durable::{
 pub struct DispatcherHandle(pub(super) ActorRef<Message>);
 
 /// What a dispatcher looks like from outside.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DispatcherView {
     /// Entities active or about to be.
     pub entities: usize,
+    /// The first of them, and what is done with each, in a word.
+    pub named: Vec<(EntityId, &'static str)>,
 }
 
 pub(super) enum Message {
@@ -37,7 +39,7 @@ pub(super) enum Message {
     Cordon(bool),
     Drain(oneshot::Sender<()>),
     GiveUp,
-    View(oneshot::Sender<DispatcherView>),
+    View(usize, oneshot::Sender<DispatcherView>),
 }
 
 impl fmt::Debug for Message {
@@ -52,7 +54,7 @@ impl fmt::Debug for Message {
             Self::Cordon(on) => write!(f, "Cordon({on})"),
             Self::Drain(_) => f.write_str("Drain"),
             Self::GiveUp => f.write_str("GiveUp"),
-            Self::View(_) => f.write_str("View"),
+            Self::View(..) => f.write_str("View"),
         }
     }
 }
@@ -140,10 +142,10 @@ impl DispatcherHandle {
         self.tell(Message::GiveUp);
     }
 
-    /// What it looks like now.
-    pub async fn view(&self) -> Option<DispatcherView> {
+    /// What it looks like now, with at most `most` entities named.
+    pub async fn view(&self, most: usize) -> Option<DispatcherView> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::View(reply));
+        self.tell(Message::View(most, reply));
         answer.await.ok()
     }
 

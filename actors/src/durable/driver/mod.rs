@@ -17,7 +17,7 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, Substrate, membership::Members};
-use clawnode_proto::{Digest, EntityId, InputId, ProcessId, node::VersionRange};
+use clawnode_proto::{Digest, EntityId, Epoch, InputId, ProcessId, node::VersionRange};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,9 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Removes the blobs of a doomed entity until they are gone, but for the state of the
     /// snapshot that it loads from, which it names.
     fn erase(&self, entity: EntityId) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
+
+    /// The entity was claimed, and another process had it before.
+    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);
 
     /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop);

@@ -91,7 +91,9 @@ pub(super) async fn ask_owner<K: EntityKind>(
         Ok(Ok(NodeReply::Held)) => OwnerSays::Held,
         Ok(Ok(NodeReply::Completed)) => OwnerSays::Completed,
         Ok(Ok(NodeReply::NotMine)) => OwnerSays::NotMine,
-        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. }) | Err(_)) => OwnerSays::Silent,
+        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. } | NodeReply::Tree { .. }) | Err(_)) => {
+            OwnerSays::Silent
+        }
         Err(failure) => {
             debug!(%process, %entity, %failure, "an owner does not answer");
             OwnerSays::Silent

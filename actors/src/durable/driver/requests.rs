@@ -105,6 +105,8 @@ async fn answer_one<K: EntityKind>(
             orders.drain();
             Some(NodeReply::Ok)
         }
+        // The node answers: a worker is only a part of the tree.
+        NodeRequest::Tree => None,
         NodeRequest::Frames { entity, turn } => {
             let (frames, truncated) = frames.frames(entity, turn);
             Some(NodeReply::Frames { frames, truncated })

@@ -40,6 +40,18 @@ pub(super) enum Phase {
     Waiting(Timestamp),
 }
 
+impl Phase {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Ringing => "ringing",
+            Self::Admitting => "admitting",
+            Self::Asking { .. } => "asking",
+            Self::Active => "active",
+            Self::Waiting(_) => "waiting",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) phase: Phase,
@@ -125,6 +137,11 @@ impl Partition {
     /// Entities that are active or about to be.
     pub fn entities(&self) -> usize {
         self.slots.len()
+    }
+
+    /// At most `most` of its entities, and what is done with each, in a word.
+    pub fn look(&self, most: usize) -> Vec<(EntityId, &'static str)> {
+        self.slots.iter().take(most).map(|(entity, slot)| (*entity, slot.phase.name())).collect()
     }
 
     /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must

@@ -1,0 +1,71 @@
+//! The cluster as documents: nodes, and who serves which partition.
+
+use std::collections::BTreeMap;
+
+use clawnode_cluster::{Depth, membership::Members, placement::rank};
+use clawnode_proto::{
+    NodeName, Partition, ProcessId,
+    node::Heartbeat,
+    overview::{PartitionList, PartitionView},
+    view::NodeView,
+};
+
+/// Ranks that a partition is pulled at; who comes behind them does not serve it.
+const RANKS: usize = 4;
+
+/// The processes that are held alive, `own` included even if it has not heard itself yet; in name
+/// order.
+pub fn alive(own: Heartbeat, members: &Members) -> Vec<Heartbeat> {
+    let others = members.alive.iter().filter(|one| one.process != own.process).cloned();
+    let mut nodes: Vec<Heartbeat> = others.collect();
+    nodes.push(own);
+    nodes.sort_by(|a, b| (&a.node, a.process).cmp(&(&b.node, b.process)));
+    nodes
+}
+
+/// One process as a document.
+pub fn node(it: Heartbeat) -> NodeView {
+    NodeView {
+        node: it.node,
+        process: it.process,
+        version: it.version,
+        roles: it.roles,
+        started: it.started,
+        draining: it.draining,
+        entities: it.entities,
+        config: it.config,
+        cordoned: it.cordoned,
+        speaks: it.speaks,
+        capabilities: it.capabilities,
+        load: it.load,
+        shed: it.shed,
+        first_of: it.first_of,
+    }
+}
+
+/// What processes are called.
+pub fn names(nodes: &[Heartbeat]) -> BTreeMap<ProcessId, NodeName> {
+    nodes.iter().map(|one| (one.process, one.node.clone())).collect()
+}
+
+/// Who serves which of `count` partitions, and what waits in them where that is known.
+pub fn partitions(count: u16, nodes: &[Heartbeat], depths: Option<&[Depth]>) -> PartitionList {
+    let view = Members { alive: nodes.to_vec(), ..Members::default() };
+    let workers = view.workers();
+    let partition = |number: u16| {
+        let partition = Partition(number);
+        let mut serve = workers.clone();
+        serve.sort_by_key(|process| rank(partition, *process, &workers));
+        serve.truncate(RANKS);
+        let depth = depths.and_then(|depths| depths.get(usize::from(number)));
+        PartitionView {
+            partition,
+            serve,
+            waiting: depth.map(|it| it.waiting),
+            in_hand: depth.map(|it| it.in_hand),
+        }
+    };
+    let mut names = names(nodes);
+    names.retain(|process, _| workers.contains(process));
+    PartitionList { partitions: (0..count).map(partition).collect(), nodes: names }
+}
