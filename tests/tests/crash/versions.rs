@@ -49,7 +49,7 @@ mod nats {
         fleet.add_with(&scene, "old", older()).await?;
         for n in 0..NEWER {
             let message = to(n, &format!("both {n}"));
-            assert_eq!(fleet.client.chat(&message).await?, format!("reply to: both {n}"));
+            assert!(fleet.client.chat(&message).await?.ends_with(&format!("both {n}")));
         }
         // Alone, the older one leaves them in the inbox, says so, and serves the others.
         fleet.take("new").stop().await?;
@@ -65,7 +65,7 @@ mod nats {
         fleet.add(&scene, "new").await?;
         newer.push(fleet.workers["new"].process().unwrap());
         for (n, turn) in waiting.iter_mut().enumerate() {
-            assert_eq!(turn.completed().await?, format!("reply to: later {n}"));
+            assert!(turn.completed().await?.ends_with(&format!("later {n}")));
         }
         for n in 0..NEWER {
             let claims = fleet.claims(&to(n, "")).await?;

@@ -257,9 +257,10 @@ impl<K: EntityKind> State<K> {
                     tell(&myself, In::OwnerSaid(entity, says));
                 });
             }
-            Out::Activate(entity, activation) => {
+            Out::Activate(entity, activation, heir) => {
                 let dispatcher = DispatcherHandle(myself.clone());
-                let arguments = EntityArguments { id: entity, activation, context, dispatcher };
+                let arguments =
+                    EntityArguments { id: entity, activation, heir, context, dispatcher };
                 match EntityHandle::spawn(arguments, myself.get_cell()).await {
                     Ok(handle) => {
                         self.cells.insert(handle.cell().get_id(), entity);

@@ -18,7 +18,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{Context, DispatcherHandle};
 use crate::durable::{
-    Activation, EntityKind, In, Loaded, Machine, Out, Stop,
+    Activation, EntityKind, Heir, In, Loaded, Machine, Out, Stop,
     core::{position_of, snapshot_blob},
     partition::{Gone, OwnerSays},
 };
@@ -52,6 +52,7 @@ struct EntityActor<K>(std::marker::PhantomData<fn(K)>);
 pub(super) struct Arguments<K: EntityKind> {
     pub(super) id: EntityId,
     pub(super) activation: Activation,
+    pub(super) heir: Heir,
     pub(super) context: Arc<Context<K>>,
     pub(super) dispatcher: DispatcherHandle,
 }
@@ -169,7 +170,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         myself: ActorRef<Message<K>>,
         arguments: Arguments<K>,
     ) -> Result<State<K>, ActorProcessingErr> {
-        let Arguments { id, activation, context, dispatcher } = arguments;
+        let Arguments { id, activation, heir, context, dispatcher } = arguments;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);
         let resident = Resident(Arc::clone(&context));
@@ -178,7 +179,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
             Machine::new(id, incarnation, activation, context.machine, context.clock.now());
         let mut state = State {
             id,
-            machine,
+            machine: machine.heir(heir),
             context,
             dispatcher,
             tasks: JoinSet::new(),

@@ -34,6 +34,10 @@ impl<K: EntityKind> Machine<K> {
             .incarnation
             .map(|last| last.process)
             .filter(|process| !core.released && *process != self.incarnation.process);
+        if !self.heir.may_claim(self.predecessor) {
+            // Somebody was faster, and may be in the middle of a call.
+            return Err(Stop::Fenced);
+        }
         let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
         let quarantined = matches!(core.service, Service::Quarantined { .. });
         let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;

@@ -97,6 +97,25 @@ pub enum Activation {
     Recovery,
 }
 
+/// After whom the entity may be claimed. Admission judged one writer; who has claimed since is
+/// alive and is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// Whoever wrote last: no other process can be alive.
+    OfAnyone,
+    /// The process that admission saw, or nobody.
+    Of(Option<ProcessId>),
+}
+
+impl Heir {
+    fn may_claim(self, last: Option<ProcessId>) -> bool {
+        match self {
+            Self::OfAnyone => true,
+            Self::Of(seen) => last.is_none() || seen == last,
+        }
+    }
+}
+
 /// How far the activation is.
 #[derive(Debug)]
 enum Body<K: EntityKind> {
@@ -148,6 +167,7 @@ pub struct Machine<K: EntityKind> {
     id: EntityId,
     incarnation: Incarnation,
     activation: Activation,
+    heir: Heir,
     options: MachineOptions,
     body: Body<K>,
     /// Who owned it last and has not given it up.
@@ -194,6 +214,7 @@ impl<K: EntityKind> Machine<K> {
             id,
             incarnation,
             activation,
+            heir: Heir::OfAnyone,
             options,
             body: Body::Unread,
             predecessor: None,
@@ -220,6 +241,13 @@ impl<K: EntityKind> Machine<K> {
             base: None,
         };
         (machine, vec![Out::Load])
+    }
+
+    /// The same, claiming after this writer only.
+    #[must_use]
+    pub fn heir(mut self, heir: Heir) -> Self {
+        self.heir = heir;
+        self
     }
 
     /// What another process that was given an input is told about it. The input may only be

@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 
 use super::io::{AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
-use crate::durable::machine::Activation;
+use crate::durable::machine::{Activation, Heir};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -57,6 +57,8 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     /// Somebody may have had one of its inputs before.
     pub(super) recovery: bool,
+    /// Who wrote last when it was admitted.
+    last: Option<ProcessId>,
     /// Everything up to here was read.
     seen: Position,
     /// Read, and not handed on.
@@ -66,10 +68,13 @@ pub(super) struct Slot {
     /// Complete, but its delivery has not come yet.
     done: BTreeSet<Position>,
     pub(super) handles: BTreeMap<Position, HandleId>,
-    reading: bool,
+    pub(super) reading: bool,
     rung: bool,
     losses: u32,
     pub(super) asks: Vec<(AskId, InputId)>,
+    /// Asked while a read was under way, which may have begun before the input was stored: the
+    /// next read answers.
+    pub(super) late_asks: Vec<(AskId, InputId)>,
     /// Who asked last, for which input: the one to ring if the entity is given up.
     pub(super) asker: Option<(ProcessId, InputId)>,
 }
@@ -181,6 +186,7 @@ impl Partition {
         self.slots.entry(entity).or_insert_with(|| Slot {
             phase: Phase::Ringing,
             recovery: false,
+            last: None,
             seen: Position(0),
             buffered: Vec::new(),
             open: BTreeMap::new(),
@@ -190,6 +196,7 @@ impl Partition {
             rung: false,
             losses: 0,
             asks: Vec::new(),
+            late_asks: Vec::new(),
             asker: None,
         })
     }
@@ -288,6 +295,7 @@ impl Partition {
         for (ask, input) in std::mem::take(&mut slot.asks) {
             self.out.push(Out::AskActor(ask, entity, input));
         }
+        slot.asks.append(&mut slot.late_asks);
     }
 
     fn tail(&mut self, entity: EntityId, last: Option<LastWriter>) {
@@ -295,6 +303,7 @@ impl Partition {
         if slot.phase != Phase::Admitting {
             return;
         }
+        slot.last = last.map(|last| last.process);
         match last {
             Some(last)
                 if !last.released
@@ -357,7 +366,8 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.phase = Phase::Active;
         let activation = if slot.recovery { Activation::Recovery } else { Activation::Fresh };
-        self.out.push(Out::Activate(entity, activation));
+        let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
+        self.out.push(Out::Activate(entity, activation, heir));
         self.hand_on(entity);
     }
 
@@ -379,6 +389,7 @@ impl Partition {
 
     pub(super) fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
+        slot.asks.append(&mut slot.late_asks);
         for (ask, _) in std::mem::take(&mut slot.asks) {
             self.out.push(Out::AnswerNotMine(ask));
         }

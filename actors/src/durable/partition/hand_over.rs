@@ -27,7 +27,8 @@ impl Partition {
             Some(slot) if slot.phase == Phase::Active => {
                 slot.asker = asker.map(|process| (process, input)).or(slot.asker);
                 // The question is a doorbell too: what is asked for is read before it is answered.
-                slot.asks.push((ask, input));
+                let asks = if slot.reading { &mut slot.late_asks } else { &mut slot.asks };
+                asks.push((ask, input));
                 self.ring(entity);
             }
             _ => self.out.push(Out::AnswerNotMine(ask)),

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 
 use clawnode_proto::{EntityId, Input, InputId, Position, ProcessId};
 
-use crate::durable::machine::Activation;
+use crate::durable::machine::{Activation, Heir};
 
 /// What a process must know to serve an entity that this one cannot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,7 +127,7 @@ pub enum Out {
     /// Ask the process whether it holds the input.
     AskOwner(ProcessId, EntityId, InputId),
     /// Start an actor for the entity.
-    Activate(EntityId, Activation),
+    Activate(EntityId, Activation, Heir),
     /// Hand these to the entity's actor.
     Deliver(EntityId, Vec<Input>),
     /// Ask the entity's actor, and answer the question.

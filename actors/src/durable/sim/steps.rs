@@ -12,7 +12,7 @@ use super::{
     process::{Actor, Note, Op},
 };
 use crate::durable::{
-    Activation, In, Machine, Planted,
+    Activation, Heir, In, Machine, Planted,
     partition::{self, HandleId, LastWriter, Out, OwnerSays},
 };
 
@@ -237,7 +237,9 @@ impl Sim {
                 self.world.send(owner, Note::Asked { by: to, number, entity, input });
                 self.world.later(to, ASK_TIMEOUT, Note::Silent(number));
             }
-            Out::Activate(entity, activation) => return self.activate(to, entity, activation),
+            Out::Activate(entity, activation, heir) => {
+                return self.activate(to, entity, activation, heir);
+            }
             Out::Deliver(entity, inputs) => {
                 if self.planted == Planted::AckBeforeJournal {
                     for input in &inputs {
@@ -323,6 +325,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         activation: Activation,
+        heir: Heir,
     ) -> Result<(), Violation> {
         let now = self.clock(to);
         let options = self.plan.machine;
@@ -330,6 +333,7 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
+        let machine = machine.heir(heir);
         let actor = Actor { counter, machine, stopped: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);
         self.perform_all(to, entity, counter, outs)
