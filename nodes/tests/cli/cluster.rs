@@ -49,9 +49,7 @@ fn status() -> Value {
 }
 
 fn partitions() -> Value {
-    let partition = |n: u16, serve: &[&str], waiting: u64| {
-        json!({ "partition": n, "serve": serve, "waiting": waiting, "in_hand": 1 })
-    };
+    let partition = |n: u16, serve: &[&str], waiting: u64| json!({ "partition": n, "serve": serve, "waiting": waiting, "in_hand": 1 });
     json!({
         "partitions": [
             partition(0, &[WORKER, OTHER], 4), partition(1, &[OTHER, WORKER], 0),
@@ -62,9 +60,7 @@ fn partitions() -> Value {
 }
 
 fn tree() -> Value {
-    let leaf = |name: &str, kind: &str, state: &str, restarts: u32| {
-        json!({ "name": name, "kind": kind, "state": state, "restarts": restarts, "more": 0 })
-    };
+    let leaf = |name: &str, kind: &str, state: &str, restarts: u32| json!({ "name": name, "kind": kind, "state": state, "restarts": restarts, "more": 0 });
     let dispatcher = json!({
         "name": "dispatcher.3", "kind": "dispatcher", "state": "up", "restarts": 0,
         "children": [leaf(SESSION, "entity", "active", 0)], "more": 6,
@@ -124,9 +120,7 @@ async fn cluster() -> (Home, Node) {
         |method, params| match method {
             "ping" => Ok(json!("pong")),
             "status" => Ok(status()),
-            "nodes.list" => {
-                Ok(json!({ "nodes": status()["nodes"], "dead": status()["dead"] }))
-            }
+            "nodes.list" => Ok(json!({ "nodes": status()["nodes"], "dead": status()["dead"] })),
             "partitions.list" => Ok(partitions()),
             "cluster.tree" => Ok(tree()),
             "events.list" => Ok(events(params)),
@@ -217,9 +211,7 @@ async fn following_says_what_is_missing_and_goes_on_from_there() {
     assert!(asked[1]["wait_ms"].as_u64().unwrap() > 0, "it waits, and does not ask all the time");
 }
 
-fn lines<R: tokio::io::AsyncRead + Unpin>(
-    from: R,
-) -> tokio::io::Lines<tokio::io::BufReader<R>> {
+fn lines<R: tokio::io::AsyncRead + Unpin>(from: R) -> tokio::io::Lines<tokio::io::BufReader<R>> {
     use tokio::io::AsyncBufReadExt as _;
     tokio::io::BufReader::new(from).lines()
 }
@@ -248,13 +240,9 @@ async fn top_wants_a_terminal() {
 #[tokio::test]
 async fn without_a_node_operators_are_told() {
     let home = Home::new();
-    for args in [
-        &["nodes"][..],
-        &["partitions"],
-        &["tree"],
-        &["events"],
-        &["quarantine", "replay", "x"],
-    ] {
+    for args in
+        [&["nodes"][..], &["partitions"], &["tree"], &["events"], &["quarantine", "replay", "x"]]
+    {
         let ended = home.run(args).await;
         assert_eq!((ended.code, ended.out.as_str()), (69, ""), "{args:?}");
         assert!(ended.err.contains("clawnode up"), "{}", ended.err);
