@@ -209,10 +209,14 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     };
     let alive = screen.status.iter().flat_map(|status| status.nodes.iter().map(row));
     let dead = screen.status.iter().flat_map(|status| {
-        status
-            .dead
-            .iter()
-            .map(|process| Row::new(vec![process.to_string()]).style(look.tone(Tone::Bad)))
+        status.dead.iter().map(|it| {
+            let name = it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string);
+            let mut cells = vec![name, "dead".to_owned()];
+            if roomy {
+                cells.insert(1, String::new());
+            }
+            Row::new(cells).style(look.tone(Tone::Bad))
+        })
     });
     table(frame, area, screen, head, widths, alive.chain(dead));
 }

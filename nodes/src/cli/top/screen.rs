@@ -148,7 +148,7 @@ impl Screen {
 
     fn rows(&self) -> usize {
         match self.tab {
-            Tab::Nodes => self.status.as_ref().map_or(0, |status| status.nodes.len()),
+            Tab::Nodes => self.status.as_ref().map_or(0, |it| it.nodes.len() + it.dead.len()),
             Tab::Sessions => self.sessions.as_ref().map_or(0, Vec::len),
             Tab::Events => self.events.len(),
         }

@@ -36,7 +36,7 @@ fn status() -> StatusView {
         "version": "0.1.0", "process": "proc_0000000000000000000000000a",
         "substrate": "nats nats://127.0.0.1:4222", "partitions": 256, "model": "demo/demo",
         "sessions": 1_234, "quarantined": ["ent_00000000000000000000000001"],
-        "dead": ["proc_0000000000000000000000000b"],
+        "dead": [{ "process": "proc_0000000000000000000000000b", "node": "worker-3" }],
         "nodes": [
             node("front", "gateway", false, 0),
             node("worker-1", "worker", false, 4),
@@ -110,7 +110,7 @@ fn what_matters_is_on_a_terminal_of_80_by_24() {
         "12.5 turns/s  6 running  turn p50 120ms p99 2.3s  first text p50 - p99 -",
         " nodes  sessions  events ",
         "warnings: bus.sync_interval",
-        "proc_0000000000000000000000000b",
+        "worker-3                  dead",
     ] {
         assert!(text.contains(expected), "{expected}\nin\n{text}");
     }
