@@ -21,7 +21,26 @@ pub struct NodeList {
     pub nodes: Vec<NodeView>,
     /// Processes that fell silent lately and are held dead.
     #[serde(default)]
-    pub dead: Vec<ProcessId>,
+    pub dead: Vec<DeadView>,
+}
+
+/// A process that fell silent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadView {
+    /// Which.
+    pub process: ProcessId,
+    /// What people called it, if that is still known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+}
+
+impl std::fmt::Display for DeadView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{node} ({})", self.process),
+            None => write!(f, "{}", self.process),
+        }
+    }
 }
 
 /// One store of the bus.

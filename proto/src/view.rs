@@ -15,7 +15,7 @@ use crate::{
     },
     llm::{Message, ModelRef, Usage},
     node::{Load, NodeRole, VersionRange},
-    overview::{BusView, LookedView},
+    overview::{BusView, DeadView, LookedView},
     session::TurnOutcome,
 };
 
@@ -94,7 +94,7 @@ pub struct StatusView {
     pub nodes: Vec<NodeView>,
     /// Processes that fell silent lately and are held dead.
     #[serde(default)]
-    pub dead: Vec<ProcessId>,
+    pub dead: Vec<DeadView>,
     /// How the bus is doing; absent in a cluster of one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<BusView>,

@@ -18,8 +18,8 @@ pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
     out.document(&nodes, |list| {
         let mut text = table(out, &list.nodes);
-        for process in &list.dead {
-            let line = format!("{process} fell silent and is held dead");
+        for dead in &list.dead {
+            let line = format!("{dead} fell silent and is held dead");
             text.push('\n');
             text.push_str(&out.paint(Tone::Bad, &line));
         }

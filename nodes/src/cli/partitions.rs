@@ -86,7 +86,7 @@ fn short(out: Output, list: &PartitionList) -> String {
     let head = ["node", "first of", "second of", "waiting", "in hand", "partitions"];
     let mut text = out.table(&head, rows);
     if deaf > 0 {
-        let line = format!("nobody serves {deaf} partitions: what is sent to them waits");
+        let line = format!("partitions that nobody serves: {deaf}; what is sent to them waits");
         text.push('\n');
         text.push_str(&out.paint(Tone::Bad, &line));
     }

@@ -48,8 +48,8 @@ fn human(out: Output, it: &StatusView) -> String {
     if told > 0 {
         add(&mut text, "");
     }
-    for process in &it.dead {
-        let line = format!("{process} fell silent and is held dead");
+    for dead in &it.dead {
+        let line = format!("{dead} fell silent and is held dead");
         add(&mut text, &out.paint(Tone::Bad, &line));
     }
     for session in &it.quarantined {
@@ -86,7 +86,7 @@ fn bus_line(bus: &BusView) -> String {
     let behind = bus.stores.iter().filter(|it| it.behind > 0 || it.problem.is_some()).count();
     let health = match (behind, lag) {
         (0, _) => "in step".to_owned(),
-        (behind, lag) => format!("{behind} stores not in step, up to {lag} operations behind"),
+        (behind, lag) => format!("not in step: {behind} (up to {lag} operations behind)"),
     };
     let server = match &bus.cluster {
         Some(cluster) => format!("{} of cluster {cluster}", bus.server),

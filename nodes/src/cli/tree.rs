@@ -80,7 +80,7 @@ fn label(out: Output, it: &Branch) -> String {
         text = format!("{text} ({})", clean(detail));
     }
     if it.restarts > 0 {
-        let restarts = format!("started again {} times", it.restarts);
+        let restarts = format!("started again {}x", it.restarts);
         text = format!("{text} {}", out.paint(Tone::Warn, &restarts));
     }
     text

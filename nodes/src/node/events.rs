@@ -8,7 +8,7 @@ use std::{
 
 use clawnode_cluster::{BusEvent, Substrate};
 use clawnode_proto::{
-    codec,
+    NodeName, ProcessId, codec,
     feed::{ClusterEvent, EventBatch, EventBody},
     limits::EVENTS_KEPT,
     overview::{FeedRow, FeedView, TurnCounts},
@@ -96,6 +96,19 @@ impl EventLog {
         self.lock().read(after, limit)
     }
 
+    /// What a process was called, by what it told or what was told of its death.
+    pub fn name_of(&self, process: ProcessId) -> Option<NodeName> {
+        self.lock().rows.iter().rev().find_map(|row| match &row.event {
+            ClusterEvent { process: teller, node, .. } if *teller == process => Some(node.clone()),
+            ClusterEvent { what: EventBody::NodeDead { process: dead, node }, .. }
+                if *dead == process =>
+            {
+                node.clone()
+            }
+            _ => None,
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,7 +157,7 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{ProcessId, Timestamp};
+    use clawnode_proto::Timestamp;
 
     use super::*;
 
@@ -166,6 +179,8 @@ mod tests {
     async fn a_reader_misses_nothing_or_is_told() {
         let log = EventLog::new(CancellationToken::new());
         log.hear(batch(3, 0));
+        assert_eq!(log.name_of(ProcessId::from_u128(1)), Some("n".parse().unwrap()));
+        assert_eq!(log.name_of(ProcessId::from_u128(2)), None);
         let newest = log.read(None, 2, Duration::ZERO).await;
         assert_eq!((numbers(&newest), newest.next, newest.missed), (vec![2, 3], 3, 0));
         // In pages.

@@ -18,7 +18,7 @@ use clawnode_proto::{
     ErrorBody, NodeName, ProcessId,
     api::EventsParams,
     node::Heartbeat,
-    overview::{BusView, FeedView, LookedView, NodeList, PartitionList, TreeView},
+    overview::{BusView, DeadView, FeedView, LookedView, NodeList, PartitionList, TreeView},
     view::{StatusView, WarningView},
 };
 use tokio::sync::watch;
@@ -92,8 +92,10 @@ impl Overview {
         (self.node.resident)()
     }
 
-    fn dead(&self) -> Vec<ProcessId> {
-        self.node.members.borrow().dead.iter().copied().collect()
+    fn dead(&self) -> Vec<DeadView> {
+        let dead: Vec<ProcessId> = self.node.members.borrow().dead.iter().copied().collect();
+        let view = |process| DeadView { process, node: self.node.events.name_of(process) };
+        dead.into_iter().map(view).collect()
     }
 
     /// What a process is called, if it is heard of.

@@ -235,7 +235,7 @@ impl Backend for Node {
     }
 
     async fn nodes(&self) -> NodeList {
-        NodeList { nodes: Vec::new(), dead: vec![ProcessId::from_u128(1)] }
+        NodeList::default()
     }
 
     async fn partitions(&self) -> PartitionList {

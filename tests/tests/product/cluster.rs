@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, process::Stdio};
 use clawnode_proto::{
     NodeName,
     feed::EventBody,
-    overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
+    overview::{DeadView, FeedView, NodeList, PartitionList, StatsView, TreeView},
     tree::{Branch, ProcessTree},
     view::{SessionList, StatusView},
 };
@@ -214,7 +214,8 @@ async fn a_worker_that_dies_or_differs_is_shown_to_people() -> Outcome {
     let gone = cluster.first.process().unwrap();
     let Cluster { home, gateway, client, first, second, _server, _nats } = cluster;
     first.kill().await?;
-    let dead = |list: &NodeList| list.dead.contains(&gone) && list.nodes.len() == 2;
+    let expected = DeadView { process: gone, node: Some(name("worker-1")) };
+    let dead = |list: &NodeList| list.dead.contains(&expected) && list.nodes.len() == 2;
     let _: NodeList = client.call_when("nodes.list", json!({}), dead).await?;
 
     // Another takes its place, with other agents.

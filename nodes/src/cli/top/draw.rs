@@ -21,7 +21,7 @@ use crate::cli::{
 };
 
 /// Columns from which everything is shown; below, only what matters most.
-const ROOMY: u16 = 76;
+const ROOMY: u16 = 78;
 /// Rows from which throughput is drawn.
 const TALL: u16 = 14;
 
@@ -110,7 +110,7 @@ fn load_line(screen: &Screen) -> Line<'static> {
     let rate = screen.rate();
     let (turn, first) = (latency(screen.stats.turn), latency(screen.stats.first_text));
     let text = format!(
-        "turns {}.{}/s  {running} running  turn {turn}  first text {first}  {} clients",
+        "{}.{} turns/s  {running} running  turn {turn}  first text {first}  {} clients",
         rate / 10,
         rate % 10,
         screen.stats.sockets
@@ -165,7 +165,7 @@ fn table(
 ) {
     let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD));
     let rows = rows.skip(screen.offset()).take(usize::from(area.height));
-    frame.render_widget(Table::new(rows, widths).header(head).column_spacing(2), area);
+    frame.render_widget(Table::new(rows, widths).header(head).column_spacing(1), area);
 }
 
 fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
@@ -175,7 +175,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         Constraint::Min(10),
         Constraint::Length(8),
         Constraint::Length(8),
-        Constraint::Length(6),
+        Constraint::Length(5),
         Constraint::Length(6),
     ];
     if roomy {
@@ -209,10 +209,14 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     };
     let alive = screen.status.iter().flat_map(|status| status.nodes.iter().map(row));
     let dead = screen.status.iter().flat_map(|status| {
-        status
-            .dead
-            .iter()
-            .map(|process| Row::new(vec![process.to_string()]).style(look.tone(Tone::Bad)))
+        status.dead.iter().map(|it| {
+            let name = it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string);
+            let mut cells = vec![name, "dead".to_owned()];
+            if roomy {
+                cells.insert(1, String::new());
+            }
+            Row::new(cells).style(look.tone(Tone::Bad))
+        })
     });
     table(frame, area, screen, head, widths, alive.chain(dead));
 }
@@ -239,7 +243,11 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         };
         Row::new(cells).style(style)
     };
-    table(frame, area, screen, head, widths, screen.sessions.iter().map(row));
+    if screen.sessions.is_none() {
+        frame.render_widget(Line::from("the sessions are being read"), area);
+        return;
+    }
+    table(frame, area, screen, head, widths, screen.sessions.iter().flatten().map(row));
 }
 
 fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {

@@ -13,7 +13,7 @@ use clap::Args;
 use clawnode_proto::{
     api::{EventsParams, ListParams, Method},
     overview::{FeedView, StatsView},
-    view::{SessionList, StatusView},
+    view::{SessionList, SessionRow, StatusView},
 };
 use ratatui::{
     DefaultTerminal,
@@ -42,6 +42,8 @@ const SESSIONS: u32 = 100;
 const SESSIONS_EVERY: Duration = Duration::from_secs(5);
 /// How long the node may take to answer before that is shown.
 const ASK_WITHIN: Duration = Duration::from_secs(5);
+/// How long it may take to list sessions.
+const LIST_WITHIN: Duration = Duration::from_mins(1);
 /// Events to begin with, and at most each time.
 const EVENTS: u32 = 1_000;
 
@@ -89,9 +91,9 @@ pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit
     }
     let client = context.client()?;
     // Before the terminal is taken: what is wrong from the start is said as by any command.
-    let mut asker = Asker { client, after: None, listed: None };
+    let mut asker = Asker { client, after: None };
     let mut screen = Screen::default();
-    screen.take(asker.ask(screen.tab).await?);
+    screen.take(asker.ask().await?);
     let terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     let _restore = Restore;
     let look = Look { color: out.color() };
@@ -132,7 +134,13 @@ async fn look_on(
     ended
 }
 
-type Answer = Result<Snapshot, Failure>;
+/// What the node said.
+enum Answer {
+    Pulse(Box<Snapshot>),
+    Sessions(Vec<SessionRow>),
+    /// Nothing, because of this.
+    Nothing(Failure),
+}
 
 async fn show(
     (mut terminal, look): (DefaultTerminal, Look),
@@ -159,8 +167,9 @@ async fn show(
                 None => return Ok(Exit::Ok),
             },
             answer = answers.recv() => match answer {
-                Some(Ok(snapshot)) => screen.take(snapshot),
-                Some(Err(failure)) => screen.problem = Some(failure.message),
+                Some(Answer::Pulse(snapshot)) => screen.take(*snapshot),
+                Some(Answer::Sessions(sessions)) => screen.list(sessions),
+                Some(Answer::Nothing(failure)) => screen.problem = Some(failure.message),
                 None => return Ok(Exit::Ok),
             },
             _ = signals.next() => return Ok(Exit::Ok),
@@ -193,64 +202,75 @@ struct Asker {
     client: Client,
     /// The last event that was read.
     after: Option<u64>,
-    listed: Option<Instant>,
 }
 
 impl Asker {
-    /// Asks each time, and at once when another list is looked at, for as long as somebody takes
-    /// the answers.
+    /// Asks each time, for as long as somebody takes the answers.
     async fn run(
-        mut self,
+        self,
         every: Duration,
-        mut chosen: watch::Receiver<Tab>,
+        chosen: watch::Receiver<Tab>,
         answer: mpsc::Sender<Answer>,
     ) {
+        let lists = self.client.clone();
+        tokio::join!(self.pulses(every, answer.clone()), sessions(lists, chosen, answer));
+    }
+
+    async fn pulses(mut self, every: Duration, answer: mpsc::Sender<Answer>) {
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(every) => {}
-                changed = chosen.changed() => if changed.is_err() {
-                    return;
-                },
-            }
-            let tab = *chosen.borrow_and_update();
-            let asked = tokio::time::timeout(ASK_WITHIN, self.ask(tab)).await;
-            let late = |_elapsed| {
-                let what = format!("the node does not answer within {ASK_WITHIN:?}");
-                Err(Failure::new(Exit::Unreachable, "unreachable", what))
-            };
-            if answer.send(asked.unwrap_or_else(late)).await.is_err() {
+            tokio::time::sleep(every).await;
+            let asked = tokio::time::timeout(ASK_WITHIN, self.ask()).await;
+            let said = asked.unwrap_or_else(|_elapsed| Err(late(ASK_WITHIN)));
+            let said =
+                said.map_or_else(Answer::Nothing, |snapshot| Answer::Pulse(Box::new(snapshot)));
+            if answer.send(said).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn ask(&mut self, tab: Tab) -> Result<Snapshot, Failure> {
+    async fn ask(&mut self) -> Result<Snapshot, Failure> {
         let page =
             EventsParams { after: self.after, limit: Some(EVENTS), ..EventsParams::default() };
-        let (status, stats, feed) = tokio::try_join!(
-            self.client_call::<StatusView>(Method::Status, json!({})),
-            self.client_call::<StatsView>(Method::StatsShow, json!({})),
+        let (status, stats, feed): (StatusView, StatsView, FeedView) = tokio::try_join!(
+            call(&self.client, Method::Status, json!({})),
+            call(&self.client, Method::StatsShow, json!({})),
             events::read(&self.client, &page)
         )?;
-        let old = self.listed.is_none_or(|at| at.elapsed() >= SESSIONS_EVERY);
-        let sessions = if tab == Tab::Sessions && old {
-            let page = ListParams { limit: Some(SESSIONS), after: None };
-            let list: SessionList = self.client_call(Method::SessionsList, json!(page)).await?;
-            self.listed = Some(Instant::now());
-            Some(list.sessions)
-        } else {
-            None
-        };
-        let FeedView { next, .. } = feed;
-        self.after = Some(next);
-        Ok(Snapshot { at: Instant::now(), status, stats, feed, sessions })
+        self.after = Some(feed.next);
+        Ok(Snapshot { at: Instant::now(), status, stats, feed })
     }
+}
 
-    async fn client_call<T: serde::de::DeserializeOwned>(
-        &self,
-        method: Method,
-        params: Value,
-    ) -> Result<T, Failure> {
-        context::read(method, self.client.call(method, params).await?)
+/// Lists the sessions now and then, while somebody looks at them.
+async fn sessions(client: Client, mut chosen: watch::Receiver<Tab>, answer: mpsc::Sender<Answer>) {
+    loop {
+        if chosen.wait_for(|tab| *tab == Tab::Sessions).await.is_err() {
+            return;
+        }
+        let page = ListParams { limit: Some(SESSIONS), after: None };
+        let listing = call::<SessionList>(&client, Method::SessionsList, json!(page));
+        let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
+            Ok(Ok(list)) => Answer::Sessions(list.sessions),
+            Ok(Err(failure)) => Answer::Nothing(failure),
+            Err(_elapsed) => Answer::Nothing(late(LIST_WITHIN)),
+        };
+        if answer.send(said).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(SESSIONS_EVERY).await;
     }
+}
+
+fn late(within: Duration) -> Failure {
+    let what = format!("the node does not answer within {within:?}");
+    Failure::new(Exit::Unreachable, "unreachable", what)
+}
+
+async fn call<T: serde::de::DeserializeOwned>(
+    client: &Client,
+    method: Method,
+    params: Value,
+) -> Result<T, Failure> {
+    context::read(method, client.call(method, params).await?)
 }

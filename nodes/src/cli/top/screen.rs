@@ -34,8 +34,6 @@ pub(super) struct Snapshot {
     pub(super) status: StatusView,
     pub(super) stats: StatsView,
     pub(super) feed: FeedView,
-    /// Absent while nobody looks at them: to list sessions is to read them.
-    pub(super) sessions: Option<Vec<SessionRow>>,
 }
 
 /// Everything that is drawn.
@@ -47,7 +45,9 @@ pub(super) struct Screen {
     offsets: [usize; 3],
     pub(super) status: Option<StatusView>,
     pub(super) stats: StatsView,
-    pub(super) sessions: Vec<SessionRow>,
+    /// Those that were busy last come first. Absent until somebody looks at them, because to list
+    /// sessions is to read them.
+    pub(super) sessions: Option<Vec<SessionRow>>,
     /// The newest first.
     pub(super) events: VecDeque<FeedRow>,
     /// Turns a second in tenths, the newest last.
@@ -96,7 +96,7 @@ impl Tab {
 impl Screen {
     /// Takes what was answered.
     pub(super) fn take(&mut self, snapshot: Snapshot) {
-        let Snapshot { at, status, stats, feed, sessions } = snapshot;
+        let Snapshot { at, status, stats, feed } = snapshot;
         let turns = feed.turns;
         if let Some((before, counts)) = self.turns {
             // A gateway that started again counts from zero.
@@ -113,11 +113,14 @@ impl Screen {
             self.events.push_front(row);
         }
         self.events.truncate(EVENTS_MAX);
-        if let Some(sessions) = sessions {
-            self.sessions = sessions;
-            self.sessions.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| a.id.cmp(&b.id)));
-        }
         (self.status, self.stats, self.problem) = (Some(status), stats, None);
+        self.scroll(0, false);
+    }
+
+    /// Takes a list of sessions.
+    pub(super) fn list(&mut self, mut sessions: Vec<SessionRow>) {
+        sessions.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| a.id.cmp(&b.id)));
+        self.sessions = Some(sessions);
         self.scroll(0, false);
     }
 
@@ -145,8 +148,8 @@ impl Screen {
 
     fn rows(&self) -> usize {
         match self.tab {
-            Tab::Nodes => self.status.as_ref().map_or(0, |status| status.nodes.len()),
-            Tab::Sessions => self.sessions.len(),
+            Tab::Nodes => self.status.as_ref().map_or(0, |it| it.nodes.len() + it.dead.len()),
+            Tab::Sessions => self.sessions.as_ref().map_or(0, Vec::len),
             Tab::Events => self.events.len(),
         }
     }

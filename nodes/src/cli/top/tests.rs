@@ -36,7 +36,7 @@ fn status() -> StatusView {
         "version": "0.1.0", "process": "proc_0000000000000000000000000a",
         "substrate": "nats nats://127.0.0.1:4222", "partitions": 256, "model": "demo/demo",
         "sessions": 1_234, "quarantined": ["ent_00000000000000000000000001"],
-        "dead": ["proc_0000000000000000000000000b"],
+        "dead": [{ "process": "proc_0000000000000000000000000b", "node": "worker-3" }],
         "nodes": [
             node("front", "gateway", false, 0),
             node("worker-1", "worker", false, 4),
@@ -79,12 +79,12 @@ fn screen() -> Screen {
             status: status(),
             stats: StatsView { turn, sockets: 9, ..StatsView::default() },
             feed: feed(ended),
-            sessions: Some(vec![
-                session("default:web:site:old", "idle", 1),
-                session("default:web:site:new", "running", 2),
-            ]),
         });
     }
+    screen.list(vec![
+        session("default:web:site:old", "idle", 1),
+        session("default:web:site:new", "running", 2),
+    ]);
     screen
 }
 
@@ -107,10 +107,10 @@ fn what_matters_is_on_a_terminal_of_80_by_24() {
     for expected in [
         "clawnode 0.1.0  3 nodes  1234 sessions  1 out of service",
         // 25 turns in two seconds.
-        "turns 12.5/s  6 running  turn p50 120ms p99 2.3s  first text p50 - p99 -",
+        "12.5 turns/s  6 running  turn p50 120ms p99 2.3s  first text p50 - p99 -",
         " nodes  sessions  events ",
         "warnings: bus.sync_interval",
-        "proc_0000000000000000000000000b",
+        "worker-3                  dead",
     ] {
         assert!(text.contains(expected), "{expected}\nin\n{text}");
     }
@@ -141,6 +141,9 @@ fn keys_lead_around_and_out() {
     let mut screen = screen();
     assert_eq!(press(&mut screen, KeyCode::Tab), Then::Draw);
     assert_eq!(screen.tab, Tab::Sessions);
+    let listed = screen.sessions.take();
+    assert!(drawn(&screen, 80, 24).join("\n").contains("being read"));
+    screen.list(listed.unwrap());
     let text = drawn(&screen, 80, 24).join("\n");
     let at = |key: &str| text.find(key).unwrap();
     assert!(at("site:new") < at("site:old"), "the newest first\n{text}");
@@ -175,7 +178,6 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
         status: status(),
         stats: StatsView::default(),
         feed: feed(3),
-        sessions: None,
     });
     assert_eq!(screen.rate(), 0, "a gateway that started again counts from zero");
     assert!(!drawn(&screen, 80, 24).join("\n").contains("what is shown is old"));
