@@ -26,7 +26,7 @@ pub mod timers;
 
 pub use blobs::Blobs;
 pub use bucket::{Bucket, BucketError, Change, Entry};
-pub use bus::{Bus, BusEvent, BusMessage, RequestError, Subscription};
+pub use bus::{Attached, Bus, BusEvent, BusMessage, RequestError, Subscription};
 pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use inbox::{AckHandle, Consumer, Delivery, Inbox, Waiting};

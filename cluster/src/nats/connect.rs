@@ -158,7 +158,7 @@ fn check(options: &NatsOptions) -> Result<(), ConnectError> {
 
 /// Connects, and checks the server's version.
 async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
-    let signals = Signals::new();
+    let signals = Signals::new(None);
     let client = client(options, Arc::clone(&signals)).await?;
     let (major, minor, patch) = OLDEST_SERVER;
     if !client.is_server_compatible(major, minor, patch) {

@@ -13,7 +13,7 @@ use clawnode_proto::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
         UsageRecord,
     },
-    node::{Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
+    node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     session::{
         ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
         TurnDone, TurnOutcome, UserMessage,
@@ -235,7 +235,12 @@ pub(crate) fn heartbeat() -> Heartbeat {
         },
         shed: 1,
         first_of: 86,
+        server: "NCX".to_owned(),
     }
+}
+
+pub(crate) fn hearsay() -> Vec<Hearsay> {
+    vec![Hearsay::Suspected { process: process() }, Hearsay::Gone { process: process() }]
 }
 
 pub(crate) fn node_requests() -> Vec<NodeRequest> {

@@ -13,31 +13,27 @@ use clawnode_proto::{
 };
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, oneshot},
     task::JoinSet,
 };
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
 use super::{
     Context,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
+    pump::pump,
     reads::{ask_owner, read_inbox, read_tail},
+    worker::Placed,
 };
 use crate::durable::{
     EntityKind, In as EntityIn,
     partition::{AskId, Gone, HandleId, In, Out, Partition},
 };
 
-/// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
-const DELIVERIES_MAX: usize = 256;
 /// How often the machine hears that time has passed.
 const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
-/// How long an inbox whose consumer failed is left alone.
-const CONSUME_AGAIN: Duration = Duration::from_millis(500);
-/// How long one whose store is closed is left alone.
-const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The only door to a partition's dispatcher.
 #[derive(Clone, Debug)]
@@ -97,15 +93,15 @@ struct State<K: EntityKind> {
 // === impl DispatcherHandle ===
 
 impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox at `rank`.
+    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`.
     pub(super) async fn spawn<K: EntityKind>(
         partition: PartitionId,
-        rank: u8,
+        placed: Placed,
         context: Arc<Context<K>>,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
         let actor = DispatcherActor(std::marker::PhantomData);
-        let arguments = (partition, rank, context);
+        let arguments = (partition, placed, context);
         Ok(Self(DispatcherActor::spawn_linked(None, actor, arguments, parent).await?.0))
     }
 
@@ -175,17 +171,17 @@ impl DispatcherHandle {
 impl<K: EntityKind> Actor for DispatcherActor<K> {
     type Msg = Message;
     type State = State<K>;
-    type Arguments = (PartitionId, u8, Arc<Context<K>>);
+    type Arguments = (PartitionId, Placed, Arc<Context<K>>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        (partition, rank, context): Self::Arguments,
+        (partition, placed, context): Self::Arguments,
     ) -> Result<State<K>, ActorProcessingErr> {
         let shared = context.substrate.shared;
         let machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
-        let pump = tasks.spawn(pump(partition, rank, Arc::clone(&context), myself.clone()));
+        let pump = tasks.spawn(pump(partition, placed, Arc::clone(&context), myself.clone()));
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
             machine,
@@ -415,49 +411,5 @@ fn answer(reply: oneshot::Sender<NodeReply>, says: NodeReply) {
 fn said(outcome: Result<(), StoreError>, what: &'static str) {
     if let Err(failure) = outcome {
         debug!(%failure, what, "a delivery's answer was lost");
-    }
-}
-
-/// Pulls deliveries for as long as the dispatcher lives; no more than it has room for.
-async fn pump<K: EntityKind>(
-    partition: PartitionId,
-    rank: u8,
-    context: Arc<Context<K>>,
-    dispatcher: ActorRef<Message>,
-) {
-    let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
-    loop {
-        let mut consumer = match context.substrate.inbox.consume(partition, rank).await {
-            Ok(consumer) => consumer,
-            Err(failure) => {
-                warn!(%partition, %failure, "inbox cannot be pulled now; trying again");
-                tokio::time::sleep(again(&failure)).await;
-                continue;
-            }
-        };
-        loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            match consumer.next().await {
-                Ok(delivery) => {
-                    if dispatcher.cast(Message::Delivered(delivery, permit)).is_err() {
-                        return;
-                    }
-                }
-                Err(failure) => {
-                    warn!(%partition, %failure, "inbox pull broke off; pulling again");
-                    tokio::time::sleep(again(&failure)).await;
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
-/// partition is deaf.
-const fn again(failure: &StoreError) -> Duration {
-    match failure {
-        StoreError::Closed { .. } => CLOSED_AGAIN,
-        _ => CONSUME_AGAIN,
     }
 }

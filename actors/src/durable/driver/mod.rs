@@ -3,6 +3,7 @@
 
 mod dispatcher;
 mod entity;
+mod pump;
 mod reads;
 mod worker;
 

@@ -8,14 +8,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, BusMessage};
+use clawnode_cluster::{BusEvent, BusMessage, placement::Placement};
 use clawnode_proto::{
     EntityId, Frame, Partition, ProcessId, TurnId, codec,
     node::{NodeReply, NodeRequest},
 };
 use futures_util::{StreamExt, future::join_all};
 use ractor::SpawnErr;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{debug, warn};
 
 use super::{Context, DispatcherHandle};
@@ -33,8 +33,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// How a worker runs.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
-    /// The rank at which each partition is pulled.
-    pub rank: u8,
     /// How long running calls may go on when the worker is drained (default 30 s): longer wastes
     /// fewer calls, shorter stops sooner.
     pub drain_grace: Duration,
@@ -42,7 +40,7 @@ pub struct WorkerOptions {
 
 impl Default for WorkerOptions {
     fn default() -> Self {
-        Self { rank: 0, drain_grace: Duration::from_secs(30) }
+        Self { drain_grace: Duration::from_secs(30) }
     }
 }
 
@@ -52,17 +50,21 @@ pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
     fn frames(&self, entity: EntityId, turn: TurnId) -> (Vec<Frame>, bool);
 }
 
+/// Says which partitions are pulled, and at which rank.
+pub(super) type Placed = watch::Receiver<Arc<Placement>>;
 type Slots = Arc<RwLock<Vec<Option<DispatcherHandle>>>>;
 
 /// The only door to a worker.
 #[derive(Clone, Debug)]
 pub struct Worker {
     slots: Slots,
+    placement: Arc<watch::Sender<Arc<Placement>>>,
     options: WorkerOptions,
 }
 
 impl Worker {
-    /// Starts the dispatchers of all partitions under `supervisor`.
+    /// Starts the dispatchers of all partitions under `supervisor`. Where others may share the
+    /// substrate, nothing is pulled before [`Self::place`] says what.
     pub async fn spawn<K: EntityKind>(
         context: Arc<Context<K>>,
         frames: Arc<dyn AnswerFrames>,
@@ -71,7 +73,13 @@ impl Worker {
     ) -> Result<Self, SpawnErr> {
         let count = usize::from(context.substrate.partitions);
         let slots: Slots = Arc::new(RwLock::new(vec![None; count]));
-        let worker = Self { slots: Arc::clone(&slots), options };
+        let placement = if context.substrate.shared {
+            Placement::nowhere(context.substrate.partitions)
+        } else {
+            Placement::alone(context.substrate.partitions)
+        };
+        let placement = Arc::new(watch::Sender::new(Arc::new(placement)));
+        let worker = Self { slots: Arc::clone(&slots), placement, options };
         let (requests, answering) = (worker.clone(), Arc::clone(&context));
         supervisor
             .adopt_task("worker.requests", move || {
@@ -80,11 +88,13 @@ impl Worker {
             .await?;
         for partition in context.substrate.all_partitions() {
             let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
-            let rank = worker.options.rank;
+            let placement = Arc::clone(&worker.placement);
             let factory: Factory = Box::new(move |parent| {
                 let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
+                let placed = placement.subscribe();
                 Box::pin(async move {
-                    let handle = DispatcherHandle::spawn(partition, rank, context, parent).await?;
+                    let spawned = DispatcherHandle::spawn(partition, placed, context, parent);
+                    let handle = spawned.await?;
                     let cell = handle.cell();
                     if let Some(slot) = write(&slots).get_mut(usize::from(partition.0)) {
                         *slot = Some(handle);
@@ -107,6 +117,16 @@ impl Worker {
     fn dispatchers(&self) -> Vec<DispatcherHandle> {
         let slots = self.slots.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         slots.iter().flatten().cloned().collect()
+    }
+
+    /// What is pulled from now on, and at which rank. What runs stays.
+    pub fn place(&self, placement: Arc<Placement>) {
+        self.placement.send_replace(placement);
+    }
+
+    /// What is pulled now.
+    pub fn placement(&self) -> Arc<Placement> {
+        Arc::clone(&self.placement.borrow())
     }
 
     /// Tells all dispatchers which processes are held dead.
