@@ -19,6 +19,7 @@ pub mod membership;
 pub mod nats;
 pub mod outcome;
 pub mod placement;
+pub mod shed;
 #[cfg(feature = "test-util")]
 pub mod sim;
 pub mod substrate;

@@ -2,8 +2,8 @@
 //!
 //! After Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998): each
 //! process scores each partition, the highest score is rank 0. When a process comes or goes, only
-//! its own partitions move. A process that is busy stands back by up to [`RANK_MAX`] ranks, and
-//! then two may pull at the same rank, which is harmless. Placement is about speed and load; safety
+//! its own partitions move. A process that is busier than others stands back by up to [`RANK_MAX`]
+//! ranks, and then two may pull at the same rank, which is harmless. Placement is about speed and load; safety
 //! is the journal's.
 
 use clawnode_proto::{Partition, ProcessId};
@@ -70,16 +70,19 @@ pub fn rank(partition: Partition, me: ProcessId, live: &[ProcessId]) -> usize {
 
 fn rank_of(partition: Partition, me: ProcessId, live: impl Iterator<Item = ProcessId>) -> usize {
     let mine = (score(partition, me), me);
-    live.filter(|other| *other != me).filter(|other| (score(partition, *other), *other) > mine).count()
+    live.filter(|other| *other != me)
+        .filter(|other| (score(partition, *other), *other) > mine)
+        .count()
 }
 
 fn standing(partition: Partition, me: ProcessId, seats: &[Seat]) -> Standing {
     let mut order: Vec<(u64, &Seat)> =
         seats.iter().map(|seat| (score(partition, seat.process), seat)).collect();
     order.sort_unstable_by_key(|(score, seat)| std::cmp::Reverse((*score, seat.process)));
+    let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
     // Only those who pull can be first; among equals the one who would be without shedding.
     let pulling = order.iter().zip(0..=RANK_MAX).map(|((_, seat), rank)| {
-        (rank.saturating_add(seat.shed).min(RANK_MAX), seat.process)
+        ((rank + (seat.shed - least).min(RANK_MAX)).min(RANK_MAX), seat.process)
     });
     let first = pulling.clone().min_by_key(|(pulls_at, _)| *pulls_at);
     let mine = pulling.clone().find(|(_, process)| *process == me);
@@ -174,6 +177,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn where_all_stand_back_nobody_does() {
+        let (calm, busy) = ([(1, 0), (2, 0), (3, 1)], [(1, 2), (2, 2), (3, 3)]);
+        assert_eq!(all(&seats(&calm)), all(&seats(&busy)));
     }
 
     #[test]

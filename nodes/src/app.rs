@@ -7,7 +7,6 @@ use std::{
         Arc, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
 };
 
 use clawnode_actors::{
@@ -19,11 +18,14 @@ use clawnode_actors::{
     session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
+use clawnode_cluster::{
+    Clock, Substrate, SystemClock, local,
+    membership::{Announcer, Members, Membership},
+};
 use clawnode_proto::{
-    ErrorChain, ProcessId,
+    Capability, ErrorChain, Kind, ProcessId,
     envelope::VERSIONS,
-    node::{Heartbeat, Load, NodeRole, VersionRange},
+    node::{Heartbeat, NodeRole, VersionRange},
 };
 use secrecy::SecretString;
 use tokio::sync::{oneshot, watch};
@@ -39,15 +41,14 @@ use crate::{
     node::{
         backend::{Node, NodeBackend},
         backup, ground,
+        load::Gauges,
         models::{Answering, CurrentModels, answering},
         offline::Directory,
-        scan,
+        reload::follow_files,
+        scan::Follow,
     },
     telemetry,
 };
-
-/// How often the configuration's files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// What a node is told.
 #[derive(Debug)]
@@ -84,6 +85,7 @@ struct Running {
     supervisor: Supervisor,
     substrate: Substrate,
     draining: Arc<AtomicBool>,
+    announcer: Announcer,
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
 }
@@ -92,16 +94,17 @@ struct Running {
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let NodeArgs { loaded, roles, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded, &clock)
+        ground::open(&loaded, process, &clock)
     )?;
     let control = ground.control;
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
-    let on = (substrate.clone(), supervisor.clone());
+    let on = (process, substrate.clone(), supervisor.clone());
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
         Err(failure) => {
@@ -137,11 +140,10 @@ async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],
     answering: Answering,
-    (substrate, supervisor): (Substrate, Supervisor),
+    (process, substrate, supervisor): (ProcessId, Substrate, Supervisor),
     clock: Arc<dyn Clock>,
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
-    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let bucket = Arc::clone(&substrate.bucket);
     let agents =
         Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
@@ -166,11 +168,11 @@ async fn start(
         resident: AtomicU64::new(0),
     });
     let draining = Arc::new(AtomicBool::new(false));
-    let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
-    let (tell, members) = watch::channel(membership::Members::default());
-    let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
-    let reload = move || follow_files(watched.clone(), again.clone());
-    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
+    let gauges = Gauges::default();
+    let heartbeat = heartbeat(config, roles, &context, &agents, (&draining, &gauges));
+    let looking = (gauges.clone(), hub.clone());
+    look_after(&supervisor, loaded, (agents.clone(), routes.clone(), models), looking).await?;
+    let (tell, members) = watch::channel(Members::default());
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
@@ -180,6 +182,7 @@ async fn start(
         supervisor,
         substrate: substrate.clone(),
         draining,
+        announcer: Announcer::default(),
         node_file: None,
         shutdown: shutdown.clone(),
     };
@@ -205,11 +208,27 @@ async fn start(
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
+        running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
-    let parts = (context, Arc::new(hub));
+    let parts = (context, Arc::new(hub), gauges);
     take_part(&mut running, (config, roles), parts, heartbeat, (tell, members)).await?;
     Ok((running, ready))
+}
+
+/// Follows the configuration's files, and how busy the node is.
+async fn look_after(
+    supervisor: &Supervisor,
+    loaded: &Loaded,
+    again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
+    (gauges, hub): (Gauges, FrameHub),
+) -> Result<(), Failure> {
+    let agents = again.0.clone();
+    let look = move || gauges.clone().look(agents.clone(), hub.clone());
+    supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
+    let watched = loaded.clone();
+    let reload = move || follow_files(watched.clone(), again.clone());
+    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }
 
 /// Serves clients, and says in the data directory where.
@@ -245,27 +264,28 @@ async fn open_gateway(
 async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
-    (context, hub): (Arc<Context<Session>>, Arc<FrameHub>),
+    (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
     heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
-    (tell, members): (watch::Sender<membership::Members>, watch::Receiver<membership::Members>),
+    (tell, members): (watch::Sender<Members>, watch::Receiver<Members>),
 ) -> Result<(), Failure> {
-    let (process, supervisor) = (context.process, &running.supervisor);
+    let (me, supervisor) = (context.process, &running.supervisor);
     if roles.contains(&NodeRole::Worker) {
-        let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
+        let options = WorkerOptions { drain_grace: config.node.drain };
         let spawned = Worker::spawn(context, hub, options, supervisor);
         running.worker = Some(spawned.await.map_err(unspawned)?);
     }
     if !running.substrate.shared {
         return Ok(());
     }
-    let ground = running.substrate.clone();
-    let beat =
-        move || membership::run(ground.clone(), process, Arc::clone(&heartbeat), tell.clone());
-    supervisor.adopt_task("membership", beat).await.map_err(unspawned)?;
+    let (substrate, options) = (running.substrate.clone(), config.cluster.membership());
+    let announcer = running.announcer.clone();
+    let part = Membership { substrate, me, options, heartbeat, view: tell, announcer };
+    let part = move || part.clone().run();
+    supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
     if let Some(worker) = running.worker.clone() {
-        let ground = running.substrate.clone();
-        let scan = move || scan::run(ground.clone(), process, worker.clone(), members.clone());
-        supervisor.adopt_task("worker.scan", scan).await.map_err(unspawned)?;
+        let follow = Follow { substrate: running.substrate.clone(), me, worker, gauges, members };
+        let follow = move || follow.clone().run();
+        supervisor.adopt_task("worker.follow", follow).await.map_err(unspawned)?;
     }
     Ok(())
 }
@@ -282,6 +302,7 @@ impl Running {
     async fn stop(self) {
         info!("draining");
         self.draining.store(true, Ordering::Relaxed);
+        self.announcer.announce();
         self.shutdown.cancel();
         if let Some(worker) = &self.worker {
             worker.drain().await;
@@ -313,12 +334,13 @@ fn heartbeat(
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
-    draining: &Arc<AtomicBool>,
+    (draining, gauges): (&Arc<AtomicBool>, &Gauges),
 ) -> Arc<dyn Fn() -> Heartbeat + Send + Sync> {
     let node = config.node.name.clone();
     let roles = roles.to_vec();
     let (context, agents) = (Arc::clone(context), agents.clone());
-    let draining = Arc::clone(draining);
+    let (draining, gauges) = (Arc::clone(draining), gauges.clone());
+    let capabilities = capabilities(&roles);
     let started = context.clock.now();
     Arc::new(move || Heartbeat {
         process: context.process,
@@ -331,11 +353,18 @@ fn heartbeat(
         config: agents.digest(),
         cordoned: false,
         speaks: VersionRange { oldest: *VERSIONS.start(), newest: *VERSIONS.end() },
-        capabilities: BTreeSet::new(),
-        load: Load::default(),
-        shed: 0,
-        first_of: 0,
+        capabilities: capabilities.clone(),
+        load: gauges.load(),
+        shed: gauges.shed(),
+        first_of: gauges.first_of(),
+        server: String::new(),
     })
+}
+
+/// What others may ask of this node: the kinds of entities that it serves.
+fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
+    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
+    serves.flatten().into_iter().collect()
 }
 
 fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {
@@ -392,54 +421,6 @@ fn refused(error: &ServeError) -> Failure {
         | ServeError::AllowList { .. }
         | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
     }
-}
-
-/// Reads the configuration again when one of its files has changed. What does not read is
-/// reported, and the old settings stay.
-async fn follow_files(
-    loaded: Loaded,
-    (agents, routes, models): (Agents, Arc<RwLock<Routes>>, CurrentModels),
-) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let mut current = loaded;
-    let mut seen = changed_at(&current);
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let now = changed_at(&current);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        let again = match current.reload() {
-            Ok(again) => again,
-            Err(error) => {
-                warn!(error = %ErrorChain(&error), "the configuration does not read; the old one stays");
-                continue;
-            }
-        };
-        match answering(&again.config, again.env(), &clock).await {
-            Ok(answering) => {
-                // Before the agents that name them.
-                models.replace(answering.models);
-                if let Err(error) = agents.reload(answering.agents).await {
-                    warn!(%error, "an agent cannot be started");
-                }
-                *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                    answering.routes;
-                current = again;
-                info!("agents, providers and bindings were read again");
-            }
-            Err(failure) => {
-                warn!(%failure, "the configuration is not valid; the old one stays");
-            }
-        }
-    }
-}
-
-fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
-    let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
-    let files = loaded.file.iter().chain(souls);
-    files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 
 /// Opens the data directory for reading, where no node runs.

@@ -44,6 +44,17 @@ pub struct Membership {
     pub announcer: Announcer,
 }
 
+/// What it knows and has under way; forgotten when it is started again.
+struct Life {
+    state: State,
+    /// At most one request for each process.
+    asked: JoinSet<(ProcessId, Probed)>,
+    /// When it spoke last.
+    beaten: Option<Instant>,
+    /// When it speaks next, if that is sooner than its time.
+    due: Option<Instant>,
+}
+
 // === impl Announcer ===
 
 impl Announcer {
@@ -72,62 +83,58 @@ impl Membership {
             }
         };
         let mut partings = bus.partings();
-        let mut state = State::new(self.me, self.options.clone(), Instant::now());
-        let mut asked = JoinSet::new();
+        let mut life = Life {
+            state: State::new(self.me, self.options.clone(), Instant::now()),
+            asked: JoinSet::new(),
+            beaten: None,
+            due: None,
+        };
         let mut beat = tokio::time::interval(self.options.heartbeat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut beaten = None;
-        let mut beat_due: Option<Instant> = None;
         loop {
-            let now = Instant::now();
-            let wake = beat_due.map_or(state.wake(now), |due| due.min(state.wake(now)));
+            let wake = life.wake();
             tokio::select! {
-                _ = beat.tick() => beat_due = Some(Instant::now()),
-                () = self.announcer.0.notified() => beat_due = soonest(beaten),
+                _ = beat.tick() => life.due = Some(Instant::now()),
+                () = self.announcer.0.notified() => life.beat_soon(),
                 event = heard.next() => match event {
-                    Some(BusEvent::Message(message)) => match codec::decode(&message.payload) {
-                        Ok(heartbeat) => if state.hear(Instant::now(), heartbeat) {
-                            beat_due = beat_due.or(soonest(beaten));
-                        },
-                        Err(failure) => debug!(%failure, "a heartbeat is not readable"),
-                    },
-                    Some(BusEvent::Lagged) => {}
+                    Some(event) => life.heard(event),
                     None => return,
                 },
                 event = said.next() => match event {
-                    Some(BusEvent::Message(message)) => match codec::decode(&message.payload) {
-                        Ok(said) => state.hearsay(Instant::now(), &said),
-                        Err(failure) => debug!(%failure, "hearsay is not readable"),
-                    },
-                    Some(BusEvent::Lagged) => {}
+                    Some(event) => life.said(event),
                     None => return,
                 },
-                parted = parted(&mut partings) => state.parted(Instant::now(), parted),
-                Some(Ok((process, came_to))) = asked.join_next() => {
-                    state.probed(Instant::now(), process, came_to);
+                parted = parted(&mut partings) => life.state.parted(Instant::now(), parted),
+                Some(Ok((process, came_to))) = life.asked.join_next() => {
+                    life.state.probed(Instant::now(), process, came_to);
                 }
                 () = tokio::time::sleep_until(wake) => {}
             }
-            let now = Instant::now();
-            state.attached(now, bus.attached());
-            if beat_due.is_some_and(|due| due <= now) {
-                (beaten, beat_due) = (Some(now), None);
-                self.beat().await;
-                state.judge(now);
-            }
-            for process in state.asks(now) {
-                asked.spawn(ask(self.substrate.clone(), process));
-            }
-            for said in state.tells() {
-                self.tell(&said).await;
-            }
-            let members = state.members(now);
-            self.view.send_if_modified(|known| {
-                let changed = *known != members;
-                *known = members;
-                changed
-            });
+            self.act(&mut life).await;
         }
+    }
+
+    /// Does what follows from what was heard.
+    async fn act(&self, life: &mut Life) {
+        let now = Instant::now();
+        life.state.attached(now, self.substrate.bus.attached());
+        if life.due.is_some_and(|due| due <= now) {
+            (life.beaten, life.due) = (Some(now), None);
+            self.beat().await;
+            life.state.judge(now);
+        }
+        for process in life.state.asks(now) {
+            life.asked.spawn(ask(self.substrate.clone(), process));
+        }
+        for said in life.state.tells() {
+            self.tell(&said).await;
+        }
+        let members = life.state.members(now);
+        self.view.send_if_modified(|known| {
+            let changed = *known != members;
+            *known = members;
+            changed
+        });
     }
 
     async fn beat(&self) {
@@ -155,9 +162,39 @@ impl std::fmt::Debug for Membership {
     }
 }
 
-/// When the next heartbeat may be said, if the last one was `beaten` then.
-fn soonest(beaten: Option<Instant>) -> Option<Instant> {
-    Some(beaten.map_or_else(Instant::now, |at| at + BEAT_LEAST))
+// === impl Life ===
+
+impl Life {
+    fn wake(&self) -> Instant {
+        let wake = self.state.wake(Instant::now());
+        self.due.map_or(wake, |due| due.min(wake))
+    }
+
+    /// Somebody wants to hear of this process, or it has something to say.
+    fn beat_soon(&mut self) {
+        let soonest = self.beaten.map_or_else(Instant::now, |at| at + BEAT_LEAST);
+        self.due.get_or_insert(soonest);
+    }
+
+    fn heard(&mut self, event: BusEvent) {
+        let BusEvent::Message(message) = event else { return };
+        match codec::decode(&message.payload) {
+            Ok(heartbeat) => {
+                if self.state.hear(Instant::now(), heartbeat) {
+                    self.beat_soon();
+                }
+            }
+            Err(failure) => debug!(%failure, "a heartbeat is not readable"),
+        }
+    }
+
+    fn said(&mut self, event: BusEvent) {
+        let BusEvent::Message(message) = event else { return };
+        match codec::decode(&message.payload) {
+            Ok(said) => self.state.hearsay(Instant::now(), &said),
+            Err(failure) => debug!(%failure, "hearsay is not readable"),
+        }
+    }
 }
 
 /// The next process that a server says has parted; never, if servers do not tell.

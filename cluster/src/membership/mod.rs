@@ -23,6 +23,8 @@ mod driver;
 mod members;
 mod options;
 mod state;
+#[cfg(test)]
+mod state_tests;
 
 pub use driver::{Announcer, Membership};
 pub use members::Members;

@@ -240,6 +240,3 @@ impl State {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,7 +15,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::api::{Api, Failure};
 use crate::{
-    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, bus::SUBSCRIPTION_CAPACITY,
+    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription,
+    bus::SUBSCRIPTION_CAPACITY,
 };
 
 /// What errors call it.

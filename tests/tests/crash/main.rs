@@ -5,6 +5,7 @@
 mod cluster;
 mod damage;
 mod kills;
+mod placement;
 mod points;
 mod streams;
 mod support;

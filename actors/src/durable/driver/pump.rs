@@ -36,7 +36,9 @@ pub(super) async fn pump<K: EntityKind>(
             continue;
         };
         let pulled = match context.substrate.inbox.consume(partition, rank).await {
-            Ok(consumer) => pull((partition, rank), consumer, &mut placed, &room, &dispatcher).await,
+            Ok(consumer) => {
+                pull((partition, rank), consumer, &mut placed, &room, &dispatcher).await
+            }
             Err(failure) => Err(failure),
         };
         match pulled {

@@ -1,11 +1,15 @@
 //! One process's judgement of the others, with time in hand.
 
-use clawnode_proto::{
-    Digest, Timestamp,
-    node::{Load, VersionRange},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::*;
+use clawnode_proto::{
+    Digest, ProcessId, Timestamp,
+    node::{Hearsay, Heartbeat, Load, NodeRole, VersionRange},
+};
+use tokio::time::{Duration, Instant};
+
+use super::{MembershipOptions, doubt::Probed, state::State};
+use crate::Attached;
 
 const ME: u128 = 1;
 
