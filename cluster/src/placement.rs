@@ -65,13 +65,10 @@ impl Placement {
 /// The rank of `me` among `live` for a partition: 0 serves it first. A process that is not among
 /// them ranks behind all.
 pub fn rank(partition: Partition, me: ProcessId, live: &[ProcessId]) -> usize {
-    rank_of(partition, me, live.iter().copied())
-}
-
-fn rank_of(partition: Partition, me: ProcessId, live: impl Iterator<Item = ProcessId>) -> usize {
     let mine = (score(partition, me), me);
-    live.filter(|other| *other != me)
-        .filter(|other| (score(partition, *other), *other) > mine)
+    live.iter()
+        .filter(|other| **other != me)
+        .filter(|other| (score(partition, **other), **other) > mine)
         .count()
 }
 

@@ -145,8 +145,8 @@ async fn start(
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
     let bucket = Arc::clone(&substrate.bucket);
-    let agents =
-        Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
+    let agents = Agents::spawn(answering.agents, bucket, supervisor.clone());
+    let agents = agents.await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let models = CurrentModels::new(answering.models);
     let hub = FrameHub::default();
@@ -167,11 +167,10 @@ async fn start(
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),
     });
-    let draining = Arc::new(AtomicBool::new(false));
-    let gauges = Gauges::default();
+    let (draining, gauges) = (Arc::new(AtomicBool::new(false)), Gauges::default());
     let heartbeat = heartbeat(config, roles, &context, &agents, (&draining, &gauges));
-    let looking = (gauges.clone(), hub.clone());
-    look_after(&supervisor, loaded, (agents.clone(), routes.clone(), models), looking).await?;
+    let again = (agents.clone(), routes.clone(), models);
+    look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
     let (tell, members) = watch::channel(Members::default());
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
@@ -221,9 +220,9 @@ async fn look_after(
     supervisor: &Supervisor,
     loaded: &Loaded,
     again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
-    (gauges, hub): (Gauges, FrameHub),
+    (gauges, hub): (&Gauges, &FrameHub),
 ) -> Result<(), Failure> {
-    let agents = again.0.clone();
+    let (agents, gauges, hub) = (again.0.clone(), gauges.clone(), hub.clone());
     let look = move || gauges.clone().look(agents.clone(), hub.clone());
     supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
     let watched = loaded.clone();

@@ -107,8 +107,10 @@ impl Follow {
             let has: Vec<Partition> = now.firsts().collect();
             gained = has.iter().copied().filter(|one| had.binary_search(one).is_err()).collect();
             self.gauges.set_first_of(has.len());
-            self.worker.place(now);
-            info!(workers = seats.len(), first_of = has.len(), gained = gained.len(), "placed");
+            if now != before {
+                info!(workers = seats.len(), first_of = has.len(), gained = gained.len(), "placed");
+                self.worker.place(now);
+            }
             known.seats = seats;
         }
         known.view = Members { settled: known.view.settled || view.settled, ..view };
