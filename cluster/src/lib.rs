@@ -20,6 +20,7 @@ pub mod membership;
 pub mod nats;
 pub mod outcome;
 pub mod placement;
+pub mod shed;
 #[cfg(feature = "test-util")]
 pub mod sim;
 pub mod substrate;
@@ -27,7 +28,7 @@ pub mod timers;
 
 pub use blobs::Blobs;
 pub use bucket::{Bucket, BucketError, Change, Entry};
-pub use bus::{Bus, BusEvent, BusMessage, RequestError, Subscription};
+pub use bus::{Attached, Bus, BusEvent, BusMessage, RequestError, Subscription};
 pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use feed::Feed;

@@ -18,11 +18,14 @@ use clawnode_actors::{
     session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Feed, Substrate, SystemClock, local, membership};
+use clawnode_cluster::{
+    Clock, Feed, Substrate, SystemClock, local,
+    membership::{Announcer, Members, Membership},
+};
 use clawnode_proto::{
-    ErrorChain, ProcessId,
+    Capability, ErrorChain, Kind, ProcessId,
     feed::EventBody,
-    node::{Heartbeat, Load, NodeRole},
+    node::{Heartbeat, NodeRole},
 };
 use secrecy::SecretString;
 use tokio::sync::{oneshot, watch};
@@ -40,11 +43,13 @@ use crate::{
         backup,
         greet::{self, Saying},
         ground,
+        load::Gauges,
         models::{Answering, CurrentModels, answering},
         offline::Directory,
         operate::Operations,
         overview::Node,
-        reload, scan,
+        reload,
+        scan::Follow,
         standing::Standing,
     },
     telemetry,
@@ -86,6 +91,7 @@ struct Running {
     substrate: Substrate,
     standing: Arc<Standing>,
     saying: Saying,
+    announcer: Announcer,
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
     operations: Operations,
@@ -95,9 +101,10 @@ struct Running {
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let NodeArgs { loaded, roles, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded, &clock)
+        ground::open(&loaded, process, &clock)
     )?;
     let control = ground.control;
     let substrate = ground.substrate;
@@ -105,7 +112,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
     let standing = Standing::new(stop.clone());
-    let on = (substrate.clone(), supervisor.clone(), Arc::clone(&standing));
+    let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
         Err(failure) => {
@@ -141,14 +148,13 @@ async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],
     answering: Answering,
-    (substrate, supervisor, standing): (Substrate, Supervisor, Arc<Standing>),
+    (process, substrate, supervisor, standing): (ProcessId, Substrate, Supervisor, Arc<Standing>),
     clock: Arc<dyn Clock>,
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
-    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let bucket = Arc::clone(&substrate.bucket);
-    let agents =
-        Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
+    let agents = Agents::spawn(answering.agents, bucket, supervisor.clone());
+    let agents = agents.await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let models = CurrentModels::new(answering.models);
     let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
@@ -161,7 +167,7 @@ async fn start(
         Arc::clone(&clock),
         (Arc::new(telemetry::set_parent), feed.clone()),
     );
-    let (tell, members) = watch::channel(membership::Members::default());
+    let (tell, members) = watch::channel(Members::default());
     let context: Arc<Context<Session>> = Arc::new(Context {
         process,
         substrate: substrate.clone(),
@@ -175,11 +181,11 @@ async fn start(
         lacks: Lacks::default(),
         cordoned: Arc::clone(standing.cordoned()),
     });
-    let saying = saying(config, roles, &context, &agents, &standing);
+    let gauges = Gauges::default();
+    let saying = saying(config, roles, &context, &agents, (&standing, &gauges));
     greet::join(&substrate, &saying).await?;
-    let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
-    let reload = move || reload::follow_files(watched.clone(), again.clone());
-    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
+    let again = (agents.clone(), routes.clone(), models);
+    look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
@@ -193,6 +199,7 @@ async fn start(
         substrate: substrate.clone(),
         standing,
         saying: Arc::clone(&saying),
+        announcer: Announcer::default(),
         node_file: None,
         shutdown: shutdown.clone(),
         operations: operations.clone(),
@@ -223,11 +230,42 @@ async fn start(
         let sessions = sessions.writing(Arc::clone(&agreed));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
+        running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
-    let parts = (context, Arc::new(hub));
+    let parts = (context, Arc::new(hub), gauges);
     take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
+}
+
+/// Follows the configuration's files, and how busy the node is.
+async fn look_after(
+    supervisor: &Supervisor,
+    loaded: &Loaded,
+    again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
+    (gauges, hub): (&Gauges, &FrameHub),
+) -> Result<(), Failure> {
+    let (agents, gauges, hub) = (again.0.clone(), gauges.clone(), hub.clone());
+    let look = move || gauges.clone().look(agents.clone(), hub.clone());
+    supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
+    let watched = loaded.clone();
+    let reload = move || follow_files(watched.clone(), again.clone());
+    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
+}
+
+/// Follows the configuration's files, and how busy the node is.
+async fn look_after(
+    supervisor: &Supervisor,
+    loaded: &Loaded,
+    again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
+    (gauges, hub): (&Gauges, &FrameHub),
+) -> Result<(), Failure> {
+    let (agents, gauges, hub) = (again.0.clone(), gauges.clone(), hub.clone());
+    let look = move || gauges.clone().look(agents.clone(), hub.clone());
+    supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
+    let watched = loaded.clone();
+    let reload = move || reload::follow_files(watched.clone(), again.clone());
+    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }
 
 /// Serves clients, and says in the data directory where.
@@ -264,14 +302,14 @@ async fn open_gateway(
 async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
-    (context, hub): (Arc<Context<Session>>, Arc<FrameHub>),
+    (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
     agreed: Arc<AtomicU16>,
-    (tell, members): (watch::Sender<membership::Members>, watch::Receiver<membership::Members>),
+    (tell, members): (watch::Sender<Members>, watch::Receiver<Members>),
 ) -> Result<(), Failure> {
-    let (process, supervisor) = (context.process, running.supervisor.clone());
+    let (me, supervisor) = (context.process, running.supervisor.clone());
     let (ground, standing) = (running.substrate.clone(), Arc::clone(&running.standing));
     if roles.contains(&NodeRole::Worker) {
-        let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
+        let options = WorkerOptions { drain_grace: config.node.drain };
         let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
         let worker = spawned.await.map_err(unspawned)?;
         running.operations.roots.worker.get_or_init(|| worker.clone());
@@ -286,19 +324,22 @@ async fn take_part(
     if !ground.shared {
         return Ok(());
     }
-    let (on, saying) = (ground.clone(), Arc::clone(&running.saying));
-    let beat = move || membership::run(on.clone(), process, Arc::clone(&saying), tell.clone());
-    supervisor.adopt_task("membership", beat).await.map_err(unspawned)?;
-    let (on, saying) = (ground.clone(), Arc::clone(&running.saying));
+    let (heartbeat, announcer) = (Arc::clone(&running.saying), running.announcer.clone());
+    let (substrate, options) = (ground.clone(), config.cluster.membership());
+    let part = Membership { substrate, me, options, heartbeat, view: tell, announcer };
+    let part = move || part.clone().run();
+    supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
+    let (saying, announcer) = (Arc::clone(&running.saying), running.announcer.clone());
     let (standing, heard) = (Arc::clone(&running.standing), members.clone());
     let greet = move || {
         let (saying, standing) = (Arc::clone(&saying), Arc::clone(&standing));
-        greet::run(on.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
+        greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
     };
     supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
     if let Some(worker) = running.worker.clone() {
-        let scan = move || scan::run(ground.clone(), process, worker.clone(), members.clone());
-        supervisor.adopt_task("worker.scan", scan).await.map_err(unspawned)?;
+        let follow = Follow { substrate: ground, me, worker, gauges, members };
+        let follow = move || follow.clone().run();
+        supervisor.adopt_task("worker.follow", follow).await.map_err(unspawned)?;
     }
     Ok(())
 }
@@ -351,12 +392,13 @@ fn saying(
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
-    standing: &Arc<Standing>,
+    (standing, gauges): (&Arc<Standing>, &Gauges),
 ) -> Saying {
     let node = config.node.name.clone();
     let roles = roles.to_vec();
     let (context, agents) = (Arc::clone(context), agents.clone());
-    let standing = Arc::clone(standing);
+    let (standing, gauges) = (Arc::clone(standing), gauges.clone());
+    let capabilities = capabilities(&roles);
     let started = context.clock.now();
     let knows = context.machine.known::<Session>();
     Arc::new(move || Heartbeat {
@@ -370,14 +412,26 @@ fn saying(
         config: agents.digest(),
         cordoned: standing.cordoned().load(Ordering::Relaxed),
         speaks: context.speaks,
-        capabilities: BTreeSet::new(),
-        load: Load::default(),
-        shed: 0,
-        first_of: 0,
+        capabilities: capabilities.clone(),
+        load: gauges.load(),
+        shed: gauges.shed(),
+        first_of: gauges.first_of(),
+        server: String::new(),
         knows: knows.clone(),
         lacks: context.lacks.told(),
         leaving: false,
     })
+}
+
+/// What others may ask of this node: the kinds of entities that it serves.
+fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
+    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
+    serves.flatten().into_iter().collect()
+}
+
+fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
+    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
+    serves.flatten().into_iter().collect()
 }
 
 fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {

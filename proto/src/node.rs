@@ -68,6 +68,26 @@ pub struct Heartbeat {
     /// Whether this is the last word of a process that has handed everything over and ends.
     #[serde(default)]
     pub leaving: bool,
+    /// The bus's server that it is connected to, as that calls itself; empty if it does not say.
+    #[serde(default)]
+    pub server: String,
+}
+
+/// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.
+/// Nobody takes its word alone: each asks the suspect itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Hearsay {
+    /// Nobody listened when it was asked.
+    Suspected {
+        /// Who.
+        process: ProcessId,
+    },
+    /// Nobody listened twice, while the server that it was connected to was seen to live.
+    Gone {
+        /// Who.
+        process: ProcessId,
+    },
 }
 
 /// Versions of the envelope, both ends included.

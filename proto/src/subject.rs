@@ -2,7 +2,7 @@
 //!
 //! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
 //! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
-//! · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage` usage records
+//! · `.hb.{process}` heartbeats · `.hb.{process}.gone` who does not answer · `.rpc.{process}` requests to one process · `.usage` usage records
 //! · `.ev` what happens in the cluster.
 
 use std::{fmt, str::FromStr};
@@ -133,6 +133,16 @@ impl Prefix {
     /// All heartbeats.
     pub fn heartbeats(&self) -> String {
         format!("{}.hb.*", self.0)
+    }
+
+    /// What one process says of others that do not answer.
+    pub fn hearsay(&self, process: ProcessId) -> String {
+        format!("{}.hb.{process}.gone", self.0)
+    }
+
+    /// What all processes say of others that do not answer.
+    pub fn all_hearsay(&self) -> String {
+        format!("{}.hb.*.gone", self.0)
     }
 
     /// Requests to one process.

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use clawnode_proto::{EntityId, Frame, TurnId, limits::FRAMES_KEPT};
@@ -11,7 +14,11 @@ use crate::durable::driver::AnswerFrames;
 
 /// The frames of the running turn of each resident session.
 #[derive(Clone, Debug, Default)]
-pub struct FrameHub(Arc<Mutex<HashMap<EntityId, Kept>>>);
+pub struct FrameHub {
+    kept: Arc<Mutex<HashMap<EntityId, Kept>>>,
+    /// Turns that have ended.
+    ended: Arc<AtomicU64>,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -39,10 +46,16 @@ impl FrameHub {
 
     /// Forgets a turn that has ended: the journal has it whole, and the next one may have begun.
     pub fn ended(&self, entity: EntityId, turn: TurnId) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
         if all.get(&entity).is_some_and(|kept| kept.turn == turn) {
             all.remove(&entity);
         }
+    }
+
+    /// Turns that have ended here since the start.
+    pub fn turns_ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Forgets a session that left memory.
@@ -51,7 +64,7 @@ impl FrameHub {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<EntityId, Kept>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,16 @@
 //! From options to a substrate, with errors that say what to do.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
 use clawnode_proto::limits::PARTITIONS_MAX;
 use rand::Rng;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{sync::broadcast, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -20,6 +24,7 @@ use super::{
     inbox::NatsInbox,
     journal::NatsJournal,
     options::{Login, NatsOptions},
+    parting,
     signals::{Forgotten, Signals},
     stream::Reader,
     timers::NatsTimers,
@@ -34,6 +39,8 @@ const OLDEST_SERVER: (i64, i64, i64) = (2, 15, 0);
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often the client asks the server for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Partings that wait to be heard; older ones are found by asking.
+const PARTINGS_KEPT: usize = 256;
 /// The longest wait between two tries to reconnect.
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
 
@@ -158,37 +165,51 @@ fn check(options: &NatsOptions) -> Result<(), ConnectError> {
 
 /// Connects, and checks the server's version.
 async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
-    let signals = Signals::new();
-    let client = client(options, Arc::clone(&signals)).await?;
+    let partings = options.sys_credentials.as_ref().map(|_| broadcast::Sender::new(PARTINGS_KEPT));
+    let signals = Signals::new(partings.clone());
+    let name = options.process.map_or_else(|| "clawnode".to_owned(), |it| it.to_string());
+    let client = connected(
+        options,
+        (options.login(), options.credentials.as_deref()),
+        (name.clone(), &signals),
+    )
+    .await?;
     let (major, minor, patch) = OLDEST_SERVER;
     if !client.is_server_compatible(major, minor, patch) {
         let found = client.server_info().version;
         return Err(ConnectError::TooOld { urls: options.shown_urls(), found });
     }
+    let closing = CancellationToken::new();
+    if let (Some(path), Some(partings)) = (&options.sys_credentials, partings) {
+        // Its own comings and goings mean nothing here.
+        let name = format!("{name}.sys");
+        let login = (None, Some(path.as_path()));
+        let sys = connected(options, login, (name, &Signals::new(None))).await?;
+        parting::watch(sys, partings, closing.clone()).await.map_err(|it| failed(options, it))?;
+    }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
-    Ok(Api {
-        client,
-        context,
-        signals,
-        closing: CancellationToken::new(),
-        timeout: options.request_timeout,
-    })
+    Ok(Api { client, context, signals, closing, timeout: options.request_timeout })
 }
 
-async fn client(options: &NatsOptions, signals: Arc<Signals>) -> Result<Client, ConnectError> {
-    let mut how = match options.login() {
+async fn connected(
+    options: &NatsOptions,
+    (login, credentials): (Option<Login>, Option<&Path>),
+    (name, signals): (String, &Arc<Signals>),
+) -> Result<Client, ConnectError> {
+    let signals = Arc::clone(signals);
+    let mut how = match login {
         Some(Login::User(user, password)) => ConnectOptions::with_user_and_password(user, password),
         Some(Login::Token(token)) => ConnectOptions::with_token(token),
         None => ConnectOptions::new(),
     };
-    if let Some(path) = &options.credentials {
+    if let Some(path) = credentials {
         how = how
             .credentials_file(path)
             .await
-            .map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+            .map_err(|source| ConnectError::Credentials { path: path.to_owned(), source })?;
     }
     let how = how
-        .name("clawnode")
+        .name(name)
         .connection_timeout(options.connect_timeout)
         .request_timeout(Some(options.request_timeout))
         .ping_interval(PING_INTERVAL)

@@ -18,15 +18,13 @@ use super::{
     stream::Reader,
     topology::{self, TopologyError},
 };
-use crate::{Consumer, Depth, Inbox, StoreError, Waiting, clock::Backoff};
+use crate::{Consumer, Depth, Inbox, StoreError, Waiting, clock::Backoff, inbox::RANK_MAX};
 
 /// What errors call it.
 pub(super) const STORE: &str = "inbox";
 /// How long `put` tries again while the stream has no leader: an election takes up to 8 s, and a
 /// client waits for the answer.
 const PUT_PATIENCE: Duration = Duration::from_secs(12);
-/// The highest rank, counted from 0, that pulls a partition; the server knows ten priorities.
-const RANK_MAX: u8 = 3;
 
 /// The inbox on `JetStream`.
 #[derive(Debug)]

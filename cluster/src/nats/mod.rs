@@ -33,6 +33,7 @@ mod health;
 mod inbox;
 mod journal;
 mod options;
+mod parting;
 mod pull;
 mod rfc3339;
 mod signals;

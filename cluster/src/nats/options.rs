@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clawnode_proto::{limits, subject::Prefix};
+use clawnode_proto::{ProcessId, limits, subject::Prefix};
 
 /// How to reach NATS, and what is stored there.
 #[derive(Clone)]
@@ -13,6 +13,11 @@ pub struct NatsOptions {
     pub urls: Vec<String>,
     /// A `.creds` file with the user's JWT and seed. `None`: as the URL says, or nobody.
     pub credentials: Option<PathBuf>,
+    /// A `.creds` file of the servers' system account. `None`: servers tell nothing of the
+    /// connections of others, which are found to be gone by asking.
+    pub sys_credentials: Option<PathBuf>,
+    /// Who connects: the connection's name, by which others know whose it was when it ends.
+    pub process: Option<ProcessId>,
     /// What all subjects and streams begin with; clusters with different prefixes share one NATS
     /// account without meeting.
     pub prefix: Prefix,
@@ -60,6 +65,8 @@ impl NatsOptions {
         Self {
             urls: urls.into_iter().map(Into::into).collect(),
             credentials: None,
+            sys_credentials: None,
+            process: None,
             prefix: Prefix::default(),
             partitions: None,
             replicas: Replicas::Auto,
@@ -92,6 +99,7 @@ impl fmt::Debug for NatsOptions {
         f.debug_struct("NatsOptions")
             .field("urls", &self.shown_urls())
             .field("credentials", &self.credentials)
+            .field("sys_credentials", &self.sys_credentials)
             .field("prefix", &self.prefix)
             .field("partitions", &self.partitions)
             .field("replicas", &self.replicas)

@@ -5,13 +5,16 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use async_nats::{Event, ServerError};
-use clawnode_proto::Partition;
+use clawnode_proto::{Partition, ProcessId};
 use futures_util::StreamExt;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,7 +25,9 @@ const DENIED_KEPT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Signals {
     connected: watch::Sender<u64>,
+    breaks: AtomicU64,
     denied: Mutex<VecDeque<String>>,
+    partings: Option<broadcast::Sender<ProcessId>>,
 }
 
 /// For each partition, how many times its pulls were forgotten.
@@ -32,16 +37,37 @@ pub(super) struct Forgotten(Vec<watch::Sender<u64>>);
 // === impl Signals ===
 
 impl Signals {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { connected: watch::Sender::new(0), denied: Mutex::default() })
+    /// What a connection tells; with the partings of others, if servers tell us of them.
+    pub(super) fn new(partings: Option<broadcast::Sender<ProcessId>>) -> Arc<Self> {
+        Arc::new(Self {
+            connected: watch::Sender::new(0),
+            breaks: AtomicU64::new(0),
+            denied: Mutex::default(),
+            partings,
+        })
+    }
+
+    /// How many times the connection broke, was made anew, or was said to end soon.
+    pub(super) fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Relaxed)
+    }
+
+    /// Processes whose connections end, if servers tell.
+    pub(super) fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
+        self.partings.as_ref().map(broadcast::Sender::subscribe)
     }
 
     /// Takes what the client tells.
     pub(super) fn take(&self, event: Event) {
+        let ends = matches!(event, Event::Disconnected | Event::LameDuckMode | Event::Closed);
         match event {
             Event::Connected => {
                 info!("connected to NATS");
                 self.connected.send_modify(|count| *count += 1);
+                // The first connection broke nothing.
+                if *self.connected.borrow() > 1 {
+                    self.breaks.fetch_add(1, Ordering::Relaxed);
+                }
             }
             Event::ServerError(ServerError::Other(text)) => {
                 warn!(%text, "NATS server error");
@@ -54,6 +80,9 @@ impl Signals {
                 }
             }
             event => warn!(%event, "NATS connection"),
+        }
+        if ends {
+            self.breaks.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -128,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_refused_publish_is_remembered_by_its_subject() {
-        let signals = Signals::new();
+        let signals = Signals::new(None);
         for number in 0..=DENIED_KEPT {
             signals.take(Event::ServerError(ServerError::Other(format!(
                 "Permissions Violation for Publish to \"cn.j.{number}\""

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_cluster::membership::MembershipOptions;
 use clawnode_proto::{AgentName, NodeName, limits, subject::Prefix};
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +84,7 @@ pub struct GatewayOptions {
 }
 
 /// `[cluster]`: what nodes share.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterOptions {
     /// The NATS servers, comma-separated. Without it one process keeps everything in its data
@@ -102,6 +103,26 @@ pub struct ClusterOptions {
     /// Copies of each stream (1, 3 or 5). Unless set: 3 where there are three servers, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u8>,
+    /// A credentials file of the servers' system account. With it nodes hear at once when the
+    /// connection of another one ends; without it they find out by asking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sys_credentials: Option<PathBuf>,
+    /// How often a node says that it is alive (1 s). Less delays what others know of it, more
+    /// costs messages.
+    #[serde(with = "units::duration")]
+    pub heartbeat: Duration,
+    /// Silence after which a node is held dead (6 s), at least three heartbeats. Less takes over
+    /// sooner from a frozen one, and robs one that is only slow.
+    #[serde(with = "units::duration")]
+    pub dead_after: Duration,
+    /// How often workers ask each other whether they are there (250 ms). Less notices a kill
+    /// sooner and costs requests.
+    #[serde(with = "units::duration")]
+    pub probe_every: Duration,
+    /// After how long one that did not answer is asked again, and then held dead (300 ms). Less
+    /// may bury one that only connects again.
+    #[serde(with = "units::duration")]
+    pub probe_again: Duration,
 }
 
 /// `[session]`: how sessions live.
@@ -162,6 +183,37 @@ impl Default for GatewayOptions {
             no_auth: false,
             max_connections: MAX_CONNECTIONS,
             message_size: ByteSize(limits::MESSAGE_BYTES as u64),
+        }
+    }
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        let times = MembershipOptions::default();
+        Self {
+            nats: None,
+            credentials: None,
+            prefix: Prefix::default(),
+            partitions: None,
+            replicas: None,
+            sys_credentials: None,
+            heartbeat: times.heartbeat,
+            dead_after: times.dead_after,
+            probe_every: times.probe_every,
+            probe_again: times.probe_again,
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// How nodes watch each other.
+    pub fn membership(&self) -> MembershipOptions {
+        MembershipOptions {
+            heartbeat: self.heartbeat,
+            dead_after: self.dead_after,
+            probe_every: self.probe_every,
+            probe_again: self.probe_again,
+            ..MembershipOptions::default()
         }
     }
 }

@@ -103,6 +103,22 @@ impl Checks<'_> {
             let what = format!("{count} replicas cannot vote: 1, 3 or 5 can");
             return self.fail(&["cluster", "replicas"], what, "write 1, 3 or 5");
         }
+        for (key, value) in [
+            ("heartbeat", it.heartbeat),
+            ("probe_every", it.probe_every),
+            ("probe_again", it.probe_again),
+        ] {
+            self.some_time(&["cluster", key], value)?;
+        }
+        if it.dead_after < it.heartbeat.saturating_mul(3) {
+            let what = "a node that misses fewer than three heartbeats is not dead";
+            let hint = "write three times `cluster.heartbeat` or more";
+            return self.fail(&["cluster", "dead_after"], what, hint);
+        }
+        if it.sys_credentials.is_some() && it.nats.is_none() {
+            let what = "credentials of a system account without servers";
+            return self.fail(&["cluster", "sys_credentials"], what, "set `cluster.nats` as well");
+        }
         Ok(())
     }
 
@@ -238,6 +254,10 @@ mod tests {
             ("[cluster]\npartitions = 513", "cluster.partitions", "512"),
             ("[cluster]\nreplicas = 2", "cluster.replicas", "1, 3 or 5"),
             ("[cluster]\nprefix = 'a.b'", "cluster.prefix", "a.b"),
+            ("[cluster]\nheartbeat = '0s'", "cluster.heartbeat", "10s"),
+            ("[cluster]\nprobe_every = '0s'", "cluster.probe_every", "10s"),
+            ("[cluster]\nheartbeat = '3s'", "cluster.dead_after", "three heartbeats"),
+            ("[cluster]\nsys_credentials = 'c'", "cluster.sys_credentials", "cluster.nats"),
             ("[session]\npassivate_after = '0s'", "session.passivate_after", "10s"),
             ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
             ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
@@ -271,6 +291,7 @@ mod tests {
             "[gateway]\nlisten = '0.0.0.0:3100'\ntls_cert = 'c'\ntls_key = 'k'",
             "[gateway]\nlisten = '[::1]:0'\nno_auth = true",
             "[[bindings]]\nagent = 'default'\nchannel = 'telegram'",
+            "[cluster]\nheartbeat = '3s'\ndead_after = '9s'",
             "[providers.lab]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n\
              [agents.a]\nmodel = 'lab/deep/seek'",
         ] {

@@ -35,4 +35,4 @@ mod ws;
 
 pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
-pub use serve::{Serving, serve};
+pub use serve::{Clients, Serving, serve};

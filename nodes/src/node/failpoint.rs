@@ -16,15 +16,16 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, AppendAnswer, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record, RequestError,
+    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record, RequestError,
     StoreError, Subscription, Substrate, Waiting, Write,
 };
 use clawnode_proto::{
-    EntityId, Input, Partition, Position, Traceparent, codec,
+    EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
     event::decode_record,
     frame::{FrameBatch, FrameBody},
     kernel::{CLAIM, QUARANTINED},
 };
+use tokio::sync::broadcast;
 
 use crate::{
     config::Env,
@@ -280,6 +281,10 @@ impl Consumer for WatchedConsumer {
         let handle = Watched { inner: delivery.handle, armed: Arc::clone(&self.armed) };
         Ok(Delivery { handle: Arc::new(handle), ..delivery })
     }
+
+    async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError> {
+        self.inner.set_rank(rank).await
+    }
 }
 
 #[async_trait]
@@ -327,5 +332,13 @@ impl Bus for Watched<dyn Bus> {
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
         self.inner.request(subject, payload, timeout).await
+    }
+
+    fn attached(&self) -> Attached {
+        self.inner.attached()
+    }
+
+    fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
+        self.inner.partings()
     }
 }

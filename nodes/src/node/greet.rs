@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, Substrate, membership::Members};
+use clawnode_cluster::{BusEvent, Substrate, membership::{Announcer, Members}};
 use clawnode_proto::{
     ProcessId, codec,
     envelope::VERSIONS,
@@ -112,30 +112,24 @@ fn unfit(own: &Heartbeat, other: &Heartbeat) -> Failure {
         .hint("upgrade the cluster one version at a time, or use another `--prefix`")
 }
 
-/// Tells the others at once what is news, answers newcomers, and keeps `agreed` at the newest
-/// version of inputs that all who are alive can read.
+/// Has the others told at once what is news, and keeps `agreed` at the newest version of inputs that
+/// all who are alive can read.
 pub async fn run(
-    substrate: Substrate,
+    announcer: Announcer,
     saying: Saying,
     standing: Arc<Standing>,
     agreed: Arc<AtomicU16>,
     mut members: watch::Receiver<Members>,
 ) {
-    let mut known: BTreeSet<ProcessId> = BTreeSet::new();
     loop {
         tokio::select! {
             changed = members.changed() => if changed.is_err() {
                 return;
             },
-            () = standing.changed() => say(&substrate, &saying()).await,
+            () = standing.changed() => announcer.announce(),
         }
         let alive = members.borrow_and_update().alive.clone();
         let own = saying();
-        let now: BTreeSet<ProcessId> = alive.iter().map(|one| one.process).collect();
-        if now.iter().any(|one| *one != own.process && !known.contains(one)) {
-            say(&substrate, &own).await;
-        }
-        known = now;
         let version = common(own.speaks, &alive);
         if agreed.swap(version, Ordering::Relaxed) != version {
             info!(version, "inputs are written as the version that all nodes speak");

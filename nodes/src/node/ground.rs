@@ -6,7 +6,7 @@ use clawnode_cluster::{
     Clock, Substrate,
     local::{self, LocalControl, LocalOptions, OpenError},
 };
-use clawnode_proto::ErrorChain;
+use clawnode_proto::{ErrorChain, ProcessId};
 
 use crate::{
     config::{Config, Loaded},
@@ -27,10 +27,14 @@ pub struct Ground {
 }
 
 /// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
-pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+pub async fn open(
+    loaded: &Loaded,
+    process: ProcessId,
+    clock: &Arc<dyn Clock>,
+) -> Result<Ground, Failure> {
     let config = &loaded.config;
     if config.cluster.nats.is_some() {
-        return nats(config, clock).await;
+        return nats(config, process).await;
     }
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
@@ -68,7 +72,7 @@ pub fn refused(error: &OpenError) -> Failure {
 }
 
 #[cfg(not(feature = "nats"))]
-async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+async fn nats(_config: &Config, _process: ProcessId) -> Result<Ground, Failure> {
     let message = "this build has no NATS: it was made without the feature `nats`";
     std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message)
         .hint("leave `--nats` out, or build with the default features")))
@@ -76,14 +80,16 @@ async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failu
 }
 
 #[cfg(feature = "nats")]
-async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+async fn nats(config: &Config, process: ProcessId) -> Result<Ground, Failure> {
     use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
 
     let it = &config.cluster;
     let mut options =
         NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each));
     options.prefix.clone_from(&it.prefix);
+    options.process = Some(process);
     options.credentials.clone_from(&it.credentials);
+    options.sys_credentials.clone_from(&it.sys_credentials);
     options.partitions = it.partitions;
     options.replicas = match it.replicas {
         None => Replicas::Auto,

@@ -5,10 +5,8 @@
 //! the gateway's door to sessions, `offline` the same door where no node runs, `backup` keeps and
 //! brings back a data directory, `reload` follows the configuration's files, `standing` says whether
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
-//! carries an operator's word to one node, `scan` looks after the inputs of processes that died, `failpoint`
-//! (tests only) kills the process at a named point.
-//!
-//! `reload` follows the configuration's files.
+//! carries an operator's word to one node, `scan` places the worker among the others and looks after the inputs of processes that died,
+//! `load` says how busy the process is, `failpoint` (tests only) kills the process at a named point.
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events` remembers what happened,
 //! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
@@ -21,6 +19,7 @@ pub mod events;
 pub mod failpoint;
 pub mod greet;
 pub mod ground;
+pub mod load;
 pub mod looked;
 pub mod models;
 pub mod observe;

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_cluster::{Depth, membership::Members, placement::rank};
+use clawnode_cluster::{Depth, membership::Members, placement::serving};
 use clawnode_proto::{
     NodeName, Partition, ProcessId,
     node::Heartbeat,
     overview::{PartitionList, PartitionView},
     view::NodeView,
 };
-
-/// Ranks that a partition is pulled at; who comes behind them does not serve it.
-const RANKS: usize = 4;
 
 /// The processes that are held alive, `own` included even if it has not heard itself yet; in name
 /// order.
@@ -51,12 +48,10 @@ pub fn names(nodes: &[Heartbeat]) -> BTreeMap<ProcessId, NodeName> {
 /// Who serves which of `count` partitions, and what waits in them where that is known.
 pub fn partitions(count: u16, nodes: &[Heartbeat], depths: Option<&[Depth]>) -> PartitionList {
     let view = Members { alive: nodes.to_vec(), ..Members::default() };
-    let workers = view.workers();
+    let seats = view.seats();
     let partition = |number: u16| {
         let partition = Partition(number);
-        let mut serve = workers.clone();
-        serve.sort_by_key(|process| rank(partition, *process, &workers));
-        serve.truncate(RANKS);
+        let serve = serving(partition, &seats).into_iter().map(|(_, process)| process).collect();
         let depth = depths.and_then(|depths| depths.get(usize::from(number)));
         PartitionView {
             partition,
@@ -66,6 +61,6 @@ pub fn partitions(count: u16, nodes: &[Heartbeat], depths: Option<&[Depth]>) -> 
         }
     };
     let mut names = names(nodes);
-    names.retain(|process, _| workers.contains(process));
+    names.retain(|process, _| seats.iter().any(|seat| seat.process == *process));
     PartitionList { partitions: (0..count).map(partition).collect(), nodes: names }
 }

@@ -72,6 +72,11 @@ fn heartbeat() {
 }
 
 #[test]
+fn hearsay() {
+    insta::assert_snapshot!(all(&sample::hearsay()));
+}
+
+#[test]
 fn node_requests_and_replies() {
     insta::assert_snapshot!(all(&sample::node_requests()) + &all(&sample::node_replies()));
 }

@@ -14,7 +14,7 @@ use clawnode_proto::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
         UsageRecord,
     },
-    node::{Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
+    node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     session::{
         ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
         TurnDone, TurnOutcome, UserMessage,
@@ -240,7 +240,12 @@ pub(crate) fn heartbeat() -> Heartbeat {
         knows: ["claim".to_owned(), "turn_done".to_owned()].into(),
         lacks: ["input v3".to_owned()].into(),
         leaving: true,
+        server: "NCX".to_owned(),
     }
+}
+
+pub(crate) fn hearsay() -> Vec<Hearsay> {
+    vec![Hearsay::Suspected { process: process() }, Hearsay::Gone { process: process() }]
 }
 
 pub(crate) fn node_requests() -> Vec<NodeRequest> {

@@ -8,6 +8,7 @@ mod drain;
 mod fleet;
 mod journals;
 mod kills;
+mod placement;
 mod points;
 mod streams;
 mod support;

@@ -10,39 +10,35 @@ use clawnode_cluster::{AckHandle, Delivery, StoreError};
 use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::oneshot,
     task::JoinSet,
 };
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
 use super::{
     Context, DispatcherHandle, DispatcherView,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
     forward::{forward, ring},
     handle::Message,
+    pump::pump,
     reads::{ask_owner, read_inbox, read_tail},
+    worker::Placed,
 };
 use crate::durable::{
     EntityKind, In as EntityIn,
     partition::{AskId, Gone, HandleId, In, Out, Partition},
 };
 
-/// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
-const DELIVERIES_MAX: usize = 256;
 /// How often the machine hears that time has passed.
 const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
-/// How long an inbox whose consumer failed is left alone.
-const CONSUME_AGAIN: Duration = Duration::from_millis(500);
-/// How long one whose store is closed is left alone.
-const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
 pub(super) struct DispatcherActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
 
 pub(super) struct State<K: EntityKind> {
     partition: PartitionId,
-    rank: u8,
+    placed: Placed,
     machine: Partition,
     /// The machine measures waits alone, so its time does not jump with the clock.
     started: tokio::time::Instant,
@@ -63,12 +59,12 @@ pub(super) struct State<K: EntityKind> {
 impl<K: EntityKind> Actor for DispatcherActor<K> {
     type Msg = Message;
     type State = State<K>;
-    type Arguments = (PartitionId, u8, Arc<Context<K>>);
+    type Arguments = (PartitionId, Placed, Arc<Context<K>>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        (partition, rank, context): Self::Arguments,
+        (partition, placed, context): Self::Arguments,
     ) -> Result<State<K>, ActorProcessingErr> {
         let shared = context.substrate.shared;
         let mut machine =
@@ -79,13 +75,13 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             machine.handle(Timestamp(0), In::Cordon(true));
             None
         } else {
-            let pump = pump(partition, rank, Arc::clone(&context), myself.clone());
+            let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
             Some(tasks.spawn(pump))
         };
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
             partition,
-            rank,
+            placed,
             machine,
             started: tokio::time::Instant::now(),
             context,
@@ -206,7 +202,7 @@ impl<K: EntityKind> State<K> {
             }
         } else if self.pump.is_none() {
             let context = Arc::clone(&self.context);
-            let pump = pump(self.partition, self.rank, context, myself.clone());
+            let pump = pump(self.partition, self.placed.clone(), context, myself.clone());
             self.pump = Some(self.tasks.spawn(pump));
         }
     }
@@ -351,49 +347,5 @@ fn answer(reply: oneshot::Sender<NodeReply>, says: NodeReply) {
 fn said(outcome: Result<(), StoreError>, what: &'static str) {
     if let Err(failure) = outcome {
         debug!(%failure, what, "a delivery's answer was lost");
-    }
-}
-
-/// Pulls deliveries for as long as the dispatcher lives; no more than it has room for.
-async fn pump<K: EntityKind>(
-    partition: PartitionId,
-    rank: u8,
-    context: Arc<Context<K>>,
-    dispatcher: ActorRef<Message>,
-) {
-    let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
-    loop {
-        let mut consumer = match context.substrate.inbox.consume(partition, rank).await {
-            Ok(consumer) => consumer,
-            Err(failure) => {
-                warn!(%partition, %failure, "inbox cannot be pulled now; trying again");
-                tokio::time::sleep(again(&failure)).await;
-                continue;
-            }
-        };
-        loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            match consumer.next().await {
-                Ok(delivery) => {
-                    if dispatcher.cast(Message::Delivered(delivery, permit)).is_err() {
-                        return;
-                    }
-                }
-                Err(failure) => {
-                    warn!(%partition, %failure, "inbox pull broke off; pulling again");
-                    tokio::time::sleep(again(&failure)).await;
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
-/// partition is deaf.
-const fn again(failure: &StoreError) -> Duration {
-    match failure {
-        StoreError::Closed { .. } => CLOSED_AGAIN,
-        _ => CONSUME_AGAIN,
     }
 }

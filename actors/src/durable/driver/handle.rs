@@ -10,7 +10,7 @@ use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::debug;
 
-use super::{Context, dispatcher::DispatcherActor};
+use super::{Context, dispatcher::DispatcherActor, worker::Placed};
 use crate::durable::{
     EntityKind,
     partition::{Gone, In, Needs},
@@ -62,15 +62,15 @@ impl fmt::Debug for Message {
 // === impl DispatcherHandle ===
 
 impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox at `rank`.
+    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`.
     pub(super) async fn spawn<K: EntityKind>(
         partition: PartitionId,
-        rank: u8,
+        placed: Placed,
         context: Arc<Context<K>>,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
         let actor = DispatcherActor(std::marker::PhantomData);
-        let arguments = (partition, rank, context);
+        let arguments = (partition, placed, context);
         Ok(Self(DispatcherActor::spawn_linked(None, actor, arguments, parent).await?.0))
     }
 

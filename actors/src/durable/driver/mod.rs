@@ -5,6 +5,7 @@ mod dispatcher;
 mod entity;
 mod forward;
 mod handle;
+mod pump;
 mod reads;
 mod requests;
 mod worker;

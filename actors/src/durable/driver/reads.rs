@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use clawnode_cluster::RequestError;
 use clawnode_proto::{
     EntityId, Input, InputId, Position, ProcessId, codec,
     event::decode_record,
@@ -96,6 +97,11 @@ pub(super) async fn ask_owner<K: EntityKind>(
         }
         Err(failure) => {
             debug!(%process, %entity, %failure, "an owner does not answer");
+            if matches!(failure, RequestError::NoResponders { .. }) {
+                // The server says so at once, also of an owner that is about to connect again: two
+                // such answers in a moment would be one.
+                tokio::time::sleep(ASK_TIMEOUT).await;
+            }
             OwnerSays::Silent
         }
     }

@@ -9,9 +9,11 @@ use std::{
     time::Duration,
 };
 
+use clawnode_cluster::placement::Placement;
 use clawnode_proto::{Partition, ProcessId};
 use futures_util::future::join_all;
 use ractor::SpawnErr;
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::{AnswerFrames, Context, DispatcherHandle, TakeOrders, answer_requests};
@@ -27,8 +29,6 @@ const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 /// How a worker runs.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
-    /// The rank at which each partition is pulled.
-    pub rank: u8,
     /// How long running calls may go on when the worker is drained (default 30 s): longer wastes
     /// fewer calls, shorter stops sooner.
     pub drain_grace: Duration,
@@ -36,22 +36,26 @@ pub struct WorkerOptions {
 
 impl Default for WorkerOptions {
     fn default() -> Self {
-        Self { rank: 0, drain_grace: Duration::from_secs(30) }
+        Self { drain_grace: Duration::from_secs(30) }
     }
 }
 
+/// Says which partitions are pulled, and at which rank.
+pub(super) type Placed = watch::Receiver<Arc<Placement>>;
 type Slots = Arc<RwLock<Vec<Option<DispatcherHandle>>>>;
 
 /// The only door to a worker.
 #[derive(Clone, Debug)]
 pub struct Worker {
     slots: Slots,
+    placement: Arc<watch::Sender<Arc<Placement>>>,
     options: WorkerOptions,
     cordoned: Arc<AtomicBool>,
 }
 
 impl Worker {
-    /// Starts the dispatchers of all partitions under `supervisor`.
+    /// Starts the dispatchers of all partitions under `supervisor`. Where others may share the
+    /// substrate, nothing is pulled before [`Self::place`] says what.
     pub async fn spawn<K: EntityKind>(
         context: Arc<Context<K>>,
         (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
@@ -61,7 +65,13 @@ impl Worker {
         let count = usize::from(context.substrate.partitions);
         let slots: Slots = Arc::new(RwLock::new(vec![None; count]));
         let cordoned = Arc::clone(&context.cordoned);
-        let worker = Self { slots: Arc::clone(&slots), options, cordoned };
+        let placement = if context.substrate.shared {
+            Placement::nowhere(context.substrate.partitions)
+        } else {
+            Placement::alone(context.substrate.partitions)
+        };
+        let placement = Arc::new(watch::Sender::new(Arc::new(placement)));
+        let worker = Self { slots: Arc::clone(&slots), placement, options, cordoned };
         let (requests, answering) = (worker.clone(), Arc::clone(&context));
         supervisor
             .adopt_task("worker.requests", move || {
@@ -71,11 +81,13 @@ impl Worker {
             .await?;
         for partition in context.substrate.all_partitions() {
             let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
-            let rank = worker.options.rank;
+            let placement = Arc::clone(&worker.placement);
             let factory: Factory = Box::new(move |parent| {
                 let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
+                let placed = placement.subscribe();
                 Box::pin(async move {
-                    let handle = DispatcherHandle::spawn(partition, rank, context, parent).await?;
+                    let spawned = DispatcherHandle::spawn(partition, placed, context, parent);
+                    let handle = spawned.await?;
                     let cell = handle.cell();
                     if let Some(slot) = write(&slots).get_mut(usize::from(partition.0)) {
                         *slot = Some(handle);
@@ -98,6 +110,16 @@ impl Worker {
     fn dispatchers(&self) -> Vec<DispatcherHandle> {
         let slots = self.slots.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         slots.iter().flatten().cloned().collect()
+    }
+
+    /// What is pulled from now on, and at which rank. What runs stays.
+    pub fn place(&self, placement: Arc<Placement>) {
+        self.placement.send_replace(placement);
+    }
+
+    /// What is pulled now.
+    pub fn placement(&self) -> Arc<Placement> {
+        Arc::clone(&self.placement.borrow())
     }
 
     /// Tells all dispatchers which processes are held dead.
