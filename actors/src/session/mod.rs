@@ -17,14 +17,15 @@ mod follow;
 mod frames;
 mod inspect;
 pub mod kind;
+mod progress;
 pub mod route;
 pub mod run;
 pub mod state;
 
 pub use client::{SendError, Sent, Sessions};
 pub use context::Assembled;
-pub use follow::{TurnBody, TurnEvent};
 pub use frames::FrameHub;
 pub use kind::{CallKey, Outcome, Session, SessionJob};
+pub use progress::{TurnBody, TurnEvent};
 pub use run::{ResolveModel, SessionRunner, TraceLink};
 pub use state::{SessionState, Step, StepEnd, Turn};
