@@ -181,6 +181,7 @@ mod tests {
             load: Load::default(),
             shed: 0,
             first_of: 0,
+            url: None,
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
-        Arc, RwLock,
+        Arc, OnceLock, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -19,7 +19,7 @@ use clawnode_actors::{
     session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
+use clawnode_cluster::{Clock, Substrate, SystemClock, membership};
 use clawnode_proto::{
     ErrorChain, ProcessId,
     envelope::VERSIONS,
@@ -31,16 +31,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
-    cli::offline::{BackupView, Offline, RepairView},
     client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
         backend::{Node, NodeBackend},
-        backup, ground,
+        ground,
         models::{Answering, CurrentModels, answering},
-        offline::Directory,
         scan,
     },
     telemetry,
@@ -166,7 +164,8 @@ async fn start(
         resident: AtomicU64::new(0),
     });
     let draining = Arc::new(AtomicBool::new(false));
-    let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
+    let reached = Arc::new(OnceLock::new());
+    let heartbeat = heartbeat(config, roles, &context, &agents, (&draining, &reached));
     let (tell, members) = watch::channel(membership::Members::default());
     let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
     let reload = move || follow_files(watched.clone(), again.clone());
@@ -205,6 +204,8 @@ async fn start(
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
+        // Set once, here.
+        drop(advertised(config, &ready.url).map(|url| reached.set(url)));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
     let parts = (context, Arc::new(hub));
@@ -313,12 +314,12 @@ fn heartbeat(
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
-    draining: &Arc<AtomicBool>,
+    (draining, reached): (&Arc<AtomicBool>, &Arc<OnceLock<String>>),
 ) -> Arc<dyn Fn() -> Heartbeat + Send + Sync> {
     let node = config.node.name.clone();
     let roles = roles.to_vec();
     let (context, agents) = (Arc::clone(context), agents.clone());
-    let draining = Arc::clone(draining);
+    let (draining, reached) = (Arc::clone(draining), Arc::clone(reached));
     let started = context.clock.now();
     Arc::new(move || Heartbeat {
         process: context.process,
@@ -335,7 +336,15 @@ fn heartbeat(
         load: Load::default(),
         shed: 0,
         first_of: 0,
+        url: reached.get().cloned(),
     })
+}
+
+/// Where clients reach a gateway that serves at `url`, as far as it can tell.
+fn advertised(config: &Config, url: &str) -> Option<String> {
+    let it = &config.gateway;
+    let own = || (!it.listen.ip().is_unspecified()).then(|| url.to_owned());
+    it.advertise.clone().or_else(own)
 }
 
 fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {
@@ -440,62 +449,4 @@ fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
     let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
     let files = loaded.file.iter().chain(souls);
     files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
-}
-
-/// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    Ok(Box::new(Directory::open(config).await?))
-}
-
-/// Looks for damage in the data directory, and repairs it if `apply`.
-pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
-    let dir = config.node.data_dir.clone();
-    let looked =
-        tokio::task::spawn_blocking(
-            move || {
-                if apply { local::repair(&dir) } else { local::inspect(&dir) }
-            },
-        );
-    let report = looked
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-        .map_err(|error| ground::refused(&error))?;
-    let mut findings: Vec<String> = report
-        .spans
-        .iter()
-        .map(|span| {
-            format!(
-                "`{}` at offset {}: {} bytes hold no readable record; a copy goes to `{}`",
-                span.file.display(),
-                span.offset,
-                span.len,
-                span.kept.display()
-            )
-        })
-        .collect();
-    findings.extend(report.damaged_entities.iter().map(|entity| {
-        format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
-    }));
-    Ok(RepairView { findings, applied: apply })
-}
-
-/// Writes the data directory to `file`, which must not exist.
-pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    // Open, it is held shared: no node can start while it is read.
-    let directory = Directory::open(config).await?;
-    let sessions = directory.all().await?.len() as u64;
-    let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
-    tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-}
-
-/// Fills the data directory, which must be empty, from `file`.
-pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
-    let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
-    let sessions = Directory::open(config).await?.all().await?.len() as u64;
-    Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }

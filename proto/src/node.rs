@@ -57,6 +57,9 @@ pub struct Heartbeat {
     /// Partitions that it serves first, by its own view of the cluster.
     #[serde(default)]
     pub first_of: u16,
+    /// Where clients reach it, if it is a gateway that says so.
+    #[serde(default)]
+    pub url: Option<String>,
 }
 
 /// Versions of the envelope, both ends included.

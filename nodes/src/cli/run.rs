@@ -10,7 +10,7 @@ use super::{
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, journal,
+    doctor, import, journal,
     output::Output,
     sessions, status, up,
 };
@@ -90,6 +90,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Restore(args) => backup::restore(args, context).await,
+        Command::Import(args) => Box::pin(import::run(args, context)).await,
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
         Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),

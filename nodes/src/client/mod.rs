@@ -1,17 +1,19 @@
 //! How commands reach a running node: its address and token from the data directory or from
 //! flags, calls over `POST /v1/rpc`, streams over `/ws`.
 
+mod gateways;
 mod rendezvous;
 mod rpc;
 mod socket;
 
+pub use gateways::Gateways;
 pub use rendezvous::{NodeFile, TOKEN_FILE, ensure_token, read_token};
 pub use rpc::{Client, Target};
 pub use socket::{Event, Incoming, Socket};
 
 use std::path::PathBuf;
 
-use clawnode_proto::ErrorBody;
+use clawnode_proto::{ErrorBody, ErrorCode};
 
 /// Why a call did not get its answer.
 #[derive(Debug, thiserror::Error)]
@@ -61,5 +63,17 @@ impl ClientError {
     /// Whether the node may be there again later.
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NotRunning { .. })
+    }
+
+    /// Whether the node does not let us in.
+    pub fn is_refused(&self) -> bool {
+        let refusals = [ErrorCode::Unauthorized, ErrorCode::Forbidden];
+        matches!(self, Self::Answered(body) if refusals.contains(&body.code))
+    }
+
+    /// Whether the node only cannot answer just now, because it stops or is not ready; another one
+    /// may.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Answered(body) if body.code == ErrorCode::Unavailable)
     }
 }

@@ -314,5 +314,6 @@ fn node_view(it: Heartbeat) -> NodeView {
         draining: it.draining,
         entities: it.entities,
         config: it.config,
+        url: it.url,
     }
 }

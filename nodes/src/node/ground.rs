@@ -30,7 +30,8 @@ pub struct Ground {
 pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
     let config = &loaded.config;
     if config.cluster.nats.is_some() {
-        return nats(config, clock).await;
+        let substrate = cluster(config).await?;
+        return Ok(Ground { substrate, control: None });
     }
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
@@ -55,6 +56,17 @@ pub fn refused(error: &OpenError) -> Failure {
     match error {
         OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
             .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
+        OpenError::Moved { complete, .. } => {
+            let go_on = if *complete {
+                "use that cluster: `clawnode chat --url URL`"
+            } else {
+                "finish it: `clawnode import` again"
+            };
+            Failure::new(Exit::Failed, "data_dir_moved", message).hint(format!(
+                "{go_on}; `--take-back` uses the directory all the same, and there are two of each \
+                 session from then on"
+            ))
+        }
         OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
         OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
             .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
@@ -67,16 +79,18 @@ pub fn refused(error: &OpenError) -> Failure {
     }
 }
 
+/// Opens the cluster that the settings name.
 #[cfg(not(feature = "nats"))]
-async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+pub async fn cluster(_config: &Config) -> Result<Substrate, Failure> {
     let message = "this build has no NATS: it was made without the feature `nats`";
     std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message)
         .hint("leave `--nats` out, or build with the default features")))
     .await
 }
 
+/// Opens the cluster that the settings name.
 #[cfg(feature = "nats")]
-async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+pub async fn cluster(config: &Config) -> Result<Substrate, Failure> {
     use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
 
     let it = &config.cluster;
@@ -90,7 +104,7 @@ async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failur
         Some(1) => Replicas::One,
         Some(_) => Replicas::Three,
     };
-    let substrate = connect(options).await.map_err(|error| {
+    connect(options).await.map_err(|error| {
         let message = ErrorChain(&error).to_string();
         match error {
             ConnectError::Unreachable { .. } => {
@@ -99,6 +113,5 @@ async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failur
             ConnectError::Login { .. } => Failure::new(Exit::Refused, "nats_refused", message),
             _ => Failure::new(Exit::Config, "nats_unusable", message),
         }
-    })?;
-    Ok(Ground { substrate, control: None })
+    })
 }

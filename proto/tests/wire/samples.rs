@@ -235,6 +235,7 @@ pub(crate) fn heartbeat() -> Heartbeat {
         },
         shed: 1,
         first_of: 86,
+        url: Some("https://gateway.example:3100".to_owned()),
     }
 }
 

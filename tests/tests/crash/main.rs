@@ -4,6 +4,8 @@
 
 mod cluster;
 mod damage;
+mod gateways;
+mod import;
 mod kills;
 mod points;
 mod streams;
