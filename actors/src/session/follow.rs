@@ -149,7 +149,7 @@ impl Follower {
     /// Takes what was heard. What is missing before it is asked of the owner first, once: what the
     /// owner does not have either, the end makes good.
     async fn hear(&mut self, frames: Vec<Frame>) -> Next {
-        if frames.iter().any(|frame| self.progress.misses(&frame.key)) {
+        if self.progress.misses_before(&frames) {
             let caught = self.catch_up(true).await;
             if !matches!(caught, Next::More) {
                 return caught;

@@ -104,7 +104,10 @@ mod tests {
             hub.keep(entity, &[frame(index)]);
         }
         assert_eq!(hub.frames(entity, turn), ((6..9).map(frame).collect(), true));
-        hub.keep(entity, &[Frame { body: FrameBody::Text { delta: "x".repeat(2 << 20) }, ..frame(9) }]);
+        hub.keep(
+            entity,
+            &[Frame { body: FrameBody::Text { delta: "x".repeat(2 << 20) }, ..frame(9) }],
+        );
         assert_eq!(hub.frames(entity, turn), (Vec::new(), true));
     }
 

@@ -192,13 +192,9 @@ impl Sessions {
 
     async fn verify_one(&self, id: EntityId) -> VerifyRow {
         match self.check(id).await {
-            Ok((key, tail)) => VerifyRow {
-                id,
-                key,
-                events: tail.n.0,
-                head: Some(tail.hash),
-                problem: None,
-            },
+            Ok((key, tail)) => {
+                VerifyRow { id, key, events: tail.n.0, head: Some(tail.hash), problem: None }
+            }
             Err(failure) => VerifyRow {
                 id,
                 key: None,

@@ -102,13 +102,28 @@ impl Progress {
         self.holes
     }
 
-    /// Whether taking a frame with this key would leave out one before it.
-    pub(super) fn misses(&self, key: &FrameKey) -> bool {
-        if key.turn != self.turn || key.index >= FrameKey::ERROR || self.past.contains(&key.call) {
+    /// Whether taking these frames, which follow each other, would leave out one before them.
+    pub(super) fn misses_before(&self, frames: &[Frame]) -> bool {
+        let first = frames.iter().find(|frame| self.is_new(&frame.key));
+        first.is_some_and(|frame| self.misses(&frame.key))
+    }
+
+    /// Whether a frame is of this turn and not yet taken or superseded.
+    fn is_new(&self, key: &FrameKey) -> bool {
+        if key.turn != self.turn || self.past.contains(&key.call) {
+            return false;
+        }
+        self.at.is_none_or(|at| {
+            at.call != key.call || (key.attempt, key.index) > (at.attempt, at.index)
+        })
+    }
+
+    /// Whether taking a new frame with this key would leave out one before it.
+    fn misses(&self, key: &FrameKey) -> bool {
+        if key.index >= FrameKey::ERROR {
             return false;
         }
         match self.at {
-            Some(at) if at.call == key.call && key.attempt < at.attempt => false,
             Some(at) if at.call == key.call && key.attempt == at.attempt => {
                 key.index > at.index.saturating_add(1)
             }
@@ -135,18 +150,13 @@ impl Progress {
     /// Takes a frame; says what the reader is to see of it.
     pub(super) fn take(&mut self, frame: Frame) -> Vec<TurnEvent> {
         let key = frame.key;
-        if key.turn != self.turn || self.past.contains(&key.call) {
+        if !self.is_new(&key) {
             return Vec::new();
         }
         let mut events = Vec::new();
         let misses = self.misses(&key);
         match self.at {
-            Some(at) if at.call == key.call && key.attempt <= at.attempt => {
-                if key.attempt < at.attempt || key.index <= at.index {
-                    return events;
-                }
-                self.holes |= misses;
-            }
+            Some(at) if at.call == key.call && at.attempt == key.attempt => self.holes |= misses,
             Some(at) if at.call == key.call => {
                 // A higher attempt: what the lower one said is void.
                 if self.text_of_call > 0 || self.holes {
@@ -260,7 +270,13 @@ mod tests {
 
         /// What a gateway does with events: at a `Done` with holes, it tells the journal's word.
         /// Stops after `most` events; says how many it saw.
-        fn hear(&mut self, at: &Progress, events: Vec<TurnEvent>, whole: &str, most: usize) -> usize {
+        fn hear(
+            &mut self,
+            at: &Progress,
+            events: Vec<TurnEvent>,
+            whole: &str,
+            most: usize,
+        ) -> usize {
             let mut seen = 0;
             for event in events {
                 if seen == most || self.done {
@@ -342,21 +358,27 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_noticed_before_it_is_taken() {
+        let frame = |key| Frame { key, body: FrameBody::Text { delta: "a".to_owned() } };
+        let misses = |progress: &Progress, keys: &[FrameKey]| {
+            progress.misses_before(&keys.iter().copied().map(frame).collect::<Vec<_>>())
+        };
         let mut progress = Progress::new(TURN, None);
-        assert!(progress.misses(&key(0, 0, 1)) && !progress.misses(&key(0, 0, 0)));
-        let body = FrameBody::Text { delta: "a".to_owned() };
-        drop(progress.take(Frame { key: key(0, 0, 0), body }));
-        for (key, misses) in [
-            (key(0, 0, 0), false),
-            (key(0, 0, 1), false),
-            (key(0, 0, 2), true),
-            (key(0, 1, 0), false),
-            (key(0, 1, 1), true),
-            (key(1, 0, 0), false),
-            (key(1, 0, 1), true),
-            (key(0, 0, FrameKey::DONE as usize), false),
+        assert!(misses(&progress, &[key(0, 0, 1)]));
+        assert!(!misses(&progress, &[key(0, 0, 0), key(0, 0, 1)]));
+        drop(progress.take(frame(key(0, 0, 0))));
+        let done = FrameKey::DONE as usize;
+        for (keys, missing) in [
+            (vec![key(0, 0, 0)], false),
+            (vec![key(0, 0, 0), key(0, 0, 1), key(0, 0, 2)], false),
+            (vec![key(0, 0, 1), key(0, 0, 2)], false),
+            (vec![key(0, 0, 2)], true),
+            (vec![key(0, 1, 0)], false),
+            (vec![key(0, 1, 1)], true),
+            (vec![key(1, 0, 0)], false),
+            (vec![key(1, 0, 1)], true),
+            (vec![key(0, 0, done)], false),
         ] {
-            assert_eq!(progress.misses(&key), misses, "{key}");
+            assert_eq!(misses(&progress, &keys), missing, "{keys:?}");
         }
     }
 }

@@ -100,10 +100,7 @@ async fn bench(kills: usize) -> Result<Vec<Duration>, Error> {
     Ok(took)
 }
 
-async fn until(
-    lines: &mut Lines<BufReader<ChildStdout>>,
-    event: &str,
-) -> Result<(), Error> {
+async fn until(lines: &mut Lines<BufReader<ChildStdout>>, event: &str) -> Result<(), Error> {
     loop {
         let line = timeout(PATIENCE, lines.next_line()).await??.ok_or("the chat has ended")?;
         if serde_json::from_str::<Value>(&line)?["event"] == event {

@@ -29,7 +29,8 @@ pub fn moved(dir: &Path) -> Result<Option<Moved>, OpenError> {
     let path = file(dir);
     let text = read_whole(&RealDisk, &path).map_err(OpenError::io("read", &path))?;
     // One that cannot be read was written all the same.
-    let unreadable = |error: serde_json::Error| Moved { to: format!("? ({error})"), complete: false };
+    let unreadable =
+        |error: serde_json::Error| Moved { to: format!("? ({error})"), complete: false };
     Ok(text.map(|text| serde_json::from_slice(&text).unwrap_or_else(unreadable)))
 }
 
@@ -67,9 +68,7 @@ pub fn identity(dir: &Path) -> Result<u128, OpenError> {
 pub(super) fn refuse_moved(dir: &Path) -> Result<(), OpenError> {
     match moved(dir)? {
         None => Ok(()),
-        Some(Moved { to, complete }) => {
-            Err(OpenError::Moved { dir: dir.to_owned(), to, complete })
-        }
+        Some(Moved { to, complete }) => Err(OpenError::Moved { dir: dir.to_owned(), to, complete }),
     }
 }
 

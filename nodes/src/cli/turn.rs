@@ -121,8 +121,9 @@ impl Turn {
                 self.reply.show()
             }
             Event::Reset(text) => {
-                // The gateway's word on where the reader is.
-                self.cursor = cursor.or(self.cursor);
+                if let Some(cursor) = cursor {
+                    self.go_to(cursor);
+                }
                 self.reply.text = text;
                 self.reply.show()
             }
@@ -166,6 +167,18 @@ impl Turn {
         }
         self.cursor = Some(cursor);
         true
+    }
+
+    /// Takes the gateway's word on where the reader is, which may be further back.
+    fn go_to(&mut self, cursor: FrameKey) {
+        if let Some(back) = self.past.iter().position(|call| *call == cursor.call) {
+            self.past.truncate(back);
+        } else if let Some(at) = self.cursor
+            && at.call != cursor.call
+        {
+            self.past.push(at.call);
+        }
+        self.cursor = Some(cursor);
     }
 
     /// What is left to print once the turn has ended: a reply that began anew and did not get as

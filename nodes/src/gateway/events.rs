@@ -106,8 +106,7 @@ fn respond(gateway: Arc<Gateway>, following: Following) -> Response {
     let Following { accepted, events } = following;
     let mut head = format!("retry: {}\n", rand::random_range(RETRY_MS));
     write(&mut head, "accepted", &json(&accepted), Some(accepted.cursor));
-    let telling =
-        Telling { gateway, turn: accepted.turn, events: Some(events), head: Some(head) };
+    let telling = Telling { gateway, turn: accepted.turn, events: Some(events), head: Some(head) };
     let kind = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(telling, Telling::next));
     ([(header::CONTENT_TYPE, kind)], body).into_response()

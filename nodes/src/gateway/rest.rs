@@ -97,11 +97,10 @@ async fn unary(
 ) -> Result<String, ErrorBody> {
     if is_stream(method) {
         let message = format!("`{}` answers with a stream", method.as_str());
-        return Err(ErrorBody::new(ErrorCode::Unsupported, message)
-            .hint(
-                "call it on the WebSocket `/ws`, or use `/v1/chat/completions` and \
+        return Err(ErrorBody::new(ErrorCode::Unsupported, message).hint(
+            "call it on the WebSocket `/ws`, or use `/v1/chat/completions` and \
                  `/v1/sessions/SESSION/events`",
-            ));
+        ));
     }
     match Call::read(method, params, &*gateway.backend, trace.clone())? {
         Call::Unary(unary) => unary.answer(gateway, trace).await,

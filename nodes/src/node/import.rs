@@ -60,7 +60,7 @@ pub(super) struct Copied {
 
 /// Moves everything that can be moved; what cannot is named in the view.
 pub async fn run(import: Import) -> Result<ImportView, Failure> {
-    begin(&import).await?;
+    let was_complete = begin(&import).await?;
     let mut view = ImportView {
         from: import.from.display().to_string(),
         to: import.to.clone(),
@@ -68,16 +68,20 @@ pub async fn run(import: Import) -> Result<ImportView, Failure> {
     };
     blobs(&import, &mut view).await?;
     sessions(&import, &mut view).await?;
-    timers(&import, &mut view).await?;
-    values(&import, &mut view).await?;
+    // Once they are there, they are the cluster's to change.
+    if !was_complete {
+        timers(&import, &mut view).await?;
+        values(&import, &mut view).await?;
+    }
     if view.refused.is_empty() {
         mark(&import, true)?;
     }
     Ok(view)
 }
 
-/// Remembers on both sides that the directory goes there, unless it went elsewhere.
-async fn begin(import: &Import) -> Result<(), Failure> {
+/// Remembers on both sides that the directory goes there, unless it went elsewhere; whether all of
+/// it has gone there before.
+async fn begin(import: &Import) -> Result<bool, Failure> {
     let id = local::identity(&import.from).map_err(|error| refused(&error))?;
     let marked = local::moved(&import.from).map_err(|error| refused(&error))?;
     let key = format!("{KEYS}{}", ulid::Ulid(id));
@@ -102,8 +106,8 @@ async fn begin(import: &Import) -> Result<(), Failure> {
     }
     match marked {
         // Run again, to look: what is complete stays so.
-        Some(Moved { complete: true, .. }) => Ok(()),
-        _ => mark(import, false),
+        Some(Moved { complete: true, .. }) => Ok(true),
+        _ => mark(import, false).map(|()| false),
     }
 }
 

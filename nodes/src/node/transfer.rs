@@ -6,10 +6,7 @@ use clawnode_cluster::{
     Backoff, Record, Write,
     outcome::{Verdict, of_answer, of_read_back},
 };
-use clawnode_proto::{
-    EntityId, ErrorChain, Position, Sealed, Seq,
-    event::decode_record,
-};
+use clawnode_proto::{EntityId, ErrorChain, Position, Sealed, Seq, event::decode_record};
 use tokio::time::Instant;
 
 use super::import::{Copied, PATIENCE, input, patiently, said};

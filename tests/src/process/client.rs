@@ -220,10 +220,10 @@ impl Client {
         Ok(Turn { text: lost.text.clone(), ..turn })
     }
 
-    /// The same over HTTP: a session's turn as server-sent events, from after `last`.
-    pub async fn events(&self, session: &str, last: Option<&str>) -> Result<Events, ProcessError> {
+    /// The same over HTTP, as server-sent events, from after `last`.
+    pub async fn events(&self, it: &Turn, last: Option<&str>) -> Result<Events, ProcessError> {
         let lost = |error: reqwest::Error| ProcessError::Lost(error.to_string());
-        let url = format!("{}/v1/sessions/{session}/events", self.url);
+        let url = format!("{}/v1/sessions/{}/events?turn={}", self.url, it.session, it.turn);
         let mut get = self.http.get(url).bearer_auth(&self.token);
         if let Some(last) = last {
             get = get.header("last-event-id", last);

@@ -49,9 +49,7 @@ impl Client {
         let stream = socket.connect(addr).await.map_err(ProcessError::io("connect to the node"))?;
         let mut request = format!("ws://{authority}/ws").into_client_request().map_err(lost)?;
         let bearer = format!("Bearer {}", self.token()).parse();
-        request
-            .headers_mut()
-            .insert("authorization", bearer.map_err(|_invalid| bad("no token"))?);
+        request.headers_mut().insert("authorization", bearer.map_err(|_invalid| bad("no token"))?);
         let (mut socket, _) = client_async(request, stream).await.map_err(lost)?;
         for (id, message) in messages.iter().enumerate() {
             let body = json!({ "id": id, "method": "chat.send", "params": message.params() });

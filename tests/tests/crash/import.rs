@@ -66,8 +66,7 @@ mod nats {
         /// The same, killing itself at a point.
         async fn import_killed(&self, point: &str) -> Outcome {
             let from = self.scene.home.data();
-            let mut command =
-                self.cluster.command(&["import", "--from", &from.to_string_lossy()]);
+            let mut command = self.cluster.command(&["import", "--from", &from.to_string_lossy()]);
             let ended = command.env("CLAWNODE_TEST_KILL", point).output().await.unwrap();
             assert_eq!(ended.status.code(), None, "{ended:?}");
             Ok(())
@@ -82,9 +81,8 @@ mod nats {
 
     fn heads(verdict: &VerifyView) -> BTreeMap<String, Digest> {
         assert!(verdict.is_sound(), "{verdict:?}");
-        let head = |row: &clawnode_proto::view::VerifyRow| {
-            (row.key.clone().unwrap(), row.head.unwrap())
-        };
+        let head =
+            |row: &clawnode_proto::view::VerifyRow| (row.key.clone().unwrap(), row.head.unwrap());
         verdict.journals.iter().map(head).collect()
     }
 
