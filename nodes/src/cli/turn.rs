@@ -409,7 +409,11 @@ mod tests {
                 while left > 0 && next < pieces.len() {
                     // What the reader has is repeated piece by piece, as it came.
                     let many = if next < at { 1 } else { joined };
-                    let some = &pieces[next..pieces.len().min(next + many)];
+                    // Texts of different calls are never joined.
+                    let call = pieces[next].key.call;
+                    let same = pieces[next..].iter().take(many);
+                    let many = same.take_while(|piece| piece.key.call == call).count();
+                    let some = &pieces[next..next + many];
                     let text: String = some.iter().map(|piece| piece.text.as_str()).collect();
                     let step = turn.take(Event::Text(text), some.last().map(|piece| piece.key));
                     if let Step::Show(more) = &step {

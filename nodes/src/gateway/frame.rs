@@ -153,12 +153,15 @@ fn lagged() -> String {
     json(&Lagged { message })
 }
 
-/// Joins texts that follow each other: one frame for what is ready at once.
+/// Joins texts of one attempt that follow each other: one frame for what is ready at once. A client
+/// knows what it has seen by its cursor alone, so texts of two calls stay apart.
 pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
     let mut joined: Vec<TurnEvent> = Vec::with_capacity(events.len());
     for event in events {
+        let of = |one: &TurnEvent| (one.cursor.call, one.cursor.attempt);
         if let TurnBody::Text(more) = &event.body
             && let Some(last) = joined.last_mut()
+            && of(last) == of(&event)
             && let TurnBody::Text(text) = &mut last.body
         {
             text.push_str(more);
@@ -232,5 +235,8 @@ mod tests {
         assert_eq!(joined.len(), 3);
         assert_eq!(joined[0], event(1, text("ab")));
         assert_eq!(joined[2], event(3, text("c")));
+        let other = FrameKey { attempt: Attempt(2), ..event(0, text("")).cursor };
+        let events = vec![event(0, text("a")), TurnEvent { cursor: other, body: text("b") }];
+        assert_eq!(coalesce(events.clone()), events);
     }
 }
