@@ -2,9 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
-        Arc, RwLock,
+        Arc, OnceLock, RwLock,
         atomic::{AtomicU16, AtomicU64, Ordering},
     },
 };
@@ -19,7 +19,7 @@ use clawnode_actors::{
     supervise::Supervisor,
 };
 use clawnode_cluster::{
-    Clock, Feed, Substrate, SystemClock, local,
+    Clock, Feed, Substrate, SystemClock,
     membership::{Announcer, Members, Membership},
 };
 use clawnode_proto::{
@@ -33,19 +33,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
-    cli::offline::{BackupView, Offline, RepairView},
     client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
         backend::NodeBackend,
-        backup,
         greet::{self, Saying},
         ground,
         load::Gauges,
         models::{Answering, CurrentModels, answering},
-        offline::Directory,
         operate::Operations,
         overview::Node,
         reload,
@@ -182,7 +179,8 @@ async fn start(
         cordoned: Arc::clone(standing.cordoned()),
     });
     let gauges = Gauges::default();
-    let saying = saying(config, roles, &context, &agents, (&standing, &gauges));
+    let reached = Arc::new(OnceLock::new());
+    let saying = saying(config, roles, &context, &agents, (&standing, &gauges, &reached));
     greet::join(&substrate, &saying).await?;
     let again = (agents.clone(), routes.clone(), models);
     look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
@@ -231,6 +229,8 @@ async fn start(
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
         open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
         running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
+        // Set once, here.
+        drop(advertised(config, &ready.url).map(|url| reached.set(url)));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
     let parts = (context, Arc::new(hub), gauges);
@@ -392,12 +392,13 @@ fn saying(
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
-    (standing, gauges): (&Arc<Standing>, &Gauges),
+    (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
 ) -> Saying {
     let node = config.node.name.clone();
     let roles = roles.to_vec();
     let (context, agents) = (Arc::clone(context), agents.clone());
     let (standing, gauges) = (Arc::clone(standing), gauges.clone());
+    let reached = Arc::clone(reached);
     let capabilities = capabilities(&roles);
     let started = context.clock.now();
     let knows = context.machine.known::<Session>();
@@ -420,15 +421,11 @@ fn saying(
         knows: knows.clone(),
         lacks: context.lacks.told(),
         leaving: false,
+        url: reached.get().cloned(),
     })
 }
 
 /// What others may ask of this node: the kinds of entities that it serves.
-fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
-    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
-    serves.flatten().into_iter().collect()
-}
-
 fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
     let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
     serves.flatten().into_iter().collect()
@@ -488,62 +485,4 @@ fn refused(error: &ServeError) -> Failure {
         | ServeError::AllowList { .. }
         | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
     }
-}
-
-/// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    Ok(Box::new(Directory::open(config).await?))
-}
-
-/// Looks for damage in the data directory, and repairs it if `apply`.
-pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
-    let dir = config.node.data_dir.clone();
-    let looked =
-        tokio::task::spawn_blocking(
-            move || {
-                if apply { local::repair(&dir) } else { local::inspect(&dir) }
-            },
-        );
-    let report = looked
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-        .map_err(|error| ground::refused(&error))?;
-    let mut findings: Vec<String> = report
-        .spans
-        .iter()
-        .map(|span| {
-            format!(
-                "`{}` at offset {}: {} bytes hold no readable record; a copy goes to `{}`",
-                span.file.display(),
-                span.offset,
-                span.len,
-                span.kept.display()
-            )
-        })
-        .collect();
-    findings.extend(report.damaged_entities.iter().map(|entity| {
-        format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
-    }));
-    Ok(RepairView { findings, applied: apply })
-}
-
-/// Writes the data directory to `file`, which must not exist.
-pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    // Open, it is held shared: no node can start while it is read.
-    let directory = Directory::open(config).await?;
-    let sessions = directory.all().await?.len() as u64;
-    let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
-    tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-}
-
-/// Fills the data directory, which must be empty, from `file`.
-pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
-    let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
-    let sessions = Directory::open(config).await?.all().await?.len() as u64;
-    Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }

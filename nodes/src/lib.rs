@@ -8,5 +8,6 @@ pub mod client;
 pub mod config;
 pub mod failure;
 pub mod gateway;
+pub mod keeping;
 pub mod node;
 pub mod telemetry;

@@ -71,6 +71,9 @@ pub struct Heartbeat {
     /// The bus's server that it is connected to, as that calls itself; empty if it does not say.
     #[serde(default)]
     pub server: String,
+    /// Where clients reach it, if it is a gateway that says so.
+    #[serde(default)]
+    pub url: Option<String>,
 }
 
 /// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.

@@ -70,6 +70,9 @@ pub struct NodeView {
     /// Partitions that it serves first, by its own view of the cluster.
     #[serde(default)]
     pub first_of: u16,
+    /// Where clients reach it, if it is a gateway that says so: any gateway serves any session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// Answer of `status`.
@@ -205,6 +208,9 @@ pub struct VerifyRow {
     pub key: Option<String>,
     /// Events checked.
     pub events: u64,
+    /// The hash of the last one: two copies of a journal with the same are the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Digest>,
     /// The first thing that is wrong, naming the event; absent if nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -25,8 +25,9 @@ use clawnode_proto::{
 use futures_util::stream::BoxStream;
 
 use super::{
-    follow::{Follow, TurnEvent, follow},
+    follow::{Follow, follow},
     kind::Session,
+    progress::TurnEvent,
 };
 use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Position, ProcessId, Sealed, Seq, Timestamp, codec,
+    Digest, EntityId, ErrorChain, Grammar, Position, ProcessId, Sealed, Seq, Tail, Timestamp, codec,
     event::decode_record,
     kernel::{KernelEvent, PARKED, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},
@@ -193,11 +193,14 @@ impl Sessions {
 
     async fn verify_one(&self, id: EntityId) -> VerifyRow {
         match self.check(id).await {
-            Ok((key, events)) => VerifyRow { id, key, events, problem: None },
+            Ok((key, tail)) => {
+                VerifyRow { id, key, events: tail.n.0, head: Some(tail.hash), problem: None }
+            }
             Err(failure) => VerifyRow {
                 id,
                 key: None,
                 events: 0,
+                head: None,
                 problem: Some(ErrorChain(&failure).to_string()),
             },
         }
@@ -205,17 +208,17 @@ impl Sessions {
 
     /// Folds the whole chain: each archived segment from the snapshot it began with, then what is
     /// in the journal.
-    async fn check(&self, id: EntityId) -> Result<(Option<String>, u64), SendError> {
+    async fn check(&self, id: EntityId) -> Result<(Option<String>, Tail), SendError> {
         let segments = self.segments(id).await?;
-        let mut events = 0;
+        let mut tail = Tail::START;
         let mut key = None;
         for segment in segments.iter().rev() {
             let entity = Entity::<Session>::of(id, segment)?;
             replay(id, segment, &mut 0)?;
             key = entity.core.key.or(key);
-            events = entity.core.tail.n.0;
+            tail = entity.core.tail;
         }
-        Ok((key, events))
+        Ok((key, tail))
     }
 
     /// Plays a session's turns again without a model; how many requests were compared, and the

@@ -36,6 +36,7 @@ fn heartbeat(process: u128, server: &str) -> Heartbeat {
         knows: BTreeSet::new(),
         lacks: BTreeSet::new(),
         leaving: false,
+        url: None,
         server: server.to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, backup, chat, config, doctor, events, journal, node, parked, quarantine, sessions, tree, up,
+    agents, backup, chat, config, doctor, events, import, journal, node, parked, quarantine, sessions, tree, up,
 };
 use crate::config::Flag;
 
@@ -105,7 +105,8 @@ pub(super) struct GlobalFlags {
     /// Serve beyond loopback without TLS, because a proxy in front has it
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub plain_http: bool,
-    /// Speak to the node at this address, not to this machine's own
+    /// Speak to the node at this address, not to this machine's own; of several (comma-separated),
+    /// to whichever answers
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
     /// Read the node's token from this file
@@ -188,6 +189,8 @@ pub(super) enum Command {
     Backup(backup::BackupArgs),
     /// Fill an empty data directory from a backup
     Restore(backup::RestoreArgs),
+    /// Move the sessions of a data directory into a cluster
+    Import(import::ImportArgs),
     /// Look for what keeps a node from working, and say what to do about it
     Doctor(doctor::DoctorArgs),
     /// Show and check the configuration

@@ -15,6 +15,8 @@ mod events;
 mod journal;
 mod node;
 mod nodes;
+mod import;
+mod link;
 pub mod offline;
 mod output;
 mod parked;

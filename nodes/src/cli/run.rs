@@ -12,7 +12,7 @@ use super::{
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, events, journal, node, nodes,
+    doctor, events, import, journal, node, nodes,
     output::Output,
     parked, partitions, quarantine, sessions, status, tree, up,
 };
@@ -101,6 +101,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Restore(args) => backup::restore(args, context).await,
+        Command::Import(args) => Box::pin(import::run(args, context)).await,
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
         Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::{args::Role, chat, context::Context, signals::Signals};
 use crate::{
     app::{self, NodeArgs, Ready},
-    client::Client,
+    client::{Client, Gateways},
     failure::{Exit, Failure},
+    keeping,
 };
 
 /// Examples of `up`.
@@ -36,6 +37,10 @@ pub(super) struct UpArgs {
     /// Talk to the agent here; where a node already runs, use that one
     #[arg(long)]
     pub chat: bool,
+    /// Use the data directory although its sessions were moved to a cluster: from then on there are
+    /// two of each, and they go different ways
+    #[arg(long)]
+    pub take_back: bool,
 }
 
 /// `run`.
@@ -50,11 +55,16 @@ pub(super) struct RunArgs {
 /// `up`: a node with all roles, perhaps with a chat.
 pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure> {
     let roles = vec![NodeRole::Gateway, NodeRole::Worker];
+    if args.take_back
+        && let Some(to) = keeping::take_back(&context.loaded.config).await?
+    {
+        context.out.talk(&format!("taken back; its sessions were moved to {to}"));
+    }
     if !args.chat {
         return run(roles, context).await;
     }
     match context.running().await? {
-        Some(client) => chat::talk(context, client, None).await,
+        Some(client) => chat::talk(context, Gateways::alone(client), None).await,
         None => node_and_chat(roles, context).await,
     }
 }
@@ -103,7 +113,7 @@ async fn node_and_chat(roles: Vec<NodeRole>, context: &Context) -> Result<Exit, 
     let gateway = &context.loaded.config.gateway;
     let client = Client::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
     let talked = tokio::select! {
-        talked = chat::talk(context, client, None) => talked,
+        talked = chat::talk(context, Gateways::alone(client), None) => talked,
         // A node that ends by itself has failed; the chat cannot go on.
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };

@@ -62,6 +62,10 @@ pub struct GatewayOptions {
     /// One listener for everything. Beyond loopback it needs TLS or `plain_http`.
     #[serde(with = "units::address")]
     pub listen: SocketAddr,
+    /// Where clients reach this gateway, as an address that other gateways may tell them. Unless
+    /// set: the listen address, if it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<String>,
     /// Values of `Origin` that browsers may send, besides the gateway's own address.
     pub origins: Vec<String>,
     /// Values of `Host` that are answered, besides loopback names and the listen address.
@@ -175,6 +179,7 @@ impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
             listen: LISTEN,
+            advertise: None,
             origins: Vec::new(),
             hosts: Vec::new(),
             tls_cert: None,

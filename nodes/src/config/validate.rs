@@ -81,6 +81,13 @@ impl Checks<'_> {
                         that has TLS";
             return self.fail(&["gateway", "listen"], what, hint);
         }
+        if let Some(url) = &it.advertise
+            && !is_http(url)
+        {
+            let what = format!("`{url}` is no address that clients could use");
+            let hint = "write one such as `https://gateway-1.example:3100`";
+            return self.fail(&["gateway", "advertise"], what, hint);
+        }
         let most = limits::MESSAGE_BYTES as u64;
         if it.message_size.0 == 0 || it.message_size.0 > most {
             let what = format!("`{}` is not between 1B and 1MiB", it.message_size);
@@ -219,6 +226,14 @@ impl Checks<'_> {
     }
 }
 
+/// Whether clients could use this address, and nothing in it is a secret.
+fn is_http(url: &str) -> bool {
+    url.parse::<axum::http::Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::{
@@ -247,6 +262,8 @@ mod tests {
                 "gateway.no_auth",
                 "not loopback",
             ),
+            ("[gateway]\nadvertise = 'gateway-1:3100'", "gateway.advertise", "https://"),
+            ("[gateway]\nadvertise = 'https://a:b@c'", "gateway.advertise", "https://"),
             ("[gateway]\ntls_cert = 'c'", "gateway.tls_cert", "tls_key"),
             ("[gateway]\ntls_key = 'k'", "gateway.tls_key", "tls_cert"),
             ("[gateway]\nmessage_size = '2MiB'", "gateway.message_size", "1MiB"),
@@ -290,6 +307,7 @@ mod tests {
             "[gateway]\nlisten = '0.0.0.0:3100'\nplain_http = true",
             "[gateway]\nlisten = '0.0.0.0:3100'\ntls_cert = 'c'\ntls_key = 'k'",
             "[gateway]\nlisten = '[::1]:0'\nno_auth = true",
+            "[gateway]\nadvertise = 'http://10.0.0.1:3100/'",
             "[[bindings]]\nagent = 'default'\nchannel = 'telegram'",
             "[cluster]\nheartbeat = '3s'\ndead_after = '9s'",
             "[providers.lab]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n\

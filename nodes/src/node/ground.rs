@@ -34,7 +34,8 @@ pub async fn open(
 ) -> Result<Ground, Failure> {
     let config = &loaded.config;
     if config.cluster.nats.is_some() {
-        return nats(config, process).await;
+        let substrate = cluster(config, Some(process)).await?;
+        return Ok(Ground { substrate, control: None });
     }
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
@@ -59,6 +60,17 @@ pub fn refused(error: &OpenError) -> Failure {
     match error {
         OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
             .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
+        OpenError::Moved { complete, .. } => {
+            let go_on = if *complete {
+                "use that cluster: `clawnode chat --url URL`"
+            } else {
+                "finish it: `clawnode import` again"
+            };
+            Failure::new(Exit::Failed, "data_dir_moved", message).hint(format!(
+                "{go_on}; `--take-back` uses the directory all the same, and there are two of each \
+                 session from then on"
+            ))
+        }
         OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
         OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
             .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
@@ -71,23 +83,25 @@ pub fn refused(error: &OpenError) -> Failure {
     }
 }
 
+/// Opens the cluster that the settings name.
 #[cfg(not(feature = "nats"))]
-async fn nats(_config: &Config, _process: ProcessId) -> Result<Ground, Failure> {
+pub async fn cluster(_config: &Config, _process: Option<ProcessId>) -> Result<Substrate, Failure> {
     let message = "this build has no NATS: it was made without the feature `nats`";
     std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message)
         .hint("leave `--nats` out, or build with the default features")))
     .await
 }
 
+/// Opens the cluster that the settings name, for a process that takes part in it or for a command.
 #[cfg(feature = "nats")]
-async fn nats(config: &Config, process: ProcessId) -> Result<Ground, Failure> {
+pub async fn cluster(config: &Config, process: Option<ProcessId>) -> Result<Substrate, Failure> {
     use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
 
     let it = &config.cluster;
     let mut options =
         NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each));
     options.prefix.clone_from(&it.prefix);
-    options.process = Some(process);
+    options.process = process;
     options.credentials.clone_from(&it.credentials);
     options.sys_credentials.clone_from(&it.sys_credentials);
     options.partitions = it.partitions;
@@ -96,7 +110,7 @@ async fn nats(config: &Config, process: ProcessId) -> Result<Ground, Failure> {
         Some(1) => Replicas::One,
         Some(_) => Replicas::Three,
     };
-    let substrate = connect(options).await.map_err(|error| {
+    connect(options).await.map_err(|error| {
         let message = ErrorChain(&error).to_string();
         match error {
             ConnectError::Unreachable { .. } => {
@@ -105,6 +119,5 @@ async fn nats(config: &Config, process: ProcessId) -> Result<Ground, Failure> {
             ConnectError::Login { .. } => Failure::new(Exit::Refused, "nats_refused", message),
             _ => Failure::new(Exit::Config, "nats_unusable", message),
         }
-    })?;
-    Ok(Ground { substrate, control: None })
+    })
 }

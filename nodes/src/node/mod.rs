@@ -3,7 +3,7 @@
 //!
 //! `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
 //! the gateway's door to sessions, `offline` the same door where no node runs, `backup` keeps and
-//! brings back a data directory, `reload` follows the configuration's files, `standing` says whether
+//! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
 //! carries an operator's word to one node, `scan` places the worker among the others and looks after the inputs of processes that died,
 //! `load` says how busy the process is, `failpoint` (tests only) kills the process at a named point.
@@ -21,6 +21,7 @@ pub mod greet;
 pub mod ground;
 pub mod load;
 pub mod looked;
+pub mod import;
 pub mod models;
 pub mod observe;
 pub mod offline;
@@ -30,7 +31,6 @@ pub mod scan;
 pub mod standing;
 pub mod operate;
 pub mod overview;
-pub mod reload;
-pub mod scan;
 pub mod tree;
 pub mod views;
+mod transfer;

@@ -1,6 +1,6 @@
 //! The data directory of a node that does not run, opened for reading.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
@@ -43,13 +43,22 @@ impl Directory {
             return Err(Failure::new(Exit::Unreachable, "no_node", message)
                 .hint("start one with `clawnode run`, or name one with `--url`"));
         }
-        let dir = config.node.data_dir.clone();
+        Self::at(config.node.data_dir.clone()).await
+    }
+
+    /// Opens this directory.
+    pub async fn at(dir: PathBuf) -> Result<Self, Failure> {
         let opened = tokio::task::spawn_blocking(move || local::open_read_only(&dir)).await;
         let (substrate, control) = opened
             .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
             .map_err(|error| refused(&error))?;
         let sessions = Sessions::new(substrate, Arc::new(SystemClock));
         Ok(Self { sessions, _control: control })
+    }
+
+    /// The door to its sessions; only reading works.
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// All sessions' ids.

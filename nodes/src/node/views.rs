@@ -37,6 +37,7 @@ pub fn node(it: Heartbeat) -> NodeView {
         load: it.load,
         shed: it.shed,
         first_of: it.first_of,
+        url: it.url,
     }
 }
 

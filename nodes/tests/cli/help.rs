@@ -31,6 +31,7 @@ async fn help_is_as_approved() {
         "journal repair",
         "backup",
         "restore",
+        "import",
         "doctor",
         "config",
         "config check",

@@ -241,6 +241,7 @@ pub(crate) fn heartbeat() -> Heartbeat {
         lacks: ["input v3".to_owned()].into(),
         leaving: true,
         server: "NCX".to_owned(),
+        url: Some("https://gateway.example:3100".to_owned()),
     }
 }
 

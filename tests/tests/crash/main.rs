@@ -7,6 +7,8 @@ mod damage;
 mod drain;
 mod fleet;
 mod journals;
+mod gateways;
+mod import;
 mod kills;
 mod placement;
 mod points;
