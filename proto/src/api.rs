@@ -231,6 +231,8 @@ pub struct NodesDrain {
     /// Also if no worker is left then.
     #[serde(default)]
     pub force: bool,
+}
+
 /// Parameters of `cluster.tree`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
