@@ -163,8 +163,7 @@ async fn start(
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),
     });
-    let draining = Arc::new(AtomicBool::new(false));
-    let reached = Arc::new(OnceLock::new());
+    let (draining, reached) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::new()));
     let heartbeat = heartbeat(config, roles, &context, &agents, (&draining, &reached));
     let (tell, members) = watch::channel(membership::Members::default());
     let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
@@ -203,9 +202,8 @@ async fn start(
         };
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
-        open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
-        // Set once, here.
-        drop(advertised(config, &ready.url).map(|url| reached.set(url)));
+        open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready, &reached))
+            .await?;
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
     let parts = (context, Arc::new(hub));
@@ -219,12 +217,14 @@ async fn open_gateway(
     backend: Arc<NodeBackend>,
     shutdown: CancellationToken,
     clock: Arc<dyn Clock>,
-    (running, ready): (&mut Running, &mut Ready),
+    (running, ready, reached): (&mut Running, &mut Ready, &OnceLock<String>),
 ) -> Result<(), Failure> {
     let token = token(loaded)?;
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
     let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
+    // Set once, here.
+    drop(advertised(&loaded.config, &serving.url).map(|url| reached.set(url)));
     ready.token = token;
     let dir = loaded.config.node.data_dir.clone();
     let process = ready.process;
