@@ -171,7 +171,6 @@ async fn start(
     supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
-    let shutdown = CancellationToken::new();
     let mut running = Running {
         worker: None,
         serving: None,
@@ -179,7 +178,7 @@ async fn start(
         substrate: substrate.clone(),
         draining,
         node_file: None,
-        shutdown: shutdown.clone(),
+        shutdown: CancellationToken::new(),
     };
     let mut ready = Ready {
         url: String::new(),
@@ -202,8 +201,7 @@ async fn start(
         };
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
-        open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready, &reached))
-            .await?;
+        open_gateway(loaded, backend, clock, (&mut running, &mut ready, &reached)).await?;
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
     let parts = (context, Arc::new(hub));
@@ -215,13 +213,13 @@ async fn start(
 async fn open_gateway(
     loaded: &Loaded,
     backend: Arc<NodeBackend>,
-    shutdown: CancellationToken,
     clock: Arc<dyn Clock>,
     (running, ready, reached): (&mut Running, &mut Ready, &OnceLock<String>),
 ) -> Result<(), Failure> {
     let token = token(loaded)?;
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
-    let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+    let stop = running.shutdown.clone();
+    let serving = gateway::serve(options, backend, stop).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
     // Set once, here.
     drop(advertised(&loaded.config, &serving.url).map(|url| reached.set(url)));
