@@ -227,10 +227,8 @@ async fn start(
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let sessions = sessions.writing(Arc::clone(&agreed));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
-        open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
+        open_gateway(loaded, backend, clock, (&mut running, &mut ready, &reached)).await?;
         running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
-        // Set once, here.
-        drop(advertised(config, &ready.url).map(|url| reached.set(url)));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
     let parts = (context, Arc::new(hub), gauges);
@@ -272,15 +270,17 @@ async fn look_after(
 async fn open_gateway(
     loaded: &Loaded,
     backend: Arc<NodeBackend>,
-    shutdown: CancellationToken,
     clock: Arc<dyn Clock>,
-    (running, ready): (&mut Running, &mut Ready),
+    (running, ready, reached): (&mut Running, &mut Ready, &OnceLock<String>),
 ) -> Result<(), Failure> {
     let token = token(loaded)?;
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
-    let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+    let stop = running.shutdown.clone();
+    let serving = gateway::serve(options, backend, stop).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
     running.operations.roots.gateway.get_or_init(|| serving.url.clone());
+    // Set once, here.
+    drop(advertised(&loaded.config, &serving.url).map(|url| reached.set(url)));
     ready.token = token;
     let dir = loaded.config.node.data_dir.clone();
     let process = ready.process;

@@ -157,13 +157,9 @@ impl Turn {
     fn advance(&mut self, cursor: FrameKey) -> bool {
         match self.cursor {
             _ if self.past.contains(&cursor.call) => return false,
-            Some(at) if at.call == cursor.call => {
-                if (cursor.attempt, cursor.index) <= (at.attempt, at.index) {
-                    return false;
-                }
-            }
-            Some(at) => self.past.push(at.call),
-            None => {}
+            Some(at) if at.call != cursor.call => self.past.push(at.call),
+            Some(at) if (cursor.attempt, cursor.index) <= (at.attempt, at.index) => return false,
+            Some(_) | None => {}
         }
         self.cursor = Some(cursor);
         true

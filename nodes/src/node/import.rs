@@ -133,8 +133,8 @@ async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
             Ok(digest)
         })
         .buffer_unordered(AT_ONCE);
-    while let Some(copied) = copies.next().await {
-        match copied {
+    while let Some(outcome) = copies.next().await {
+        match outcome {
             Ok(_) => view.blobs += 1,
             Err(Trouble::Target(error)) => return Err(unreached(&error)),
             // Whoever needs it is refused by name.
@@ -155,12 +155,12 @@ async fn sessions(import: &Import, view: &mut ImportView) -> Result<(), Failure>
     let mut copies = stream::iter(ids)
         .map(|id| async move { (id, transfer::copy(&import.source, &import.target, id).await) })
         .buffer_unordered(AT_ONCE);
-    while let Some((id, copied)) = copies.next().await {
-        match copied {
-            Ok(copied) => {
+    while let Some((id, outcome)) = copies.next().await {
+        match outcome {
+            Ok(Copied { records, inputs }) => {
                 view.sessions += 1;
-                view.moved += u64::from(copied.records > 0);
-                view.inputs += copied.inputs;
+                view.moved += u64::from(records > 0);
+                view.inputs += inputs;
             }
             Err(why) => {
                 let key = import.source.read(id).await.ok().and_then(|entity| entity.core.key);

@@ -254,13 +254,13 @@ impl Client {
 
     /// The same over HTTP, as server-sent events, from after `last`.
     pub async fn events(&self, it: &Turn, last: Option<&str>) -> Result<Events, ProcessError> {
-        let lost = |error: reqwest::Error| ProcessError::Lost(error.to_string());
+        let broken = |error: reqwest::Error| ProcessError::Lost(error.to_string());
         let url = format!("{}/v1/sessions/{}/events?turn={}", self.url, it.session, it.turn);
         let mut get = self.http.get(url).bearer_auth(&self.token);
         if let Some(last) = last {
             get = get.header("last-event-id", last);
         }
-        let response = get.send().await.map_err(lost)?;
+        let response = get.send().await.map_err(broken)?;
         let status = response.status().as_u16();
         Ok(Events { response, status, waiting: Vec::new() })
     }

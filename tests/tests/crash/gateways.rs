@@ -133,14 +133,14 @@ mod nats {
         }
 
         async fn until(&mut self, name: &str) {
-            while self.next().await.expect("the chat goes on") != name {}
+            while self.next().await.unwrap() != name {}
         }
 
         /// Waits until it says this to whoever sits there.
         async fn says(&mut self, words: &str) {
             loop {
                 let line = timeout(PATIENCE, self.talk.next_line()).await.unwrap().unwrap();
-                if line.expect("the chat goes on").contains(words) {
+                if line.unwrap().contains(words) {
                     return;
                 }
             }
