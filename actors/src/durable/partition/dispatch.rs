@@ -129,7 +129,7 @@ impl Partition {
             In::Completed(entity, input) => self.completed(entity, input),
             In::Gone(entity, why) => self.gone(now, entity, why),
             In::Asked(ask, entity, input) => self.asked(ask, entity, input),
-            In::Dead(dead) => self.dead = dead,
+            In::Dead(dead) => self.held_dead(dead),
             In::Tick => self.tick(now),
             In::Drain => self.drain(),
         }
@@ -298,6 +298,19 @@ impl Partition {
                 slot.recovery = true;
                 self.activate(entity);
             }
+        }
+    }
+
+    /// Whoever is being asked and is held dead will not answer.
+    fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
+        self.dead = dead;
+        let asks_the_dead = |slot: &Slot| match slot.phase {
+            Phase::Asking { process, .. } => self.dead.contains(&process),
+            _ => false,
+        };
+        let waiting = self.slots.iter().filter(|(_, slot)| asks_the_dead(slot));
+        for entity in waiting.map(|(entity, _)| *entity).collect::<Vec<_>>() {
+            self.owner_said(entity, OwnerSays::NotMine);
         }
     }
 
