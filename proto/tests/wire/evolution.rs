@@ -19,14 +19,17 @@ use crate::samples as sample;
 const EMPTY_MAP: u8 = 0x80;
 /// The most entries that such a byte can say.
 const SMALL_MAP: u8 = 0x8f;
+/// What begins a map with more, before their number in two bytes.
+const MAP_16: u8 = 0xde;
 
 /// The same map with one field more, as a newer writer would send it.
 fn with_unknown_field(bytes: &[u8]) -> Option<Vec<u8>> {
     let (&first, rest) = bytes.split_first()?;
-    if !(EMPTY_MAP..SMALL_MAP).contains(&first) {
-        return None;
-    }
-    let mut out = vec![first + 1];
+    let mut out = match first {
+        EMPTY_MAP..SMALL_MAP => vec![first + 1],
+        SMALL_MAP => vec![MAP_16, 0, SMALL_MAP - EMPTY_MAP + 1],
+        _ => return None,
+    };
     out.extend_from_slice(rest);
     out.extend(encode(&"invented_later").unwrap());
     out.extend(encode(&sample::user_message()).unwrap());
