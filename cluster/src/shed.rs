@@ -40,7 +40,7 @@ pub struct Shedding {
 impl Pressure {
     /// `used` of `all`, in thousandths.
     pub fn permille(used: u64, all: u64) -> u16 {
-        let permille = used.saturating_mul(1_000).checked_div(all).unwrap_or_default();
+        let permille = (u128::from(used) * 1_000).checked_div(u128::from(all)).unwrap_or_default();
         u16::try_from(permille.min(1_000)).unwrap_or(1_000)
     }
 

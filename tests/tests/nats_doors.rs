@@ -329,8 +329,7 @@ async fn a_change_of_rank_moves_what_comes_and_leaves_nothing_behind() -> Result
     let mut own = mine.inbox.consume(partition, 0).await?;
     let mut other = theirs.inbox.consume(partition, 1).await?;
     for number in 0..40 {
-        // The first one finds out who pulls by then; each third one finds another order.
-        let rank = if number / 3 % 2 == 0 { 0 } else { 3 };
+        let rank = if number / 4 % 2 == 0 { 0 } else { 3 };
         own.set_rank(rank).await?;
         let position = mine.inbox.put(&input(number)?).await?;
         let (at_own, delivery) = tokio::select! {
@@ -338,7 +337,9 @@ async fn a_change_of_rank_moves_what_comes_and_leaves_nothing_behind() -> Result
             delivery = next(&mut other) => (false, delivery?),
         };
         assert!(delivery.position == position && !delivery.redelivered, "{number}: {delivery:?}");
-        assert!(number == 0 || at_own == (rank == 0), "{number} went to the wrong one");
+        // The server takes a pull aside before it counts; the first ones may come before it does.
+        let counts = number % 4 >= 2;
+        assert!(!counts || at_own == (rank == 0), "{number} went to the wrong one");
         delivery.handle.ack().await?;
         // Its pull is at the server before the next one comes.
         theirs.inbox.pending(entity()).await?;

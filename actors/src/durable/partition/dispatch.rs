@@ -174,7 +174,7 @@ impl Partition {
             In::Rung(ask, entity, input) => self.rung(ask, entity, input),
             In::TooNew(entity, needs) => self.too_new(now, entity, needs),
             In::Forwarded(entity, came) => self.forwarded(entity, came),
-            In::Dead(dead) => self.dead = dead,
+            In::Dead(dead) => self.held_dead(dead),
             In::Tick => self.tick(now),
             In::Cordon(on) => self.cordon(on),
             In::Drain => self.drain(),
@@ -356,6 +356,19 @@ impl Partition {
                 slot.recovery = true;
                 self.activate(entity);
             }
+        }
+    }
+
+    /// Whoever is being asked and is held dead will not answer.
+    fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
+        self.dead = dead;
+        let asks_the_dead = |slot: &Slot| match slot.phase {
+            Phase::Asking { process, .. } => self.dead.contains(&process),
+            _ => false,
+        };
+        let waiting = self.slots.iter().filter(|(_, slot)| asks_the_dead(slot));
+        for entity in waiting.map(|(entity, _)| *entity).collect::<Vec<_>>() {
+            self.owner_said(entity, OwnerSays::NotMine);
         }
     }
 
