@@ -147,6 +147,7 @@ fn keys_lead_around_and_out() {
     let text = drawn(&screen, 80, 24).join("\n");
     let at = |key: &str| text.find(key).unwrap();
     assert!(at("site:new") < at("site:old"), "the newest first\n{text}");
+    assert!(text.contains("worker-1     01-01 00:00"), "{text}");
     press(&mut screen, KeyCode::Down);
     let text = drawn(&screen, 80, 24).join("\n");
     assert!(!text.contains("site:new") && text.contains("site:old"), "{text}");
