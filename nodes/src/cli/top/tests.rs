@@ -175,7 +175,7 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
     assert!(text.contains("what is shown is old: the node is gone"), "{text}");
     assert!(text.contains("worker-1"), "what was known stays\n{text}");
     screen.take(Snapshot {
-        at: Instant::now() + Duration::from_secs(60),
+        at: Instant::now() + Duration::from_mins(1),
         status: status(),
         stats: StatsView::default(),
         feed: feed(3),
