@@ -202,16 +202,7 @@ async fn start(
         shutdown: shutdown.clone(),
         operations: operations.clone(),
     };
-    let mut ready = Ready {
-        url: String::new(),
-        process,
-        token: None,
-        banner: vec![
-            format!("clawnode {} on {}", env!("CARGO_PKG_VERSION"), substrate.health.describe()),
-            format!("model {model}"),
-        ],
-        model: model.clone(),
-    };
+    let mut ready = Ready::soon(process, &model, &substrate);
     if roles.contains(&NodeRole::Gateway) {
         let resident = Arc::clone(&context);
         let node = Node {
@@ -223,7 +214,6 @@ async fn start(
             events: operations.events.clone(),
             roots: operations.roots.clone(),
         };
-        operations.remember(&substrate).await.map_err(unspawned)?;
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let sessions = sessions.writing(Arc::clone(&agreed));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
@@ -273,6 +263,8 @@ async fn open_gateway(
     clock: Arc<dyn Clock>,
     (running, ready, reached): (&mut Running, &mut Ready, &OnceLock<String>),
 ) -> Result<(), Failure> {
+    let remembering = running.operations.remember(&running.substrate);
+    remembering.await.map_err(unspawned)?;
     let token = token(loaded)?;
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
     let stop = running.shutdown.clone();
@@ -347,6 +339,25 @@ async fn take_part(
 #[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
 fn unspawned(error: ractor::SpawnErr) -> Failure {
     Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
+}
+
+// === impl Ready ===
+
+impl Ready {
+    /// Of a node that does not serve yet.
+    fn soon(process: ProcessId, model: &str, substrate: &Substrate) -> Self {
+        let ground = substrate.health.describe();
+        Self {
+            url: String::new(),
+            process,
+            token: None,
+            banner: vec![
+                format!("clawnode {} on {ground}", env!("CARGO_PKG_VERSION")),
+                format!("model {model}"),
+            ],
+            model: model.to_owned(),
+        }
+    }
 }
 
 // === impl Running ===

@@ -243,7 +243,7 @@ pub struct TreeParams {
 }
 
 /// Parameters of `events.list`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsParams {
     /// Only events after this number, as the last answer gave it in `next`; the newest if absent.

@@ -175,7 +175,7 @@ pub struct StatsView {
     pub turns: u64,
     /// Open connections.
     pub connections: u64,
-    /// Open WebSockets.
+    /// Open `WebSocket`s.
     pub sockets: u64,
     /// From a message to the first text of its reply.
     pub first_text: Latency,

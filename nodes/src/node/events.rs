@@ -206,11 +206,11 @@ mod tests {
     #[tokio::test]
     async fn who_waits_is_woken_by_an_event_and_by_the_end() {
         let log = EventLog::new(CancellationToken::new());
-        let (waiting, long) = (log.clone(), Duration::from_mins(5));
-        let reader = tokio::spawn(async move { waiting.read(Some(0), 10, long).await });
+        let (waiting, patience) = (log.clone(), Duration::from_mins(5));
+        let reader = tokio::spawn(async move { waiting.read(Some(0), 10, patience).await });
         log.hear(batch(1, 0));
         assert_eq!(numbers(&reader.await.unwrap()), [1]);
         log.stopping.cancel();
-        assert_eq!(log.read(Some(1), 10, long).await.next, 1);
+        assert_eq!(log.read(Some(1), 10, patience).await.next, 1);
     }
 }

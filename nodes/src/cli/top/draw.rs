@@ -141,11 +141,8 @@ fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
         let text = format!("what is shown is old: {}", clean(problem));
         return Line::from(Span::styled(text, look.tone(Tone::Bad)));
     }
-    let told: Vec<&str> =
-        screen.status.iter().flat_map(|it| &it.warnings).fold(Vec::new(), |mut names, warning| {
-            names.push(&warning.name);
-            names
-        });
+    let warnings = screen.status.iter().flat_map(|it| &it.warnings);
+    let told: Vec<&str> = warnings.map(|warning| warning.name.as_str()).collect();
     let mut spans = vec![Span::raw("q leave  tab lists  ? help")];
     if !told.is_empty() {
         let text = format!("  warnings: {}", clean(&told.join(", ")));
@@ -227,14 +224,14 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     let mut widths = vec![Constraint::Min(16), Constraint::Length(11), Constraint::Length(6)];
     if roomy {
         head.extend(["NODE", "UPDATED"]);
-        widths.extend([Constraint::Length(16), Constraint::Length(20)]);
+        widths.extend([Constraint::Length(12), Constraint::Length(11)]);
     }
     let row = |it: &SessionRow| {
         let name = it.key.clone().unwrap_or_else(|| it.id.to_string());
         let mut cells = vec![clean(&name), it.state.clone(), it.turns.to_string()];
         if roomy {
             let node = it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            cells.extend([node, time(it.updated)]);
+            cells.extend([node, day(it.updated)]);
         }
         let style = match it.state.as_str() {
             "running" => look.tone(Tone::Good),
@@ -267,6 +264,11 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         Row::new(cells).style(tone(what).map_or_else(Style::new, |tone| look.tone(tone)))
     };
     table(frame, area, screen, head, widths, screen.events.iter().map(row));
+}
+
+/// The day and the minute, without the year.
+fn day(at: Timestamp) -> String {
+    time(at).chars().skip(5).take(11).map(|it| if it == 'T' { ' ' } else { it }).collect()
 }
 
 /// The time of day, without the day.

@@ -232,13 +232,13 @@ impl Asker {
     async fn ask(&mut self) -> Result<Snapshot, Failure> {
         let page =
             EventsParams { after: self.after, limit: Some(EVENTS), ..EventsParams::default() };
-        let (status, stats, feed): (StatusView, StatsView, FeedView) = tokio::try_join!(
+        let (status, measured, feed): (StatusView, StatsView, FeedView) = tokio::try_join!(
             call(&self.client, Method::Status, json!({})),
             call(&self.client, Method::StatsShow, json!({})),
             events::read(&self.client, &page)
         )?;
         self.after = Some(feed.next);
-        Ok(Snapshot { at: Instant::now(), status, stats, feed })
+        Ok(Snapshot { at: Instant::now(), status, stats: measured, feed })
     }
 }
 

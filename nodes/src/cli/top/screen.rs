@@ -96,7 +96,7 @@ impl Tab {
 impl Screen {
     /// Takes what was answered.
     pub(super) fn take(&mut self, snapshot: Snapshot) {
-        let Snapshot { at, status, stats, feed } = snapshot;
+        let Snapshot { at, status, stats: measured, feed } = snapshot;
         let turns = feed.turns;
         if let Some((before, counts)) = self.turns {
             // A gateway that started again counts from zero.
@@ -113,7 +113,7 @@ impl Screen {
             self.events.push_front(row);
         }
         self.events.truncate(EVENTS_MAX);
-        (self.status, self.stats, self.problem) = (Some(status), stats, None);
+        (self.status, self.stats, self.problem) = (Some(status), measured, None);
         self.scroll(0, false);
     }
 
@@ -129,9 +129,8 @@ impl Screen {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if control => return Then::Quit,
-            KeyCode::Char('q') => return Then::Quit,
             KeyCode::Esc if self.help => self.help = false,
-            KeyCode::Esc => return Then::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return Then::Quit,
             KeyCode::Char('?') => self.help = !self.help,
             KeyCode::Tab | KeyCode::Right => self.tab = self.tab.shifted(1),
             KeyCode::BackTab | KeyCode::Left => self.tab = self.tab.shifted(2),

@@ -147,6 +147,7 @@ fn keys_lead_around_and_out() {
     let text = drawn(&screen, 80, 24).join("\n");
     let at = |key: &str| text.find(key).unwrap();
     assert!(at("site:new") < at("site:old"), "the newest first\n{text}");
+    assert!(text.contains("worker-1     01-01 00:00"), "{text}");
     press(&mut screen, KeyCode::Down);
     let text = drawn(&screen, 80, 24).join("\n");
     assert!(!text.contains("site:new") && text.contains("site:old"), "{text}");
@@ -174,7 +175,7 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
     assert!(text.contains("what is shown is old: the node is gone"), "{text}");
     assert!(text.contains("worker-1"), "what was known stays\n{text}");
     screen.take(Snapshot {
-        at: Instant::now() + Duration::from_secs(60),
+        at: Instant::now() + Duration::from_mins(1),
         status: status(),
         stats: StatsView::default(),
         feed: feed(3),
