@@ -19,15 +19,21 @@ use crate::samples as sample;
 const EMPTY_MAP: u8 = 0x80;
 /// The most entries that such a byte can say.
 const SMALL_MAP: u8 = 0x8f;
+/// A map of 16 fields or more, their number in the next two bytes.
+const MAP_16: u8 = 0xde;
 
 /// The same map with one field more, as a newer writer would send it.
 fn with_unknown_field(bytes: &[u8]) -> Option<Vec<u8>> {
-    let (&first, rest) = bytes.split_first()?;
-    if !(EMPTY_MAP..SMALL_MAP).contains(&first) {
-        return None;
-    }
-    let mut out = vec![first + 1];
-    out.extend_from_slice(rest);
+    let mut out = match bytes {
+        [MAP_16, high, low, rest @ ..] => {
+            let [high, low] = (u16::from_be_bytes([*high, *low]) + 1).to_be_bytes();
+            [&[MAP_16, high, low], rest].concat()
+        }
+        [first, rest @ ..] if (EMPTY_MAP..SMALL_MAP).contains(first) => {
+            [&[first + 1], rest].concat()
+        }
+        _ => return None,
+    };
     out.extend(encode(&"invented_later").unwrap());
     out.extend(encode(&sample::user_message()).unwrap());
     Some(out)
