@@ -189,16 +189,7 @@ async fn start(
         node_file: None,
         shutdown: shutdown.clone(),
     };
-    let mut ready = Ready {
-        url: String::new(),
-        process,
-        token: None,
-        banner: vec![
-            format!("clawnode {} on {}", env!("CARGO_PKG_VERSION"), substrate.health.describe()),
-            format!("model {model}"),
-        ],
-        model: model.clone(),
-    };
+    let mut ready = announcement(process, &model, &substrate);
     if roles.contains(&NodeRole::Gateway) {
         let resident = Arc::clone(&context);
         let node = Node {
@@ -217,6 +208,20 @@ async fn start(
     let parts = (context, Arc::new(hub));
     take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
+}
+
+/// What a node says once it serves, as far as it is known before.
+fn announcement(process: ProcessId, model: &str, substrate: &Substrate) -> Ready {
+    Ready {
+        url: String::new(),
+        process,
+        token: None,
+        banner: vec![
+            format!("clawnode {} on {}", env!("CARGO_PKG_VERSION"), substrate.health.describe()),
+            format!("model {model}"),
+        ],
+        model: model.to_owned(),
+    }
 }
 
 /// Serves clients, and says in the data directory where.
