@@ -237,21 +237,6 @@ async fn look_after(
     let look = move || gauges.clone().look(agents.clone(), hub.clone());
     supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
     let watched = loaded.clone();
-    let reload = move || follow_files(watched.clone(), again.clone());
-    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
-}
-
-/// Follows the configuration's files, and how busy the node is.
-async fn look_after(
-    supervisor: &Supervisor,
-    loaded: &Loaded,
-    again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
-    (gauges, hub): (&Gauges, &FrameHub),
-) -> Result<(), Failure> {
-    let (agents, gauges, hub) = (again.0.clone(), gauges.clone(), hub.clone());
-    let look = move || gauges.clone().look(agents.clone(), hub.clone());
-    supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
-    let watched = loaded.clone();
     let reload = move || reload::follow_files(watched.clone(), again.clone());
     supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }

@@ -352,9 +352,12 @@ impl Runner<Session> for SessionRunner {
             self.feed.tell(happened);
         }
         let error = match stop {
-            // Another process answers for it, now or once there is one that can.
-            Stop::TooNew(_) => return,
-            Stop::Passivated | Stop::Released | Stop::Fenced | Stop::Defect(_) => return,
+            // Another process answers for what waits, now or once there is one that can.
+            Stop::Passivated
+            | Stop::Released
+            | Stop::Fenced
+            | Stop::TooNew(_)
+            | Stop::Defect(_) => return,
             Stop::Quarantined(reason) => ErrorBody::new(
                 ErrorCode::Quarantined,
                 format!("session `{entity}` is out of service: {reason}; the message is parked"),

@@ -432,7 +432,7 @@ impl Backend for Node {
 
     async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
         Ok(NodeView {
-            node: node.parse().map_err(|_| not_found(&format!("node `{node}`")))?,
+            node: node.parse().map_err(|_name| not_found(&format!("node `{node}`")))?,
             process: ProcessId::from_u128(7),
             version: "0".to_owned(),
             roles: Vec::new(),

@@ -236,6 +236,7 @@ impl<K: EntityKind> State<K> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one flat match over all that there is to do")]
     async fn perform(&mut self, myself: &ActorRef<Message>, out: Out) {
         let (context, myself) = (Arc::clone(&self.context), myself.clone());
         match out {

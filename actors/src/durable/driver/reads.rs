@@ -83,8 +83,8 @@ pub(super) async fn ask_owner<K: EntityKind>(
     input: InputId,
 ) -> OwnerSays {
     let subject = context.substrate.prefix.rpc(process);
-    let asker = Some(context.process);
-    let Ok(request) = codec::encode(&NodeRequest::Ask { entity, input, asker }) else {
+    let request = NodeRequest::Ask { entity, input, asker: Some(context.process) };
+    let Ok(request) = codec::encode(&request) else {
         return OwnerSays::Silent;
     };
     let asked = context.substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;

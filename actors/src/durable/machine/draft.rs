@@ -28,8 +28,7 @@ impl<K: EntityKind> Machine<K> {
         }
         self.position = position_of(&loaded.records);
         let options = self.options;
-        let core = Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind))
-            .map_err(|error| unfit(error))?;
+        let core = Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)).map_err(unfit)?;
         self.predecessor = core
             .incarnation
             .map(|last| last.process)

@@ -65,19 +65,31 @@ impl Partition {
 
     /// Another process wants the entity to be served here.
     pub(super) fn rung(&mut self, ask: AskId, entity: EntityId, input: InputId) {
-        let known = self.slots.get(&entity).map(|slot| slot.phase == Phase::Active);
-        match known {
-            Some(true) => self.asked(ask, entity, input, None),
-            _ if self.stands_back() || self.foreign.contains_key(&entity) => {
-                self.out.push(Out::AnswerNotMine(ask));
-            }
-            Some(false) => self.out.push(Out::AnswerRung(ask)),
-            None => {
-                self.slot(entity).recovery = true;
-                self.ring(entity);
-                self.out.push(Out::AnswerRung(ask));
-            }
+        let active = self.slots.get(&entity).is_some_and(|slot| slot.phase == Phase::Active);
+        if active {
+            return self.asked(ask, entity, input, None);
         }
+        if self.stands_back() || self.foreign.contains_key(&entity) {
+            return self.out.push(Out::AnswerNotMine(ask));
+        }
+        let fresh = !self.slots.contains_key(&entity);
+        let slot = self.slot(entity);
+        slot.recovery = true;
+        match slot.phase {
+            // Whoever is being asked has just given it up, which the tail says sooner.
+            Phase::Asking { .. } => {
+                slot.phase = Phase::Admitting;
+                self.out.push(Out::ReadTail(entity));
+            }
+            Phase::Waiting(_) => {
+                slot.phase = Phase::Ringing;
+                slot.reading = false;
+                self.ring(entity);
+            }
+            _ if fresh => self.ring(entity),
+            _ => {}
+        }
+        self.out.push(Out::AnswerRung(ask));
     }
 }
 
