@@ -273,7 +273,11 @@ mod tests {
             ("[cluster]\nprefix = 'a.b'", "cluster.prefix", "a.b"),
             ("[cluster]\nheartbeat = '0s'", "cluster.heartbeat", "10s"),
             ("[cluster]\nprobe_every = '0s'", "cluster.probe_every", "10s"),
-            ("[cluster]\nheartbeat = '3s'", "cluster.dead_after", "three heartbeats"),
+            (
+                "[cluster]\nheartbeat = '3s'\ndead_after = '8s'",
+                "cluster.dead_after",
+                "three heartbeats",
+            ),
             ("[cluster]\nsys_credentials = 'c'", "cluster.sys_credentials", "cluster.nats"),
             ("[session]\npassivate_after = '0s'", "session.passivate_after", "10s"),
             ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
