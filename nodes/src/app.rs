@@ -15,7 +15,7 @@ use clawnode_actors::{
         MachineOptions,
         driver::{Context, Lacks, Worker, WorkerOptions, answer_requests},
     },
-    session::{FrameHub, Session, SessionRunner, Sessions},
+    session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
     supervise::Supervisor,
 };
 use clawnode_cluster::{
@@ -481,4 +481,11 @@ fn refused(error: &ServeError) -> Failure {
         | ServeError::AllowList { .. }
         | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
     }
+}
+
+/// Where clients reach a gateway that serves at `url`, as far as it can tell.
+fn advertised(config: &Config, url: &str) -> Option<String> {
+    let it = &config.gateway;
+    let own = || (!it.listen.ip().is_unspecified()).then(|| url.to_owned());
+    it.advertise.clone().or_else(own)
 }

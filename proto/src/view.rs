@@ -52,9 +52,6 @@ pub struct NodeView {
     pub entities: u64,
     /// The digest of its agents' configuration.
     pub config: Digest,
-    /// Whether it was told to take no more entities.
-    #[serde(default)]
-    pub cordoned: bool,
     /// The versions of the envelope that it reads and writes.
     #[serde(default)]
     pub speaks: VersionRange,

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Position, ProcessId, Sealed, Seq, Tail, Timestamp, codec,
+    Digest, EntityId, ErrorChain, Grammar, Position, ProcessId, Sealed, Seq, Tail, Timestamp,
+    codec,
     event::decode_record,
     kernel::{KernelEvent, PARKED, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},

@@ -338,7 +338,7 @@ impl Runner<Session> for SessionRunner {
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
         self.hub.forget(entity);
         let happened = match stop {
-            Stop::Passivated | Stop::Released | Stop::Defect(_) => None,
+            Stop::Passivated | Stop::Released | Stop::TooNew(_) | Stop::Defect(_) => None,
             Stop::Fenced => Some(EventBody::Fenced { session: entity }),
             Stop::Quarantined(reason) => {
                 Some(EventBody::Quarantined { session: entity, reason: brief(reason) })

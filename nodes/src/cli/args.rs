@@ -8,7 +8,8 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, backup, chat, config, doctor, events, import, journal, node, parked, quarantine, sessions, tree, up,
+    agents, backup, chat, config, doctor, events, import, journal, node, parked, quarantine,
+    sessions, tree, up,
 };
 use crate::config::Flag;
 

@@ -48,7 +48,7 @@ pub(super) struct EventsArgs {
 
 /// `events`. With `--json` one event a line, so that a program can follow as well.
 pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Failure> {
-    let client = context.client()?;
+    let client = context.client().await?;
     let first = EventsParams { limit: Some(args.last.max(1)), ..EventsParams::default() };
     let mut page = read(&client, &first).await?;
     if args.last == 0 {

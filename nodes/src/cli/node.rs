@@ -31,6 +31,7 @@ pub(super) enum NodeCommand {
             action = ArgAction::Set,
             value_name = "BOOL",
             num_args = 0..=1,
+            require_equals = true,
             default_value_t = true,
             default_missing_value = "true"
         )]

@@ -13,8 +13,8 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList, QuarantineDone,
-        QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
+        QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;

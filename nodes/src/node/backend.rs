@@ -18,8 +18,8 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     session::SessionInput,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, ParkedList, QuarantineDone,
-        QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
+        QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use serde_json::Value;

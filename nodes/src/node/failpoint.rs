@@ -16,8 +16,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record, RequestError,
-    StoreError, Subscription, Substrate, Waiting, Write,
+    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record,
+    RequestError, StoreError, Subscription, Substrate, Waiting, Write,
 };
 use clawnode_proto::{
     EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,

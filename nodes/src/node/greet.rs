@@ -11,9 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, Substrate, membership::{Announcer, Members}};
+use clawnode_cluster::{
+    BusEvent, Substrate,
+    membership::{Announcer, Members},
+};
 use clawnode_proto::{
-    ProcessId, codec,
+    codec,
     envelope::VERSIONS,
     node::{Heartbeat, VersionRange},
     view::WarningView,
@@ -183,6 +186,8 @@ pub fn warnings(own: &Heartbeat, members: &Members) -> Vec<WarningView> {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::ProcessId;
+
     use super::*;
 
     #[test]

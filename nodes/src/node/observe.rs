@@ -129,6 +129,11 @@ mod tests {
             load: Load::default(),
             shed: 0,
             first_of: 0,
+            knows: BTreeSet::new(),
+            lacks: BTreeSet::new(),
+            leaving: false,
+            server: String::new(),
+            url: None,
         }
     }
 
@@ -136,6 +141,7 @@ mod tests {
         Members {
             alive: alive.to_vec(),
             dead: dead.iter().map(|it| ProcessId::from_u128(*it)).collect(),
+            settled: true,
         }
     }
 

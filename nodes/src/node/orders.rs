@@ -119,7 +119,12 @@ fn check(nodes: &[NodeView], node: &NodeView, order: NodeOrder) -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Digest, ProcessId, Timestamp};
+    use std::collections::BTreeSet;
+
+    use clawnode_proto::{
+        Digest, ProcessId, Timestamp,
+        node::{Load, VersionRange},
+    };
 
     use super::*;
 
@@ -134,6 +139,12 @@ mod tests {
             cordoned: false,
             entities: 0,
             config: Digest::ZERO,
+            speaks: VersionRange::default(),
+            capabilities: BTreeSet::new(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
+            url: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! before the first word, `break` after it; all else is echoed.
 
 use std::{
+    collections::BTreeSet,
     collections::HashMap,
     sync::{
         Arc, Mutex,
@@ -21,12 +22,13 @@ use clawnode_proto::{
     ProcessId, Seq, Traceparent, TurnId,
     api::{EventsParams, ListParams},
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    node::{Load, VersionRange},
     overview::{FeedView, NodeList, PartitionList, TreeView},
     session::TurnOutcome,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList, QuarantineDone,
-        QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow, StatusView,
-        VerifyRow, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
+        QuarantineDone, QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow,
+        StatusView, VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -441,6 +443,12 @@ impl Backend for Node {
             cordoned: order == NodeOrder::Cordon,
             entities: 0,
             config: Digest::ZERO,
+            speaks: VersionRange::default(),
+            capabilities: BTreeSet::new(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
+            url: None,
         })
     }
 

@@ -12,9 +12,8 @@ use serde_json::json;
 use super::{Outcome, said};
 
 /// The services of the compose file but Qdrant, whose image cannot be made here.
-const SERVICES: [&str; 8] = [
-    "nats-1", "nats-2", "nats-3", "gateway-1", "gateway-2", "worker-1", "worker-2", "worker-3",
-];
+const SERVICES: [&str; 8] =
+    ["nats-1", "nats-2", "nats-3", "gateway-1", "gateway-2", "worker-1", "worker-2", "worker-3"];
 const TOKEN: &str = "the-token-of-the-containers-0123456789";
 
 /// The compose file's cluster.

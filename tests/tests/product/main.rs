@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod agents;
-mod containers;
 mod cluster;
+mod containers;
 mod keeping;
 mod real_model;
 mod telemetry;

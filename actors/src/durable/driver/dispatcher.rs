@@ -9,10 +9,7 @@ use std::{
 use clawnode_cluster::{AckHandle, Delivery, StoreError};
 use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::{
-    sync::oneshot,
-    task::JoinSet,
-};
+use tokio::{sync::oneshot, task::JoinSet};
 use tracing::{debug, error};
 
 use super::{
@@ -33,6 +30,8 @@ use crate::durable::{
 const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
+/// How long what a drained dispatcher still says may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(super) struct DispatcherActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
 
@@ -311,11 +310,9 @@ impl<K: EntityKind> State<K> {
                 self.handles.remove(&handle);
             }
             Out::Drained => {
-                for done in self.drained.drain(..) {
-                    if done.send(()).is_err() {
-                        debug!("whoever drained a dispatcher did not wait");
-                    }
-                }
+                let tasks = std::mem::take(&mut self.tasks);
+                // Detached: it ends by itself, soon, and this actor's end must not cut it short.
+                drop(tokio::spawn(last_words(tasks, std::mem::take(&mut self.drained))));
             }
         }
     }
@@ -328,6 +325,19 @@ impl<K: EntityKind> State<K> {
         match of.and_then(|(entity, input)| Some((self.entities.get(&entity)?, input))) {
             Some((handle, input)) => handle.ask(input, reply),
             None => answer(reply, NodeReply::NotMine),
+        }
+    }
+}
+
+/// What was given back, and who was rung, must be on its way before the process may end.
+async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
+        debug!("not everything was given back in time; it is delivered again");
+    }
+    for done in drained {
+        if done.send(()).is_err() {
+            debug!("whoever drained a dispatcher did not wait");
         }
     }
 }

@@ -111,7 +111,9 @@ pub(super) async fn ring<K: EntityKind>(
         Ok(Ok(NodeReply::Ok)) => Some(Forwarded::Rung),
         Ok(Ok(NodeReply::Held)) => Some(Forwarded::Held),
         Ok(Ok(NodeReply::Completed)) => Some(Forwarded::Completed),
-        Ok(Ok(NodeReply::NotMine | NodeReply::Frames { .. }) | Err(_)) => None,
+        Ok(Ok(NodeReply::NotMine | NodeReply::Frames { .. } | NodeReply::Tree { .. }) | Err(_)) => {
+            None
+        }
         Err(failure) => {
             debug!(%process, %entity, %failure, "a process does not answer");
             None
@@ -147,6 +149,8 @@ mod tests {
             knows: knows.iter().map(|one| (*one).to_owned()).collect(),
             lacks: BTreeSet::new(),
             leaving: false,
+            server: String::new(),
+            url: None,
         }
     }
 

@@ -8,7 +8,7 @@ use ractor::ActorRef;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-use super::{Context, dispatcher::Message, worker::Placed};
+use super::{Context, handle::Message, worker::Placed};
 use crate::durable::EntityKind;
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.

@@ -46,6 +46,7 @@ impl Phase {
             Self::Ringing => "ringing",
             Self::Admitting => "admitting",
             Self::Asking { .. } => "asking",
+            Self::Forwarding => "forwarding",
             Self::Active => "active",
             Self::Waiting(_) => "waiting",
         }

@@ -89,7 +89,7 @@ pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit
         return Err(Failure::new(Exit::Failed, "not_a_terminal", what)
             .hint("`clawnode status --json` says the same to programs"));
     }
-    let client = context.client()?;
+    let client = context.client().await?;
     // Before the terminal is taken: what is wrong from the start is said as by any command.
     let mut asker = Asker { client, after: None };
     let mut screen = Screen::default();
