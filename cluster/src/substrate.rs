@@ -62,6 +62,16 @@ pub trait Health: Send + Sync + std::fmt::Debug {
     /// What a person should know, durability above all.
     async fn warnings(&self) -> Vec<Warning>;
 
+    /// Which cluster it belongs to, as its birth named it; `None` if it has no name.
+    fn cluster(&self) -> Option<String> {
+        None
+    }
+
+    /// Waits until it is lost for good to this process, and says why.
+    async fn lost(&self) -> String {
+        std::future::pending().await
+    }
+
     /// Stores what is under way and lets go; safe to call twice.
     async fn close(&self);
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
-use clawnode_proto::limits::PARTITIONS_MAX;
+use clawnode_proto::{ErrorChain, limits::PARTITIONS_MAX};
 use rand::Rng;
 use serde_json::json;
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use tracing::debug;
 
 use super::{
     api::Api,
+    auth::Credential,
     birth::{self, Born, FORMAT},
     blobs::NatsBlobs,
     bucket::NatsBucket,
@@ -20,16 +21,18 @@ use super::{
     inbox::NatsInbox,
     journal::NatsJournal,
     options::{Login, NatsOptions},
-    signals::{Forgotten, Signals},
+    signals::Signals,
     stream::Reader,
     timers::NatsTimers,
     topology::Names,
 };
-use crate::{Substrate, clock::Backoff};
+use crate::{Clock, Substrate, SystemClock, clock::Backoff};
 
 /// The oldest server with all that this needs: message schedules into sourced streams with durable
-/// consumers, and prioritized pulls.
-const OLDEST_SERVER: (i64, i64, i64) = (2, 15, 0);
+/// consumers, and prioritized pulls; and the one that all of it was tried on.
+const OLDEST_SERVER: [u64; 3] = [2, 15, 1];
+/// Most of what a server calls its version that is shown.
+const VERSION_SHOWN: usize = 40;
 /// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often the client asks the server for a sign of life.
@@ -51,6 +54,49 @@ pub enum ConnectError {
         /// Why.
         source: std::io::Error,
     },
+    /// The credentials file holds none.
+    #[error("`{path}` is no NATS credentials file: {detail}")]
+    NoCredentials {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// Its time is over.
+    #[error(
+        "the credential `{name}` for this cluster has ended; ask its operator for another \
+         (`clawnode cluster join-token`), and join again"
+    )]
+    Expired {
+        /// What people call it.
+        name: String,
+    },
+    /// There is no cluster.
+    #[error(
+        "no cluster of prefix `{prefix}` is at `{urls}` yet: {detail}; its operator gives birth to \
+         it with `clawnode cluster join-token`"
+    )]
+    Unborn {
+        /// Where.
+        urls: String,
+        /// What subjects would begin with.
+        prefix: String,
+        /// What is missing.
+        detail: String,
+    },
+    /// Another cluster is there.
+    #[error(
+        "the cluster at `{urls}` is `{found}`, but this node belongs to `{expected}`; correct the \
+         servers or the prefix, or, if it is to change clusters, give it another data directory"
+    )]
+    OtherCluster {
+        /// Where.
+        urls: String,
+        /// The one that is there.
+        found: String,
+        /// The one that was expected.
+        expected: String,
+    },
     /// Nobody answers there.
     #[error(
         "cannot reach NATS at `{urls}`: {detail}; start it (`nats-server -js`), or correct the URL"
@@ -70,7 +116,7 @@ pub enum ConnectError {
         detail: String,
     },
     /// It is too old.
-    #[error("NATS at `{urls}` is version `{found}`, but 2.15.0 or newer is needed; upgrade it")]
+    #[error("NATS at `{urls}` is version `{found}`, but 2.15.1 or newer is needed; upgrade it")]
     TooOld {
         /// Where.
         urls: String,
@@ -133,6 +179,10 @@ pub enum ConnectError {
 /// after `connect_timeout` if nobody answers; once it returned, it reconnects for ever.
 pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
     check(&options)?;
+    let now = SystemClock.now().0 / 1_000;
+    if let Some(ended) = credential(&options)?.filter(|it| it.is_expired(now)) {
+        return Err(ConnectError::Expired { name: ended.name().to_owned() });
+    }
     let api = reach(&options).await?;
     let born = async {
         wait_for_jetstream(&api, &options).await?;
@@ -157,12 +207,12 @@ fn check(options: &NatsOptions) -> Result<(), ConnectError> {
 }
 
 /// Connects, and checks the server's version.
-async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
+pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
     let signals = Signals::new();
     let client = client(options, Arc::clone(&signals)).await?;
-    let (major, minor, patch) = OLDEST_SERVER;
-    if !client.is_server_compatible(major, minor, patch) {
-        let found = client.server_info().version;
+    let found = client.server_info().version;
+    if version(&found).is_none_or(|version| version < OLDEST_SERVER) {
+        let found = found.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
         return Err(ConnectError::TooOld { urls: options.shown_urls(), found });
     }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
@@ -175,17 +225,50 @@ async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
     })
 }
 
-async fn client(options: &NatsOptions, signals: Arc<Signals>) -> Result<Client, ConnectError> {
+/// The numbers of a version such as `2.15.1` or `2.16.0-RC.1`.
+fn version(text: &str) -> Option<[u64; 3]> {
+    let numbers = text.split(['-', '+']).next()?;
+    let mut parts = numbers.splitn(3, '.').map(|part| part.parse().ok());
+    Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+/// The credential to log in with, if it is a key.
+fn credential(options: &NatsOptions) -> Result<Option<Credential>, ConnectError> {
+    if options.credential.is_some() {
+        return Ok(options.credential.clone());
+    }
+    let Some(path) = &options.credentials else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+    match Credential::from_creds(&text) {
+        Ok(credential) => Ok(Some(credential)),
+        Err(error) => Err(ConnectError::NoCredentials {
+            path: path.clone(),
+            detail: ErrorChain(&error).to_string(),
+        }),
+    }
+}
+
+/// Connects as the options say.
+pub(super) async fn client(
+    options: &NatsOptions,
+    signals: Arc<Signals>,
+) -> Result<Client, ConnectError> {
     let mut how = match options.login() {
         Some(Login::User(user, password)) => ConnectOptions::with_user_and_password(user, password),
         Some(Login::Token(token)) => ConnectOptions::with_token(token),
         None => ConnectOptions::new(),
     };
-    if let Some(path) = &options.credentials {
+    if let Some(credential) = credential(options)? {
         how = how
-            .credentials_file(path)
-            .await
-            .map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+            .credentials(&credential.to_creds())
+            .map_err(|error| ConnectError::Options(error.to_string()))?;
+        if let Some(inbox) = credential.inbox() {
+            how = how.custom_inbox_prefix(inbox);
+        }
+    }
+    if let Some(ca) = &options.ca {
+        how = how.add_root_certificates(ca.clone()).require_tls(true);
     }
     let how = how
         .name("clawnode")
@@ -250,20 +333,21 @@ pub(super) fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> C
 async fn assemble(
     api: Api,
     options: NatsOptions,
-    Born { replicas, partitions }: Born,
+    Born { replicas, partitions, cluster }: Born,
 ) -> Result<Substrate, ConnectError> {
     let names = Names::new(&options.prefix);
     let prefix = options.prefix.clone();
     let reader = async |name: String| {
         Reader::new(api.clone(), name).await.map_err(|failure| failed(&options, failure))
     };
-    let elections = api
-        .client
-        .subscribe(format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{}.*", names.inbox))
-        .await
-        .map_err(|error| failed(&options, error))?;
-    let forgotten = Forgotten::watch(&api.signals, partitions, elections, api.closing.clone());
-    let seen = Seen { urls: options.shown_urls(), replicas, journal: names.journal.clone() };
+    let credential = credential(&options)?;
+    let seen = Seen {
+        urls: options.shown_urls(),
+        replicas,
+        journal: names.journal.clone(),
+        cluster,
+        expires: credential.and_then(|it| it.expires()),
+    };
     Ok(Substrate {
         journal: Arc::new(NatsJournal::new(
             api.clone(),
@@ -277,7 +361,6 @@ async fn assemble(
             partitions,
             options.ack_wait,
             reader(names.inbox).await?,
-            forgotten,
         )),
         bus: Arc::new(NatsBus::new(api.clone())),
         bucket: Arc::new(NatsBucket::new(api.clone(), prefix.clone(), reader(names.bucket).await?)),
@@ -293,4 +376,26 @@ async fn assemble(
         partitions,
         shared: true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbers_or_unknown() {
+        for (text, found) in [
+            ("2.15.1", Some([2, 15, 1])),
+            ("2.16.0-RC.1", Some([2, 16, 0])),
+            ("2.9.25", Some([2, 9, 25])),
+            ("2.15", None),
+            ("v2.15.1", None),
+            ("", None),
+            ("99999999999999999999.1.1", None),
+            ("2.15.1.1", None),
+        ] {
+            assert_eq!(version(text), found, "{text}");
+        }
+        assert!([2, 9, 25] < OLDEST_SERVER && [2, 15, 0] < OLDEST_SERVER);
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use async_nats::{Event, ServerError};
+use async_nats::{ClientError, ConnectErrorKind, Event, ServerError};
 use clawnode_proto::Partition;
 use futures_util::StreamExt;
 use tokio::sync::watch;
@@ -18,11 +18,21 @@ use tracing::{info, warn};
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
 
+/// Refusals in a row, without a connection in between, that end the hope for one: a server that
+/// starts may know its accounts a moment late.
+const REFUSALS: u32 = 5;
+
+/// Where the servers tell that a consumer of this stream has another leader.
+pub(super) fn elections(stream: &str) -> String {
+    format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{stream}.*")
+}
+
 /// What the connection tells.
 #[derive(Debug)]
 pub(super) struct Signals {
     connected: watch::Sender<u64>,
     denied: Mutex<VecDeque<String>>,
+    refused: watch::Sender<u32>,
 }
 
 /// For each partition, how many times its pulls were forgotten.
@@ -33,7 +43,11 @@ pub(super) struct Forgotten(Vec<watch::Sender<u64>>);
 
 impl Signals {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { connected: watch::Sender::new(0), denied: Mutex::default() })
+        Arc::new(Self {
+            connected: watch::Sender::new(0),
+            denied: Mutex::default(),
+            refused: watch::Sender::new(0),
+        })
     }
 
     /// Takes what the client tells.
@@ -41,6 +55,7 @@ impl Signals {
         match event {
             Event::Connected => {
                 info!("connected to NATS");
+                self.refused.send_replace(0);
                 self.connected.send_modify(|count| *count += 1);
             }
             Event::ServerError(ServerError::Other(text)) => {
@@ -53,7 +68,21 @@ impl Signals {
                     denied.push_back(subject.to_owned());
                 }
             }
-            event => warn!(%event, "NATS connection"),
+            event => {
+                warn!(%event, "NATS connection");
+                if matches!(&event, Event::ClientError(ClientError::Other(text)) if is_refusal(text))
+                {
+                    self.refused.send_modify(|count| *count += 1);
+                }
+            }
+        }
+    }
+
+    /// Waits until the servers refuse this user for good: revoked, or its time is over.
+    pub(super) async fn refused(&self) {
+        let mut refused = self.refused.subscribe();
+        if refused.wait_for(|count| *count >= REFUSALS).await.is_err() {
+            std::future::pending().await
         }
     }
 
@@ -63,6 +92,13 @@ impl Signals {
         let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         denied.iter().any(|known| known == subject)
     }
+}
+
+/// Whether a try to connect was refused because of who tried.
+fn is_refusal(text: &str) -> bool {
+    [ConnectErrorKind::AuthorizationViolation, ConnectErrorKind::Authentication]
+        .iter()
+        .any(|kind| text.contains(&kind.to_string()))
 }
 
 /// The subject in `Permissions Violation for Publish to "a.b"`.
