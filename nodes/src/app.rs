@@ -33,7 +33,7 @@ use tracing::{error, info, warn};
 use crate::{
     cli::offline::{BackupView, Offline, RepairView},
     client::{NodeFile, ensure_token},
-    config::{Config, Loaded, Secret},
+    config::{Config, Loaded, Origin, Secret},
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
@@ -56,6 +56,8 @@ pub struct NodeArgs {
     pub loaded: Loaded,
     /// What it does.
     pub roles: Vec<NodeRole>,
+    /// A join token, if the node is to join a cluster.
+    pub join: Option<Secret>,
     /// Told once, when it serves. Dropped unsent if it cannot.
     pub ready: oneshot::Sender<Ready>,
     /// Cancelled when it is to drain and end.
@@ -90,17 +92,23 @@ struct Running {
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
-    let NodeArgs { loaded, roles, ready, stop } = args;
+    let NodeArgs { mut loaded, roles, join, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded, &clock)
+        ground::open(&loaded, &roles, join.as_ref(), &clock)
     )?;
     let control = ground.control;
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
+    #[cfg(feature = "nats")]
+    if let Err(failure) = settle_name(&mut loaded, &substrate).await {
+        substrate.health.close().await;
+        return Err(failure);
+    }
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
+    let health = Arc::clone(&substrate.health);
     let on = (substrate.clone(), supervisor.clone());
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
@@ -125,12 +133,29 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
             running.stop().await;
             Ok(())
         }
+        why = health.lost() => {
+            error!(why, "the bus refuses this node; the process ends");
+            Err(Failure::new(Exit::Refused, "credential_refused", why)
+                .hint("ask the operator for a join token; other nodes go on with what was begun"))
+        }
         why = fatal => {
             error!(why, "the store has failed; the process ends");
             Err(Failure::new(Exit::Failed, "store_failed", format!("the store has failed: {why}"))
                 .hint("look at the disk, then start again: what was answered is safe"))
         }
     }
+}
+
+/// Takes a name that no other live node has.
+#[cfg(feature = "nats")]
+async fn settle_name(loaded: &mut Loaded, substrate: &Substrate) -> Result<(), Failure> {
+    if !substrate.shared {
+        return Ok(());
+    }
+    let chosen = loaded.origin_of(&["node", "name"]) != Origin::Default;
+    let name = &mut loaded.config.node.name;
+    *name = crate::bus::name::free(substrate, name, chosen).await?;
+    Ok(())
 }
 
 async fn start(
@@ -262,6 +287,12 @@ async fn take_part(
     let beat =
         move || membership::run(ground.clone(), process, Arc::clone(&heartbeat), tell.clone());
     supervisor.adopt_task("membership", beat).await.map_err(unspawned)?;
+    #[cfg(feature = "nats")]
+    {
+        let (ground, name) = (running.substrate.clone(), config.node.name.clone());
+        let answer = move || crate::bus::name::answer(ground.clone(), name.clone(), process);
+        supervisor.adopt_task("name", answer).await.map_err(unspawned)?;
+    }
     if let Some(worker) = running.worker.clone() {
         let ground = running.substrate.clone();
         let scan = move || scan::run(ground.clone(), process, worker.clone(), members.clone());

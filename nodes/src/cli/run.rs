@@ -50,10 +50,13 @@ fn usage(error: &clap::Error) -> Exit {
 }
 
 async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
-    let Cli { role, flags, command } = cli;
+    let Cli { role, join, flags, command } = cli;
     let command = match (command, role.is_empty()) {
+        (Some(_), true) if join.join.is_some() || join.join_file.is_some() => {
+            return Ok(conflict("`--join` goes with `--role`, or after `up` and `run`"));
+        }
         (Some(command), true) => command,
-        (None, false) => Command::Run(up::RunArgs { role }),
+        (None, false) => Command::Run(up::RunArgs { role, join }),
         (Some(_), false) => {
             return Ok(conflict("`--role` goes with no command, or after `run`"));
         }
@@ -81,7 +84,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Up(args) => Box::pin(up::up(args, context)).await,
         Command::Run(args) => {
             let roles: Vec<NodeRole> = args.role.into_iter().map(NodeRole::from).collect();
-            Box::pin(up::run(roles, context)).await
+            Box::pin(up::run(roles, args.join, context)).await
         }
         Command::Chat(args) => Box::pin(chat::run(args, context)).await,
         Command::Status => status::run(context).await,
@@ -90,6 +93,8 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Restore(args) => backup::restore(args, context).await,
+        #[cfg(feature = "nats")]
+        Command::Cluster(command) => Box::pin(super::cluster::run(command, context)).await,
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
         Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),

@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "nats")]
+use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
 use clawnode_cluster::{
     Clock, Substrate,
     local::{self, LocalControl, LocalOptions, OpenError},
 };
-use clawnode_proto::ErrorChain;
+use clawnode_proto::{ErrorChain, node::NodeRole};
 
+#[cfg(feature = "nats")]
 use crate::{
-    config::{Config, Loaded},
+    bus::join::{self, Member},
+    config::Config,
+};
+use crate::{
+    config::{Loaded, Secret},
     failure::{Exit, Failure},
 };
 
@@ -26,11 +33,25 @@ pub struct Ground {
     pub control: Option<LocalControl>,
 }
 
-/// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
-pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+/// Opens the substrate that the settings name: NATS if a server is given, or if the node joined a
+/// cluster (now, with the token `join`, or before), else the data directory.
+pub async fn open(
+    loaded: &Loaded,
+    roles: &[NodeRole],
+    join: Option<&Secret>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Ground, Failure> {
     let config = &loaded.config;
-    if config.cluster.nats.is_some() {
-        return nats(config, clock).await;
+    #[cfg(feature = "nats")]
+    {
+        let member = crate::bus::join::member(loaded, roles, join).await?;
+        if member.is_some() || config.cluster.nats.is_some() {
+            return nats(config, member).await;
+        }
+    }
+    #[cfg(not(feature = "nats"))]
+    if join.is_some() || config.cluster.nats.is_some() {
+        return Err(without_nats(roles));
     }
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
@@ -68,37 +89,70 @@ pub fn refused(error: &OpenError) -> Failure {
 }
 
 #[cfg(not(feature = "nats"))]
-async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+fn without_nats(_roles: &[NodeRole]) -> Failure {
     let message = "this build has no NATS: it was made without the feature `nats`";
-    std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message)
-        .hint("leave `--nats` out, or build with the default features")))
-    .await
+    Failure::new(Exit::Config, "unsupported", message)
+        .hint("leave `--nats` and `--join` out, or build with the default features")
 }
 
 #[cfg(feature = "nats")]
-async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
-    use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
-
+async fn nats(config: &Config, member: Option<Member>) -> Result<Ground, Failure> {
     let it = &config.cluster;
-    let mut options =
-        NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each));
-    options.prefix.clone_from(&it.prefix);
-    options.credentials.clone_from(&it.credentials);
-    options.partitions = it.partitions;
-    options.replicas = match it.replicas {
+    let data_dir = &config.node.data_dir;
+    let remembered = join::remembered(data_dir)?;
+    let settings = NatsOptions {
+        partitions: it.partitions,
+        replicas: replicas(config),
+        cluster: remembered.clone(),
+        ..NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each))
+    };
+    let options = match member {
+        // What it may do, it was given; giving birth is not among it.
+        Some(member) => NatsOptions {
+            urls: member.urls,
+            prefix: member.prefix,
+            ca: Some(member.ca),
+            credential: Some(member.credential),
+            birth: Birth::Never,
+            cluster: Some(member.cluster),
+            ..settings
+        },
+        None => NatsOptions {
+            prefix: it.prefix.clone(),
+            ca: it.ca.clone(),
+            credentials: it.credentials.clone(),
+            ..settings
+        },
+    };
+    let substrate = connect(options).await.map_err(|error| unconnected(&error))?;
+    if let (None, Some(cluster)) = (remembered, substrate.health.cluster()) {
+        join::remember(data_dir, &cluster)?;
+    }
+    Ok(Ground { substrate, control: None })
+}
+
+/// How many copies the settings ask for.
+#[cfg(feature = "nats")]
+pub fn replicas(config: &Config) -> Replicas {
+    match config.cluster.replicas {
         None => Replicas::Auto,
         Some(1) => Replicas::One,
         Some(_) => Replicas::Three,
-    };
-    let substrate = connect(options).await.map_err(|error| {
-        let message = ErrorChain(&error).to_string();
-        match error {
-            ConnectError::Unreachable { .. } => {
-                Failure::new(Exit::Unreachable, "nats_unreachable", message)
-            }
-            ConnectError::Login { .. } => Failure::new(Exit::Refused, "nats_refused", message),
-            _ => Failure::new(Exit::Config, "nats_unusable", message),
+    }
+}
+
+/// A cluster that cannot be opened as a command's end.
+#[cfg(feature = "nats")]
+pub fn unconnected(error: &ConnectError) -> Failure {
+    let message = ErrorChain(error).to_string();
+    match error {
+        ConnectError::Unreachable { .. } => {
+            Failure::new(Exit::Unreachable, "nats_unreachable", message)
         }
-    })?;
-    Ok(Ground { substrate, control: None })
+        ConnectError::Login { .. } | ConnectError::Expired { .. } => {
+            Failure::new(Exit::Refused, "nats_refused", message)
+        }
+        ConnectError::OtherCluster { .. } => Failure::new(Exit::Config, "other_cluster", message),
+        _ => Failure::new(Exit::Config, "nats_unusable", message),
+    }
 }
