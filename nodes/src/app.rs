@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -19,7 +19,7 @@ use clawnode_actors::{
     session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
+use clawnode_cluster::{Clock, Substrate, SystemClock, membership};
 use clawnode_proto::{
     ErrorChain, ProcessId,
     envelope::VERSIONS,
@@ -31,16 +31,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
-    cli::offline::{BackupView, Offline, RepairView},
     client::{NodeFile, ensure_token},
-    config::{Config, Loaded, Origin, Secret},
+    config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
         backend::{Node, NodeBackend},
-        backup, ground,
+        ground,
         models::{Answering, CurrentModels, answering},
-        offline::Directory,
         scan,
     },
     telemetry,
@@ -103,7 +101,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     #[cfg(feature = "nats")]
-    if let Err(failure) = settle_name(&mut loaded, &substrate).await {
+    if let Err(failure) = crate::bus::name::settle(&mut loaded, &substrate).await {
         substrate.health.close().await;
         return Err(failure);
     }
@@ -144,18 +142,6 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
                 .hint("look at the disk, then start again: what was answered is safe"))
         }
     }
-}
-
-/// Takes a name that no other live node has.
-#[cfg(feature = "nats")]
-async fn settle_name(loaded: &mut Loaded, substrate: &Substrate) -> Result<(), Failure> {
-    if !substrate.shared {
-        return Ok(());
-    }
-    let chosen = loaded.origin_of(&["node", "name"]) != Origin::Default;
-    let name = &mut loaded.config.node.name;
-    *name = crate::bus::name::free(substrate, name, chosen).await?;
-    Ok(())
 }
 
 async fn start(
@@ -471,62 +457,4 @@ fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
     let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
     let files = loaded.file.iter().chain(souls);
     files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
-}
-
-/// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    Ok(Box::new(Directory::open(config).await?))
-}
-
-/// Looks for damage in the data directory, and repairs it if `apply`.
-pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
-    let dir = config.node.data_dir.clone();
-    let looked =
-        tokio::task::spawn_blocking(
-            move || {
-                if apply { local::repair(&dir) } else { local::inspect(&dir) }
-            },
-        );
-    let report = looked
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-        .map_err(|error| ground::refused(&error))?;
-    let mut findings: Vec<String> = report
-        .spans
-        .iter()
-        .map(|span| {
-            format!(
-                "`{}` at offset {}: {} bytes hold no readable record; a copy goes to `{}`",
-                span.file.display(),
-                span.offset,
-                span.len,
-                span.kept.display()
-            )
-        })
-        .collect();
-    findings.extend(report.damaged_entities.iter().map(|entity| {
-        format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
-    }));
-    Ok(RepairView { findings, applied: apply })
-}
-
-/// Writes the data directory to `file`, which must not exist.
-pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    // Open, it is held shared: no node can start while it is read.
-    let directory = Directory::open(config).await?;
-    let sessions = directory.all().await?.len() as u64;
-    let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
-    tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-}
-
-/// Fills the data directory, which must be empty, from `file`.
-pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
-    let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
-    let sessions = Directory::open(config).await?.all().await?.len() as u64;
-    Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }

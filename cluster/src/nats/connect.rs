@@ -179,10 +179,6 @@ pub enum ConnectError {
 /// after `connect_timeout` if nobody answers; once it returned, it reconnects for ever.
 pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
     check(&options)?;
-    let now = SystemClock.now().0 / 1_000;
-    if let Some(ended) = credential(&options)?.filter(|it| it.is_expired(now)) {
-        return Err(ConnectError::Expired { name: ended.name().to_owned() });
-    }
     let api = reach(&options).await?;
     let born = async {
         wait_for_jetstream(&api, &options).await?;
@@ -287,7 +283,7 @@ pub(super) async fn client(
             let detail = error.to_string();
             Err(match error.kind() {
                 ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                    ConnectError::Login { urls, detail }
+                    refused_login(options, detail)
                 }
                 _ => ConnectError::Unreachable { urls, detail },
             })
@@ -296,6 +292,18 @@ pub(super) async fn client(
             urls,
             detail: format!("no answer within {:?}", options.connect_timeout),
         }),
+    }
+}
+
+/// Why the login was refused, as far as the credential itself tells. Only the server knows: this
+/// host's clock may be wrong.
+fn refused_login(options: &NatsOptions, detail: String) -> ConnectError {
+    let now = SystemClock.now().0 / 1_000;
+    match credential(options) {
+        Ok(Some(ended)) if ended.is_expired(now) => {
+            ConnectError::Expired { name: ended.name().to_owned() }
+        }
+        _ => ConnectError::Login { urls: options.shown_urls(), detail },
     }
 }
 

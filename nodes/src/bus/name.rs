@@ -13,19 +13,29 @@ use clawnode_proto::{NodeName, ProcessId};
 use futures_util::StreamExt;
 use tracing::{debug, warn};
 
-use crate::failure::{Exit, Failure};
+use crate::{
+    config::{Loaded, Origin},
+    failure::{Exit, Failure},
+};
 
 /// How long the holder of a name may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// How many nodes of one host get a number by themselves.
 const NUMBERS: u32 = 64;
 
+/// Gives this node a name that no other live node has.
+pub async fn settle(loaded: &mut Loaded, substrate: &Substrate) -> Result<(), Failure> {
+    if !substrate.shared {
+        return Ok(());
+    }
+    let chosen = loaded.origin_of(&["node", "name"]) != Origin::Default;
+    let name = &mut loaded.config.node.name;
+    *name = free(substrate, name, chosen).await?;
+    Ok(())
+}
+
 /// A name that nobody has: `wanted`, or, unless somebody `chose` that, one with a number.
-pub async fn free(
-    substrate: &Substrate,
-    wanted: &NodeName,
-    chosen: bool,
-) -> Result<NodeName, Failure> {
+async fn free(substrate: &Substrate, wanted: &NodeName, chosen: bool) -> Result<NodeName, Failure> {
     let mut name = wanted.clone();
     for number in 2..NUMBERS {
         let Some(holder) = holder(substrate, &name).await? else { return Ok(name) };

@@ -79,7 +79,9 @@ impl Context {
     pub(super) async fn door(&self) -> Result<Door, Failure> {
         match self.running().await? {
             Some(client) => Ok(Door::Node(client)),
-            None => crate::app::open_read_only(&self.loaded.config).await.map(Door::Directory),
+            None => {
+                crate::node::keeping::open_read_only(&self.loaded.config).await.map(Door::Directory)
+            }
         }
     }
 

@@ -13,8 +13,8 @@ use super::{
     output::{Output, Tone, clean, time},
 };
 use crate::{
-    app,
     failure::{Exit, Failure},
+    node::keeping,
 };
 
 /// Events of one page: the most that a node gives.
@@ -116,7 +116,7 @@ async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Fail
 
 async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
     // A replay reads the directory itself, also beside a running node: it needs nothing of it.
-    let directory = app::open_read_only(&context.loaded.config).await?;
+    let directory = keeping::open_read_only(&context.loaded.config).await?;
     let view: ReplayView = directory.replay(session.as_deref()).await?;
     let sound = view.sessions.iter().all(|row| row.problem.is_none());
     let out = context.out;
@@ -132,7 +132,7 @@ async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Fail
 
 async fn repair(context: &Context, yes: bool) -> Result<Exit, Failure> {
     super::backup::refuse_beside_a_node(context, "a repair").await?;
-    let view: RepairView = app::repair(&context.loaded.config, yes).await?;
+    let view: RepairView = keeping::repair(&context.loaded.config, yes).await?;
     let out = context.out;
     out.document(&view, |view| {
         if view.findings.is_empty() {

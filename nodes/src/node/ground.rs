@@ -106,6 +106,7 @@ async fn nats(config: &Config, member: Option<Member>) -> Result<Ground, Failure
         cluster: remembered.clone(),
         ..NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each))
     };
+    let joined = member.is_some();
     let options = match member {
         // What it may do, it was given; giving birth is not among it.
         Some(member) => NatsOptions {
@@ -124,7 +125,15 @@ async fn nats(config: &Config, member: Option<Member>) -> Result<Ground, Failure
             ..settings
         },
     };
-    let substrate = connect(options).await.map_err(|error| unconnected(&error))?;
+    let substrate = connect(options).await.map_err(|error| match error {
+        ConnectError::Login { .. } if joined => Failure::new(
+            Exit::Refused,
+            "credential_refused",
+            "the cluster refuses this node's credential: it was revoked, or its time is over",
+        )
+        .hint("ask the operator for a join token (`clawnode cluster join-token`)"),
+        error => unconnected(&error),
+    })?;
     if let (None, Some(cluster)) = (remembered, substrate.health.cluster()) {
         join::remember(data_dir, &cluster)?;
     }

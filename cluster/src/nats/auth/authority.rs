@@ -310,6 +310,15 @@ impl Authority {
         Ok(())
     }
 
+    /// Another tenant of the same servers: an account of its own below the same operator.
+    #[cfg(feature = "test-util")]
+    pub fn neighbour(&self, cluster: &str) -> Result<Self, AuthorityError> {
+        let mut sealed = Self::new(cluster, &self.prefix)?.sealed;
+        sealed.operator.clone_from(&self.sealed.operator);
+        sealed.system.clone_from(&self.sealed.system);
+        Self::unseal(sealed)
+    }
+
     /// Lets a role do more than its table says, so that tests can see that they notice.
     #[cfg(feature = "test-util")]
     pub fn widen(&mut self, role: BusRole, subject: &str) {
