@@ -31,5 +31,5 @@ pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use inbox::{AckHandle, Consumer, Delivery, Inbox, Waiting};
 pub use journal::{AppendAnswer, Journal, Record, Write};
-pub use substrate::{Health, Substrate, Warning};
+pub use substrate::{Health, Lost, Substrate, Warning};
 pub use timers::{Timer, Timers};

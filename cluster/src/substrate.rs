@@ -50,6 +50,15 @@ pub struct Warning {
     pub hint: String,
 }
 
+/// Why a substrate is lost for good to this process; another process may have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It does not let this node in any more.
+    Refused(String),
+    /// The connection is beyond repair.
+    Broken(String),
+}
+
 /// How a substrate is doing.
 #[async_trait]
 pub trait Health: Send + Sync + std::fmt::Debug {
@@ -68,7 +77,7 @@ pub trait Health: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until it is lost for good to this process, and says why.
-    async fn lost(&self) -> String {
+    async fn lost(&self) -> Lost {
         std::future::pending().await
     }
 

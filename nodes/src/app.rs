@@ -131,10 +131,9 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
             running.stop().await;
             Ok(())
         }
-        why = health.lost() => {
-            error!(why, "the bus refuses this node; the process ends");
-            Err(Failure::new(Exit::Refused, "credential_refused", why)
-                .hint("ask the operator for a join token; other nodes go on with what was begun"))
+        lost = health.lost() => {
+            error!(?lost, "the bus is lost; the process ends");
+            Err(ground::lost(lost))
         }
         why = fatal => {
             error!(why, "the store has failed; the process ends");

@@ -6,7 +6,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBui
 use clawnode_proto::{ErrorChain, limits::PARTITIONS_MAX};
 use rand::Rng;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -221,6 +221,15 @@ pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
     })
 }
 
+/// A task that ends with whoever waits for it.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// The numbers of a version such as `2.15.1` or `2.16.0-RC.1`.
 fn version(text: &str) -> Option<[u64; 3]> {
     let numbers = text.split(['-', '+']).next()?;
@@ -277,9 +286,16 @@ pub(super) async fn client(
             async move { signals.take(event) }
         });
     let urls = options.shown_urls();
-    match tokio::time::timeout(options.connect_timeout, how.connect(&options.urls)).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => {
+    // A task of its own, because what a server says before the login can make the client panic.
+    let servers = options.urls.clone();
+    let mut connecting = AbortOnDrop(tokio::spawn(async move { how.connect(servers).await }));
+    match tokio::time::timeout(options.connect_timeout, &mut connecting.0).await {
+        Ok(Ok(Ok(client))) => Ok(client),
+        Ok(Err(_panic)) => Err(ConnectError::Unreachable {
+            urls,
+            detail: "what answers there is not a NATS server".to_owned(),
+        }),
+        Ok(Ok(Err(error))) => {
             let detail = error.to_string();
             Err(match error.kind() {
                 ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -348,6 +364,7 @@ async fn assemble(
     let reader = async |name: String| {
         Reader::new(api.clone(), name).await.map_err(|failure| failed(&options, failure))
     };
+    api.signals.look_after(api.client.clone(), api.closing.clone());
     let credential = credential(&options)?;
     let seen = Seen {
         urls: options.shown_urls(),

@@ -8,7 +8,7 @@ use serde_json::json;
 use tracing::debug;
 
 use super::api::Api;
-use crate::{Clock, Health, SystemClock, Warning};
+use crate::{Clock, Health, Lost, SystemClock, Warning};
 
 /// How long a readiness check waits for the journal's leader.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -74,12 +74,8 @@ impl Health for NatsHealth {
         self.seen.cluster.clone()
     }
 
-    async fn lost(&self) -> String {
-        self.api.signals.refused().await;
-        format!(
-            "NATS at `{}` refuses this node's credential: it was revoked, or its time is over",
-            self.seen.urls
-        )
+    async fn lost(&self) -> Lost {
+        self.api.signals.lost(&self.seen.urls).await
     }
 
     async fn warnings(&self) -> Vec<Warning> {

@@ -6,14 +6,19 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use async_nats::{ClientError, ConnectErrorKind, Event, ServerError};
+use async_nats::{
+    Client, ClientError, ConnectErrorKind, Event, ServerError, client::FlushErrorKind,
+};
 use clawnode_proto::Partition;
 use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+use crate::Lost;
 
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
@@ -21,6 +26,9 @@ const DENIED_KEPT: usize = 64;
 /// Refusals in a row, without a connection in between, that end the hope for one: a server that
 /// starts may know its accounts a moment late.
 const REFUSALS: u32 = 5;
+
+/// How often the client is seen to be alive.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Where the servers tell that a consumer of this stream has another leader.
 pub(super) fn elections(stream: &str) -> String {
@@ -33,6 +41,7 @@ pub(super) struct Signals {
     connected: watch::Sender<u64>,
     denied: Mutex<VecDeque<String>>,
     refused: watch::Sender<u32>,
+    broken: CancellationToken,
 }
 
 /// For each partition, how many times its pulls were forgotten.
@@ -47,6 +56,7 @@ impl Signals {
             connected: watch::Sender::new(0),
             denied: Mutex::default(),
             refused: watch::Sender::new(0),
+            broken: CancellationToken::new(),
         })
     }
 
@@ -78,12 +88,35 @@ impl Signals {
         }
     }
 
-    /// Waits until the servers refuse this user for good: revoked, or its time is over.
-    pub(super) async fn refused(&self) {
+    /// Waits until there is no hope for a connection: the servers refuse this user for good, or
+    /// nobody serves the connection any more.
+    pub(super) async fn lost(&self, urls: &str) -> Lost {
         let mut refused = self.refused.subscribe();
-        if refused.wait_for(|count| *count >= REFUSALS).await.is_err() {
-            std::future::pending().await
+        tokio::select! {
+            () = self.broken.cancelled() => Lost::Broken(format!(
+                "the connection to NATS at `{urls}` is beyond repair: its client ended"
+            )),
+            // The sender is ours, so it is not dropped.
+            _ = refused.wait_for(|count| *count >= REFUSALS) => Lost::Refused(format!(
+                "NATS at `{urls}` refuses this node's credential: it was revoked, or its time is over"
+            )),
         }
+    }
+
+    /// Sees to it that the client's own task lives: a server that says what the client does not
+    /// expect can end it (async-nats 0.51 panics at an empty `-ERR`), and nothing tells of that.
+    pub(super) fn look_after(self: &Arc<Self>, client: Client, closing: CancellationToken) {
+        let signals = Arc::clone(self);
+        tokio::spawn(closing.run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let flushed = client.flush().await;
+                if flushed.is_err_and(|error| error.kind() == FlushErrorKind::SendError) {
+                    signals.broken.cancel();
+                    return;
+                }
+            }
+        }));
     }
 
     /// Whether the server said that this user may not publish there. It says so apart from the

@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "nats")]
 use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
 use clawnode_cluster::{
-    Clock, Substrate,
+    Clock, Lost, Substrate,
     local::{self, LocalControl, LocalOptions, OpenError},
 };
 use clawnode_proto::{ErrorChain, node::NodeRole};
@@ -85,6 +85,17 @@ pub fn refused(error: &OpenError) -> Failure {
             Failure::new(Exit::Failed, "data_dir_unusable", message)
                 .hint("`clawnode doctor` looks for causes")
         }
+    }
+}
+
+/// A substrate that was lost while the node ran, as the node's end.
+pub fn lost(why: Lost) -> Failure {
+    let hint = "other nodes go on with what was begun";
+    match why {
+        Lost::Refused(why) => Failure::new(Exit::Refused, "credential_refused", why)
+            .hint(format!("ask the operator for a join token; {hint}")),
+        Lost::Broken(why) => Failure::new(Exit::Unreachable, "nats_unreachable", why)
+            .hint(format!("start the node again; {hint}")),
     }
 }
 

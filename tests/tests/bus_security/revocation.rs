@@ -2,10 +2,13 @@
 //! not forget it. A tenant's credential opens nothing of another tenant.
 
 use async_nats::Event;
-use clawnode_cluster::nats::{
-    ConnectError,
-    auth::{BusRole, Credential, push},
-    connect,
+use clawnode_cluster::{
+    Lost,
+    nats::{
+        ConnectError,
+        auth::{BusRole, Credential, push},
+        connect,
+    },
 };
 use serde_json::json;
 
@@ -50,7 +53,7 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
     // A whole role; the node that holds one is told, and told why.
     operator.run(&["cluster", "revoke", "--role", "worker"]).await?;
     let why = tokio::time::timeout(crate::support::PATIENCE, stays.health.lost()).await?;
-    assert!(why.contains("revoked"), "{why}");
+    assert!(matches!(&why, Lost::Refused(text) if text.contains("revoked")), "{why:?}");
     assert!(is_refused(&operator, &two).await);
     let unknown = operator.home.run(&["cluster", "revoke", "nobody"]).await?;
     assert_eq!(unknown.code, 2, "{unknown:?}");
