@@ -146,10 +146,10 @@ impl Operator {
     }
 
     /// Adds a server, or makes the folder of one anew, with another certificate.
-    pub fn certify(&mut self, server: BusServer) -> Result<(), Failure> {
+    pub fn certify(&mut self, server: &BusServer) -> Result<(), Failure> {
         self.servers.retain(|it| it.name != server.name);
         self.servers.push(server.clone());
-        self.write_server(&server)?;
+        self.write_server(server)?;
         self.save()
     }
 

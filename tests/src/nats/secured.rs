@@ -73,7 +73,7 @@ impl SecuredNats {
 
     /// What all of them logged so far.
     pub fn log(&self) -> String {
-        self.servers.iter().map(|server| server.log()).collect()
+        self.servers.iter().map(Server::log).collect()
     }
 }
 

@@ -62,7 +62,7 @@ async fn a_token_for_nats_is_good_once_in_its_time_for_its_cluster() -> Result {
         (over, 77, "refuses the join token"),
         (alien, 77, "refuses the join token"),
         (unoffered, 77, "used already"),
-        (text[..text.len() - 7].to_owned(), 78, "garbled"),
+        (text.split_at(text.len() - 7).0.to_owned(), 78, "garbled"),
         ("hello".to_owned(), 78, "not a join token"),
         ("cnjoin9_abc".to_owned(), 78, "another version"),
     ] {

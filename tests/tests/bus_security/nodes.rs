@@ -55,8 +55,8 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     workers.remove(at).kill().await?;
     assert_eq!(turn.completed().await?, "reply to: slow");
     // What else a gateway may: a long message goes through a blob, and agents are paused.
-    let long = "long ".repeat(100_000);
-    client.chat(&Message { content: long, key: "long".to_owned(), ..message.clone() }).await?;
+    let large = "long ".repeat(100_000);
+    client.chat(&Message { content: large, key: "long".to_owned(), ..message.clone() }).await?;
     for method in ["agents.pause", "agents.resume"] {
         let _: Value = client.call(method, json!({ "agent": "default" })).await?;
     }

@@ -86,12 +86,12 @@ async fn another_tenant_of_the_same_nats_sees_and_reaches_nothing() -> Result {
     let error = connect(operator.options(&spy)).await.err().unwrap();
     assert!(matches!(error, ConnectError::Unborn { .. }), "{error}");
     let ground = connect(operator.options(&node)).await?;
-    let mut hears = operator.user(&spy).await?;
-    let mut heard = hears.client.subscribe("cn.hb.*").await?;
-    hears.client.flush().await?;
+    let mut spying = operator.user(&spy).await?;
+    let mut heard = spying.client.subscribe("cn.hb.*").await?;
+    spying.client.flush().await?;
     let mut own = ground.bus.subscribe("cn.hb.*".to_owned()).await?;
-    hears.client.publish("cn.hb.spy", "from them".into()).await?;
-    hears.client.flush().await?;
+    spying.client.publish("cn.hb.spy", "from them".into()).await?;
+    spying.client.flush().await?;
     ground.bus.publish("cn.hb.us".to_owned(), None, "from us".into()).await?;
     // Ours comes, and theirs, which was sent before, did not.
     let first = futures_util::StreamExt::next(&mut own).await;
@@ -101,10 +101,10 @@ async fn another_tenant_of_the_same_nats_sees_and_reaches_nothing() -> Result {
     assert_eq!(first.subject, "cn.hb.us");
     let echo = futures_util::StreamExt::next(&mut heard).await.unwrap();
     assert_eq!(echo.subject.as_str(), "cn.hb.spy", "nothing of ours came before their own");
-    let answer = hears.client.request("$JS.API.STREAM.INFO.CN_JOURNAL", "{}".into()).await?;
+    let answer = spying.client.request("$JS.API.STREAM.INFO.CN_JOURNAL", "{}".into()).await?;
     let answer = String::from_utf8_lossy(&answer.payload).into_owned();
     assert!(answer.contains("not found"), "{answer}");
-    while let Ok(event) = hears.told.try_recv() {
+    while let Ok(event) = spying.told.try_recv() {
         assert!(!matches!(event, Event::Disconnected), "{event}");
     }
     Ok(())

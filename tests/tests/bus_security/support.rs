@@ -1,14 +1,14 @@
 //! An operator with servers, and users who try things at them.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{path::PathBuf, time::Duration};
 
 use async_nats::{Client, ConnectOptions, Event};
-use clawnode_cluster::nats::{
-    Birth, NatsOptions,
-    auth::{Authority, Credential},
+use clawnode_cluster::{
+    Clock, SystemClock,
+    nats::{
+        Birth, NatsOptions,
+        auth::{Authority, Credential},
+    },
 };
 use clawnode_proto::subject::Prefix;
 use clawnode_tests::{
@@ -22,6 +22,8 @@ pub(crate) type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Re
 
 /// Long enough that reaching it means a bug, not a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Words of the servers that wait to be read; each try reads all of them.
+const TOLD: usize = 1_024;
 /// Tries to start on free ports, which somebody may take in between.
 const TRIES: usize = 5;
 
@@ -35,12 +37,12 @@ pub(crate) struct Operator {
 /// A user of the bus, and what its servers tell it.
 pub(crate) struct User {
     pub(crate) client: Client,
-    pub(crate) told: mpsc::UnboundedReceiver<Event>,
+    pub(crate) told: mpsc::Receiver<Event>,
 }
 
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    SystemClock.now().0 / 1_000
 }
 
 impl Operator {
@@ -106,7 +108,7 @@ impl Operator {
 
     /// Connects past our doors.
     pub(crate) async fn user(&self, credential: &Credential) -> Result<User> {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (tell, told) = mpsc::channel(TOLD);
         let client = ConnectOptions::new()
             .credentials(&credential.to_creds())?
             .add_root_certificates(self.ca())
@@ -115,7 +117,7 @@ impl Operator {
             .custom_inbox_prefix(format!("_INBOX.{}", credential.user()))
             .event_callback(move |event| {
                 let tell = tell.clone();
-                async move { drop(tell.send(event)) }
+                async move { drop(tell.send(event).await) }
             })
             .connect(self.urls.clone())
             .await?;

@@ -153,7 +153,8 @@ mod tests {
         let shown = format!("{token:?}");
         assert!(!shown.contains(token.admission.seed()), "{shown}");
         for cut in 1..text.len() {
-            let error = JoinToken::from_text(&text[..text.len() - cut]).unwrap_err();
+            let (left, _) = text.split_at(text.len() - cut);
+            let error = JoinToken::from_text(left).unwrap_err();
             assert!(!error.to_string().contains("eyJ"), "{error}");
         }
         for (text, version) in [("", false), ("nats://x", false), ("cnjoin2_abc", true)] {

@@ -67,15 +67,15 @@ pub(in crate::cli) async fn run(
         ClusterCommand::JoinToken(args) => join_token::run(args, context).await,
         ClusterCommand::Users(args) => revoke::users(&args, context),
         ClusterCommand::Revoke(args) => revoke::run(&args, context).await,
-        ClusterCommand::Certify(args) => certify(args, context),
+        ClusterCommand::Certify(args) => certify(&args, context),
         ClusterCommand::Push(args) => push(&args, context).await,
     }
 }
 
-fn certify(args: CertifyArgs, context: &Context) -> Result<Exit, Failure> {
+fn certify(args: &CertifyArgs, context: &Context) -> Result<Exit, Failure> {
     let mut operator = Operator::open(&args.dir.path(context))?;
     let folder = operator.folder(&args.server);
-    operator.certify(args.server)?;
+    operator.certify(&args.server)?;
     let folder = folder.display().to_string();
     context.out.document(&json!({ "folder": folder }), |_| {
         format!("wrote `{folder}`; copy it to that host and start `nats-server -c nats.conf` there")

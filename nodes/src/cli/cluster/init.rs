@@ -21,7 +21,7 @@ Beside the port for clients a server needs the port 2000 above it, which other s
 the port 4000 above it on its own loopback.";
 /// The server that is made if none is named.
 const ALONE: &str = "nats=127.0.0.1:4222";
-/// Servers of one cluster; JetStream votes among an odd few.
+/// Servers of one cluster; `JetStream` votes among an odd few.
 const SERVERS_MOST: usize = 9;
 
 /// `cluster init`.
