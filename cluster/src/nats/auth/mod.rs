@@ -8,7 +8,7 @@
 //! key ends them all.
 //!
 //! The claims are those of NATS' own library (`github.com/nats-io/jwt`, version 2), as its
-//! architecture decision ADR-14 describes them; the tests hold them to a real server.
+//! fourteenth architecture decision record describes them; the tests hold them to a real server.
 //!
 //! | file | what |
 //! |---|---|
