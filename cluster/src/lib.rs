@@ -34,5 +34,5 @@ pub use error::StoreError;
 pub use feed::Feed;
 pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, Waiting};
 pub use journal::{AppendAnswer, Journal, Record, Write};
-pub use substrate::{Health, Substrate, Warning};
+pub use substrate::{Health, Lost, Substrate, Warning};
 pub use timers::{Timer, Timers};

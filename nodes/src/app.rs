@@ -59,6 +59,8 @@ pub struct NodeArgs {
     pub loaded: Loaded,
     /// What it does.
     pub roles: Vec<NodeRole>,
+    /// A join token, if the node is to join a cluster.
+    pub join: Option<Secret>,
     /// Told once, when it serves. Dropped unsent if it cannot.
     pub ready: oneshot::Sender<Ready>,
     /// Cancelled when it is to drain and end.
@@ -96,19 +98,25 @@ struct Running {
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
-    let NodeArgs { loaded, roles, ready, stop } = args;
+    let NodeArgs { mut loaded, roles, join, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded, process, &clock)
+        ground::open(&loaded, (process, &roles), join.as_ref(), &clock)
     )?;
     let control = ground.control;
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
+    #[cfg(feature = "nats")]
+    if let Err(failure) = crate::bus::name::settle(&mut loaded, &substrate).await {
+        substrate.health.close().await;
+        return Err(failure);
+    }
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
     let standing = Standing::new(stop.clone());
+    let health = Arc::clone(&substrate.health);
     let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
@@ -132,6 +140,10 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         () = stop.cancelled() => {
             running.stop().await;
             standing.misfit().map_or(Ok(()), Err)
+        }
+        lost = health.lost() => {
+            error!(?lost, "the bus is lost; the process ends");
+            Err(ground::lost(lost))
         }
         why = fatal => {
             error!(why, "the store has failed; the process ends");
@@ -313,6 +325,12 @@ async fn take_part(
         greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
     };
     supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
+    #[cfg(feature = "nats")]
+    {
+        let (ground, name) = (ground.clone(), config.node.name.clone());
+        let answer = move || crate::bus::name::answer(ground.clone(), name.clone(), me);
+        supervisor.adopt_task("name", answer).await.map_err(unspawned)?;
+    }
     if let Some(worker) = running.worker.clone() {
         let follow = Follow { substrate: ground, me, worker, gauges, members };
         let follow = move || follow.clone().run();

@@ -84,7 +84,7 @@ pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, Failure>
     let to = format!("{nats} (prefix `{}`)", config.cluster.prefix);
     // Open, it is held shared: no node can start while it is read.
     let source = Directory::at(from.to_owned()).await?;
-    let target = ground::cluster(config, None).await?;
+    let target = ground::cluster(config).await?;
     #[cfg(feature = "test-util")]
     let target = crate::node::failpoint::arm(target, loaded.env())?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+#[cfg(feature = "nats")]
+pub mod bus;
 pub mod cli;
 pub mod client;
 pub mod config;

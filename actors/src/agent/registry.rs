@@ -7,7 +7,9 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
-use clawnode_proto::{AgentName, Digest, Position, codec, view::AgentView};
+use clawnode_proto::{
+    AgentName, Digest, Position, codec, subject::AGENT_KEYS as KEYS, view::AgentView,
+};
 use futures_util::StreamExt;
 use ractor::SpawnErr;
 use serde::{Deserialize, Serialize};
@@ -16,8 +18,6 @@ use tracing::{info, warn};
 use super::{AgentHandle, AgentOptions};
 use crate::supervise::{ChildKind, Factory, Supervisor};
 
-/// What agents' keys in the bucket begin with.
-const KEYS: &str = "agent.";
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::api::Api;
-use crate::{Health, Warning};
+use crate::{Clock, Health, Lost, SystemClock, Warning};
 
 /// How long a readiness check waits for the journal's leader.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,6 +22,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long closing waits for what is under way.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long before its end a credential is warned of.
+const EXPIRY_NEAR: Duration = Duration::from_hours(14 * 24);
 /// Bytes that a message may have for the largest input to fit: the user's message in its envelope.
 const PAYLOAD_NEEDED: usize = MESSAGE_BYTES * 2;
 
@@ -40,6 +42,10 @@ pub(super) struct Seen {
     pub(super) journal: String,
     /// All streams.
     pub(super) streams: Vec<String>,
+    /// The cluster's id; none if it was born before there were ids.
+    pub(super) cluster: Option<String>,
+    /// When our credential ends, in seconds since 1970.
+    pub(super) expires: Option<u64>,
 }
 
 /// What a server says of a stream.
@@ -143,6 +149,14 @@ impl Health for NatsHealth {
         }
     }
 
+    fn cluster(&self) -> Option<String> {
+        self.seen.cluster.clone()
+    }
+
+    async fn lost(&self) -> Lost {
+        self.api.signals.lost(&self.seen.urls).await
+    }
+
     async fn warnings(&self) -> Vec<Warning> {
         let server = self.api.client.server_info();
         let mut warnings = vec![Warning {
@@ -176,6 +190,19 @@ impl Health for NatsHealth {
                     server.max_payload
                 ),
                 hint: "set `max_payload: 4MB` in the server's configuration".to_owned(),
+            });
+        }
+        let left = |end: u64| Duration::from_secs(end.saturating_sub(SystemClock.now().0 / 1_000));
+        if let Some(left) = self.seen.expires.map(left).filter(|left| *left < EXPIRY_NEAR) {
+            warnings.push(Warning {
+                name: "bus.credential".to_owned(),
+                message: format!(
+                    "this node's credential ends in {} hours, and then it is refused",
+                    left.as_secs() / 3_600
+                ),
+                hint: "make a join token (`clawnode cluster join-token`), and start the node with \
+                       it once"
+                    .to_owned(),
             });
         }
         warnings

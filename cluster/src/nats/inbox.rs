@@ -8,13 +8,13 @@ use clawnode_proto::{
     EntityId, Input, Partition, Position,
     subject::{Prefix, entity_of},
 };
-use tokio::time::Instant;
+use tokio::{sync::OnceCell, time::Instant};
 use tracing::debug;
 
 use super::{
     api::{Api, Failure},
     pull::Pull,
-    signals::Forgotten,
+    signals::{Forgotten, elections},
     stream::Reader,
     topology::{self, TopologyError},
 };
@@ -34,7 +34,8 @@ pub(super) struct NatsInbox {
     partitions: u16,
     ack_wait: Duration,
     reader: Reader,
-    forgotten: Arc<Forgotten>,
+    /// Listened for when the first partition is pulled; who never pulls need not.
+    forgotten: OnceCell<Arc<Forgotten>>,
 }
 
 // === impl NatsInbox ===
@@ -46,9 +47,20 @@ impl NatsInbox {
         partitions: u16,
         ack_wait: Duration,
         reader: Reader,
-        forgotten: Arc<Forgotten>,
     ) -> Self {
-        Self { api, prefix, partitions, ack_wait, reader, forgotten }
+        Self { api, prefix, partitions, ack_wait, reader, forgotten: OnceCell::new() }
+    }
+
+    /// What tells of pulls that the server forgot.
+    async fn forgotten(&self) -> Result<&Arc<Forgotten>, Failure> {
+        self.forgotten
+            .get_or_try_init(|| async {
+                let elections = self.api.client.subscribe(elections(self.reader.name())).await;
+                let elections = elections.map_err(|error| Failure::Unknown(error.to_string()))?;
+                let closing = self.api.closing.clone();
+                Ok(Forgotten::watch(&self.api.signals, self.partitions, elections, closing))
+            })
+            .await
     }
 
     fn subject(&self, entity: EntityId) -> String {
@@ -139,9 +151,10 @@ impl Inbox for NatsInbox {
         if rank > RANK_MAX {
             return Err(refused(format!("rank {rank} is over the highest rank {RANK_MAX}")));
         }
-        let forgotten = self.forgotten.of(partition).ok_or_else(|| {
-            refused(format!("partition {partition} is not one of {}", self.partitions))
-        })?;
+        let forgotten =
+            self.forgotten().await.map_err(store_error)?.of(partition).ok_or_else(|| {
+                refused(format!("partition {partition} is not one of {}", self.partitions))
+            })?;
         self.ensure_consumer(partition).await?;
         let consumer = format!("{}.p{partition}", self.reader.name());
         let pull = Pull::open(self.api.clone(), &consumer, rank, forgotten).await;

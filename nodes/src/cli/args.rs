@@ -66,6 +66,8 @@ pub(super) struct Cli {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
     pub role: Vec<Role>,
     #[command(flatten)]
+    pub join: up::JoinArgs,
+    #[command(flatten)]
     pub flags: GlobalFlags,
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -192,6 +194,10 @@ pub(super) enum Command {
     Restore(backup::RestoreArgs),
     /// Move the sessions of a data directory into a cluster
     Import(import::ImportArgs),
+    /// Make the keys of a cluster, let hosts join it, and revoke what they were given
+    #[cfg(feature = "nats")]
+    #[command(subcommand)]
+    Cluster(super::cluster::ClusterCommand),
     /// Look for what keeps a node from working, and say what to do about it
     Doctor(doctor::DoctorArgs),
     /// Show and check the configuration

@@ -8,6 +8,8 @@ mod agents;
 mod args;
 mod backup;
 mod chat;
+#[cfg(feature = "nats")]
+mod cluster;
 mod config;
 mod context;
 mod doctor;

@@ -52,10 +52,13 @@ fn usage(error: &clap::Error) -> Exit {
 }
 
 async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
-    let Cli { role, flags, command } = cli;
+    let Cli { role, join, flags, command } = cli;
     let command = match (command, role.is_empty()) {
+        (Some(_), true) if join.join.is_some() || join.join_file.is_some() => {
+            return Ok(conflict("`--join` goes with `--role`, or after `up` and `run`"));
+        }
         (Some(command), true) => command,
-        (None, false) => Command::Run(up::RunArgs { role }),
+        (None, false) => Command::Run(up::RunArgs { role, join }),
         (Some(_), false) => {
             return Ok(conflict("`--role` goes with no command, or after `run`"));
         }
@@ -83,7 +86,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Up(args) => Box::pin(up::up(args, context)).await,
         Command::Run(args) => {
             let roles: Vec<NodeRole> = args.role.into_iter().map(NodeRole::from).collect();
-            Box::pin(up::run(roles, context)).await
+            Box::pin(up::run(roles, args.join, context)).await
         }
         Command::Chat(args) => Box::pin(chat::run(args, context)).await,
         Command::Status => status::run(context).await,
@@ -102,6 +105,8 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Restore(args) => backup::restore(args, context).await,
         Command::Import(args) => Box::pin(import::run(args, context)).await,
+        #[cfg(feature = "nats")]
+        Command::Cluster(command) => Box::pin(super::cluster::run(command, context)).await,
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
         Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),

@@ -98,6 +98,10 @@ pub struct ClusterOptions {
     /// A NATS credentials file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PathBuf>,
+    /// Certificates, PEM, of who may sign those of the NATS servers. With it TLS is required, and
+    /// only these are trusted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
     /// What all subjects and streams begin with, so that clusters can share servers.
     #[serde(with = "units::text")]
     pub prefix: Prefix,
@@ -198,6 +202,7 @@ impl Default for ClusterOptions {
         Self {
             nats: None,
             credentials: None,
+            ca: None,
             prefix: Prefix::default(),
             partitions: None,
             replicas: None,
