@@ -12,4 +12,4 @@ mod server;
 
 pub use cluster::NatsCluster;
 pub use error::HarnessError;
-pub use server::{NatsServer, ServerOptions, binary};
+pub use server::{NatsServer, ServerOptions, binary, free_port};

@@ -1,0 +1,96 @@
+//! What a scenario leaves behind for the judge.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_proto::{
+    ProcessId, TurnId,
+    kernel::{CLAIM, RELEASED},
+    view::{EventView, HistoryView},
+};
+use tokio::time::Instant;
+
+use super::transcript::Transcript;
+use crate::model::Logged;
+
+/// All that the judge is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// What the clients saw.
+    pub transcripts: Vec<Transcript>,
+    /// What is stored, by session key.
+    pub sessions: BTreeMap<String, Stored>,
+    /// What the model server was asked: the effect counter.
+    pub asked: Vec<Logged>,
+    /// What was done to the stage.
+    pub faults: Vec<Fault>,
+    /// What `journal verify` found wrong.
+    pub unsound: Vec<String>,
+    /// Owners that found themselves fenced, as the nodes' logs have it.
+    pub fenced: u64,
+    /// What is left at the end and should not be: processes, inputs, nodes that do not stop.
+    pub leftovers: Vec<String>,
+    /// What a scenario itself holds to be wrong.
+    pub complaints: Vec<String>,
+    /// Sessions that were poisoned, and are judged by their scenario.
+    pub excused: BTreeSet<String>,
+    /// Pieces of each reply.
+    pub tokens: u32,
+}
+
+/// One session as the journal has it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its transcript.
+    pub history: HistoryView,
+    /// Its journal.
+    pub events: Vec<EventView>,
+}
+
+/// Something that was done to the stage.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// When.
+    pub at: Instant,
+    /// What, for people.
+    pub what: String,
+    /// Whom it keeps waiting.
+    pub hits: Hits,
+}
+
+/// Whom a fault keeps waiting.
+#[derive(Clone, Debug)]
+pub enum Hits {
+    /// Turns that these processes own.
+    Owners(Vec<ProcessId>),
+    /// Clients of a gateway.
+    Clients,
+    /// Every turn.
+    Everyone,
+    /// Nobody, if all is well.
+    Nobody,
+}
+
+impl Stored {
+    /// Claims by which a session was taken from a process that had not given it up.
+    pub fn takeovers(&self) -> impl Iterator<Item = (ProcessId, &EventView)> {
+        self.events.windows(2).filter_map(|pair| {
+            let [before, claim] = pair else { return None };
+            let robbed = before.incarnation.process;
+            let taken = claim.kind == CLAIM
+                && before.kind != RELEASED
+                && claim.incarnation.process != robbed;
+            taken.then_some((robbed, claim))
+        })
+    }
+
+    /// Whether one of these processes worked on the turn, or was taken the session from.
+    pub fn was_with(&self, turn: TurnId, processes: &[ProcessId]) -> bool {
+        let turn = turn.to_string();
+        let begun = self.events.iter().any(|event| {
+            event.kind == "model_begun"
+                && event.body["turn"] == turn.as_str()
+                && processes.contains(&event.incarnation.process)
+        });
+        begun || self.takeovers().any(|(robbed, _)| processes.contains(&robbed))
+    }
+}

@@ -1,0 +1,155 @@
+//! The scorecard: one row a scenario, as JSON for machines and Markdown for people.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// What came of one scenario.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// Which.
+    pub scenario: String,
+    /// `loopback` or `namespaces`.
+    pub hosts: String,
+    /// Replays its schedule.
+    pub seed: u64,
+    /// Faults that were done.
+    pub iterations: usize,
+    /// Turns that ended well.
+    pub turns: usize,
+    /// Accepted and not there, or never heard by its client.
+    pub lost: usize,
+    /// There twice, or heard twice.
+    pub duplicated: usize,
+    /// Calls whose outcome was recorded, made again.
+    pub repeated_recorded_calls: usize,
+    /// Calls in flight when their process was lost, made again.
+    pub remade_inflight_calls: usize,
+    /// Invariants that did not hold.
+    pub invariant_violations: usize,
+    /// Sessions taken over from a process that had not given them up.
+    pub takeovers: usize,
+    /// Owners that found themselves fenced: an append of theirs bounced, or was kept from being sent.
+    pub fenced_writes: u64,
+    /// Turns that a fault kept waiting.
+    pub resumed: usize,
+    /// Milliseconds from a fault to the next token at the client.
+    pub resume_ms_p50: Option<u64>,
+    /// The same, for the slowest of a hundred.
+    pub resume_ms_p99: Option<u64>,
+    /// Processes, inputs and turns left at the end.
+    pub orphans: usize,
+    /// How long it took.
+    pub seconds: u64,
+    /// All that must not be, with the evidence.
+    pub violations: Vec<String>,
+    /// Why it was not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scorecard {
+    /// The commit that was built, as far as git says.
+    pub commit: String,
+    /// `short` or `long`.
+    pub profile: String,
+    /// The seed that all schedules follow from.
+    pub seed: u64,
+    /// One row a scenario.
+    pub scores: Vec<Score>,
+}
+
+// === impl Score ===
+
+impl Score {
+    /// Of a scenario that cannot be run here.
+    pub fn left_out(scenario: &str, hosts: &str, why: String) -> Self {
+        let (scenario, hosts) = (scenario.to_owned(), hosts.to_owned());
+        Self { scenario, hosts, left_out: Some(why), ..Self::default() }
+    }
+
+    /// Whether everything held.
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+// === impl Scorecard ===
+
+impl Scorecard {
+    /// Whether everything held.
+    pub fn is_good(&self) -> bool {
+        self.scores.iter().all(Score::is_good)
+    }
+
+    /// For people.
+    pub fn markdown(&self) -> String {
+        let mut out = format!(
+            "# Scorecard\n\nCommit `{}`, profile `{}`, seed {}.\n\n{}",
+            self.commit,
+            self.profile,
+            self.seed,
+            table(&self.scores)
+        );
+        let bad = self.scores.iter().filter(|score| !score.is_good());
+        for score in bad {
+            push(&mut out, format_args!("\n## Violations in {}\n\n", score.scenario));
+            for one in &score.violations {
+                push(&mut out, format_args!("- {one}\n"));
+            }
+        }
+        out
+    }
+}
+
+/// The table of these scores.
+pub fn table(scores: &[Score]) -> String {
+    let mut out = "| scenario | hosts | faults | turns | lost | duplicated | repeated | remade | \
+                   takeovers | fenced | resumed | p50 ms | p99 ms | orphans | s | verdict |\n"
+        .to_owned();
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for it in scores {
+        if let Some(why) = &it.left_out {
+            let blanks = "| ".repeat(13);
+            push(
+                &mut out,
+                format_args!("| {} | {} {blanks}| left out: {why} |\n", it.scenario, it.hosts),
+            );
+            continue;
+        }
+        let ms = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+        let verdict = match it.violations.len() {
+            0 => "good".to_owned(),
+            count => format!("**{count} violations**"),
+        };
+        let cells = [
+            it.scenario.clone(),
+            it.hosts.clone(),
+            it.iterations.to_string(),
+            it.turns.to_string(),
+            it.lost.to_string(),
+            it.duplicated.to_string(),
+            it.repeated_recorded_calls.to_string(),
+            it.remade_inflight_calls.to_string(),
+            it.takeovers.to_string(),
+            it.fenced_writes.to_string(),
+            it.resumed.to_string(),
+            ms(it.resume_ms_p50),
+            ms(it.resume_ms_p99),
+            it.orphans.to_string(),
+            it.seconds.to_string(),
+            verdict,
+        ];
+        push(&mut out, format_args!("| {} |\n", cells.join(" | ")));
+    }
+    out
+}
+
+/// Writing to a string cannot fail.
+pub(super) fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    if out.write_fmt(text).is_err() {
+        tracing::error!("a text could not be written");
+    }
+}
