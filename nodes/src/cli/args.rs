@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 
-use super::{agents, backup, chat, config, doctor, journal, sessions, up};
+use super::{agents, backup, chat, config, doctor, journal, sessions, up, verify};
 use crate::config::Flag;
 
 /// What `--help` ends with.
@@ -130,6 +130,9 @@ pub(super) enum Command {
     /// Show and check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Do harm to a cluster made for it, and judge what is left
+    #[command(hide = true)]
+    Verify(verify::VerifyArgs),
 }
 
 impl From<Role> for NodeRole {

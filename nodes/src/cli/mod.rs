@@ -21,5 +21,6 @@ mod status;
 mod terminal;
 mod turn;
 mod up;
+mod verify;
 
 pub use run::main;

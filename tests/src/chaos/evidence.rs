@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
-    ProcessId, TurnId,
+    ProcessId, Timestamp, TurnId,
     kernel::{CLAIM, RELEASED},
     view::{EventView, HistoryView},
 };
@@ -51,6 +51,8 @@ pub struct Stored {
 pub struct Fault {
     /// When.
     pub at: Instant,
+    /// When by the clock that nodes write into events.
+    pub wall: Timestamp,
     /// What, for people.
     pub what: String,
     /// Whom it keeps waiting.
@@ -68,6 +70,24 @@ pub enum Hits {
     Everyone,
     /// Nobody, if all is well.
     Nobody,
+}
+
+impl Evidence {
+    /// Whether something was done to this process that owners lose their sessions by.
+    pub fn is_victim(&self, process: ProcessId) -> bool {
+        self.faults.iter().any(|fault| match &fault.hits {
+            Hits::Owners(owners) => owners.contains(&process),
+            Hits::Clients | Hits::Everyone | Hits::Nobody => false,
+        })
+    }
+
+    /// Who lost a session by a claim since the first fault, claim by claim.
+    pub fn robbed(&self) -> Vec<ProcessId> {
+        let first = self.faults.iter().map(|fault| fault.wall).min();
+        let since = |claim: &EventView| first.is_some_and(|first| claim.ts >= first);
+        let all = self.sessions.values().flat_map(Stored::takeovers);
+        all.filter(|(_, claim)| since(claim)).map(|(robbed, _)| robbed).collect()
+    }
 }
 
 impl Stored {

@@ -40,8 +40,10 @@ pub struct Verdict {
     pub turns: usize,
     /// Model calls that were made again because their process was lost.
     pub remade_inflight_calls: usize,
-    /// Claims by which a session was taken over.
+    /// Claims since the first fault by which a session was taken over.
     pub takeovers: usize,
+    /// Those of them by which an owner lost it to whom nothing was done.
+    pub robberies: usize,
     /// All that must not be.
     pub violations: Vec<Violation>,
 }
@@ -90,8 +92,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         }
     }
     calls(&mut verdict, evidence);
-    let stored = evidence.sessions.values();
-    verdict.takeovers = stored.map(|stored| stored.takeovers().count()).sum();
+    let robbed = evidence.robbed();
+    verdict.takeovers = robbed.len();
+    verdict.robberies = robbed.iter().filter(|process| !evidence.is_victim(**process)).count();
     for what in &evidence.unsound {
         verdict.blame(Breach::Invariant, what.clone());
     }
@@ -286,5 +289,268 @@ fn recorded_call(
     if attempt > faults + 1 {
         let what = format!("{name} took {attempt} attempts after {faults} faults");
         verdict.blame(Breach::Repeated, what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        CallId, Digest, EntityId, Epoch, EventId, Incarnation, ProcessId, Seq, Timestamp, TurnId,
+        llm::{Message, StopReason, Text, Usage},
+        view::{EventView, HistoryView, TurnView},
+    };
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::{
+        super::{
+            evidence::{Fault, Hits},
+            transcript::Seen,
+        },
+        *,
+    };
+    use crate::model::{Logged, WireName};
+
+    const TOKENS: u32 = 3;
+
+    fn completed() -> TurnOutcome {
+        TurnOutcome::Completed { stop: StopReason::EndTurn }
+    }
+
+    fn turn_of(n: u128) -> TurnId {
+        TurnId::from_u128(n)
+    }
+
+    fn call_of(n: u128) -> String {
+        CallId::derive(turn_of(n), 0).to_string()
+    }
+
+    fn cursor(n: u128, attempt: u32, index: u32) -> Option<FrameKey> {
+        format!("{}.{}.{attempt}.{index}", turn_of(n), call_of(n)).parse().ok()
+    }
+
+    /// What the client of message `n` sees: the first attempt dies after a piece, the second ends.
+    fn told(n: u128) -> Transcript {
+        let now = Instant::now();
+        let mut one = Transcript::new("ada", &format!("m{n}"), now);
+        let first = format!("reply to: m{n}");
+        for (cursor, sight) in [
+            (None, Sight::Accepted(turn_of(n))),
+            (cursor(n, 1, 0), Sight::Text(first.clone())),
+            (cursor(n, 2, 0), Sight::Reset(String::new())),
+            (cursor(n, 2, 0), Sight::Text(first)),
+            (cursor(n, 2, 1), Sight::Text(" 2".to_owned())),
+            (cursor(n, 2, 2), Sight::Text(" 3".to_owned())),
+            (cursor(n, 2, u32::MAX), Sight::Done(completed())),
+        ] {
+            one.see(Seen { at: now, connection: 1, cursor, sight });
+        }
+        one
+    }
+
+    fn view(n: u128) -> TurnView {
+        let message = |role, text: String| Message { role, content: Text::from(text) };
+        TurnView {
+            turn: turn_of(n),
+            messages: vec![
+                message(Role::User, format!("m{n}")),
+                message(Role::Assistant, reply(&format!("m{n}"), TOKENS)),
+            ],
+            outcome: Some(completed()),
+            usage: Usage::default(),
+            lost_attempts: 1,
+        }
+    }
+
+    fn event(process: u128, kind: &str, body: Value) -> EventView {
+        EventView {
+            n: Seq(0),
+            kind: kind.to_owned(),
+            eid: EventId::from_u128(0),
+            epoch: Epoch(1),
+            incarnation: Incarnation { process: ProcessId::from_u128(process), counter: 1 },
+            ts: Timestamp(0),
+            hash: Digest::ZERO,
+            body,
+        }
+    }
+
+    fn call_event(process: u128, kind: &str, n: u128, attempt: u32) -> EventView {
+        let turn = turn_of(n).to_string();
+        event(process, kind, json!({ "turn": turn, "call": call_of(n), "attempt": attempt }))
+    }
+
+    fn asked(n: u128, attempt: u32) -> Logged {
+        Logged {
+            seq: 0,
+            wire: WireName::Anthropic,
+            key: Some(format!("{}.{attempt}", call_of(n))),
+            digest: Digest::ZERO,
+            last_user: format!("m{n}"),
+            full: Some(true),
+        }
+    }
+
+    /// Two messages; the owner of each died in mid-turn, and another finished.
+    fn sound() -> Evidence {
+        let mut events = Vec::new();
+        for n in [1, 2] {
+            events.push(event(n, "claim", json!({})));
+            events.push(call_event(n, "model_begun", n, 1));
+            events.push(event(n + 1, "claim", json!({})));
+            events.push(call_event(n + 1, "model_begun", n, 2));
+            events.push(call_event(n + 1, "model_done", n, 2));
+            events.push(event(n + 1, "released", json!({})));
+        }
+        let history = HistoryView {
+            id: EntityId::from_u128(1),
+            key: "default:chaos:a:ada".to_owned(),
+            state: "idle".to_owned(),
+            turns: vec![view(1), view(2)],
+        };
+        let fault = Fault {
+            at: Instant::now(),
+            wall: Timestamp(0),
+            what: "kill".to_owned(),
+            hits: Hits::Owners(vec![ProcessId::from_u128(1)]),
+        };
+        let transcripts = vec![told(1), told(2)];
+        let key = transcripts[0].session();
+        Evidence {
+            transcripts,
+            sessions: BTreeMap::from([(key, Stored { history, events })]),
+            asked: vec![asked(1, 1), asked(1, 2), asked(2, 1), asked(2, 2)],
+            faults: vec![fault],
+            tokens: TOKENS,
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn what_is_sound_is_found_sound() {
+        let verdict = judge(&sound());
+        assert_eq!(verdict.violations, []);
+        assert_eq!((verdict.turns, verdict.remade_inflight_calls), (2, 2));
+        // Nothing was done to the second owner that lost its session.
+        assert_eq!((verdict.takeovers, verdict.robberies), (2, 1));
+    }
+
+    /// A harm done to sound evidence.
+    type Plant = fn(&mut Evidence);
+
+    fn stored(it: &mut Evidence) -> &mut Stored {
+        it.sessions.values_mut().next().unwrap()
+    }
+
+    /// Each is found, as what it is, and with these words.
+    const PLANTED: &[(&str, Breach, &str, Plant)] = &[
+        ("a message that is not stored", Breach::Lost, "is not stored", |it| {
+            stored(it).history.turns.pop();
+        }),
+        ("a session that is gone", Breach::Lost, "is gone", |it| it.sessions.clear()),
+        ("a turn without an end", Breach::Orphan, "has not ended", |it| {
+            stored(it).history.turns[1].outcome = None;
+        }),
+        ("a turn that failed", Breach::Lost, "ended Cancelled", |it| {
+            stored(it).history.turns[1].outcome = Some(TurnOutcome::Cancelled);
+        }),
+        ("a reply that is cut short", Breach::Lost, "is answered", |it| {
+            stored(it).history.turns[0].messages[1].content = Text::from("reply to: m1".to_owned());
+        }),
+        ("a reply that is not there", Breach::Lost, "is answered", |it| {
+            stored(it).history.turns[0].messages.pop();
+        }),
+        ("a reply twice", Breach::Duplicated, "is answered", |it| {
+            let turn = &mut stored(it).history.turns[0];
+            let again = turn.messages[1].clone();
+            turn.messages.push(again);
+        }),
+        ("a message twice", Breach::Duplicated, "is stored 2 times", |it| {
+            let again = stored(it).history.turns[1].clone();
+            stored(it).history.turns.push(again);
+        }),
+        ("a message that nobody sent", Breach::Invariant, "nobody sent", |it| {
+            let mut stranger = view(9);
+            stranger.messages[0].content = Text::from("m9".to_owned());
+            stored(it).history.turns.push(stranger);
+        }),
+        ("another order", Breach::Invariant, "SES-2", |it| stored(it).history.turns.reverse()),
+        ("a message accepted as two turns", Breach::Duplicated, "was accepted as", |it| {
+            it.transcripts[0].turns.push(turn_of(7));
+        }),
+        ("an end that its client never heard", Breach::Lost, "never heard", |it| {
+            it.transcripts[1].seen.pop();
+        }),
+        ("a message that was never accepted", Breach::Lost, "never accepted", |it| {
+            it.transcripts[1] = Transcript::new("ada", "m2", Instant::now());
+            stored(it).history.turns.pop();
+        }),
+        ("a piece that its client missed", Breach::Lost, "its client reads", |it| {
+            it.transcripts[0].text = "reply to: m1 3".to_owned();
+        }),
+        ("a piece that its client got twice", Breach::Duplicated, "got ` 3` again", |it| {
+            let again = it.transcripts[0].seen[5].clone();
+            it.transcripts[0].seen.insert(6, again);
+        }),
+        ("a piece of an older attempt", Breach::Duplicated, "again, at", |it| {
+            let late = it.transcripts[0].seen[1].clone();
+            it.transcripts[0].seen.insert(5, late);
+        }),
+        ("an end that its client heard twice", Breach::Duplicated, "ended 2 times", |it| {
+            let again = it.transcripts[0].seen[6].clone();
+            it.transcripts[0].seen.push(again);
+        }),
+        ("a request sent twice", Breach::Repeated, "was sent 2 times", |it| {
+            it.asked.push(asked(1, 2));
+        }),
+        ("a recorded call made again", Breach::Repeated, "asked for again", |it| {
+            it.asked.push(asked(1, 3));
+        }),
+        ("a call begun after its outcome", Breach::Repeated, "I3", |it| {
+            let again = call_event(3, "model_begun", 1, 3);
+            stored(it).events.push(again);
+        }),
+        ("two outcomes of one call", Breach::Duplicated, "two outcomes", |it| {
+            let again = call_event(3, "model_done", 1, 2);
+            stored(it).events.push(again);
+        }),
+        ("an outcome that nobody gave", Breach::Invariant, "nobody gave", |it| {
+            it.asked.retain(|one| one != &asked(2, 2));
+        }),
+        ("a call that no journal has begun", Breach::Invariant, "I8", |it| {
+            it.asked.push(asked(5, 1));
+        }),
+        ("more attempts than faults", Breach::Repeated, "attempts after", |it| it.faults.clear()),
+        ("a broken journal", Breach::Invariant, "the chain", |it| {
+            it.unsound.push("the chain breaks at 3".to_owned());
+        }),
+        ("a process that is left", Breach::Orphan, "left", |it| {
+            it.leftovers.push("a process is left".to_owned());
+        }),
+        ("what the scenario saw", Breach::Invariant, "C16", |it| {
+            it.complaints.push("C16 does not hold".to_owned());
+        }),
+    ];
+
+    #[test]
+    fn every_planted_violation_is_found() {
+        for (name, breach, words, plant) in PLANTED {
+            let mut evidence = sound();
+            plant(&mut evidence);
+            let verdict = judge(&evidence);
+            let found = verdict
+                .violations
+                .iter()
+                .any(|one| one.breach == *breach && one.what.contains(words));
+            assert!(found, "{name}: {:?}", verdict.violations);
+        }
+    }
+
+    #[test]
+    fn a_poisoned_session_is_left_to_its_scenario() {
+        let mut evidence = sound();
+        evidence.excused.insert(evidence.transcripts[0].session());
+        evidence.transcripts[1].seen.pop();
+        assert_eq!(judge(&evidence).violations, []);
     }
 }

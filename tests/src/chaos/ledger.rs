@@ -104,6 +104,7 @@ impl Total {
         sum.remade_inflight_calls += one.remade_inflight_calls;
         sum.invariant_violations += one.invariant_violations;
         sum.takeovers += one.takeovers;
+        sum.robbed_owners += one.robbed_owners;
         sum.fenced_writes += one.fenced_writes;
         sum.resumed += one.resumed;
         sum.resume_ms_p50 = sum.resume_ms_p50.max(one.resume_ms_p50);

@@ -96,7 +96,8 @@ mod tests {
         see(2_500, 2, Sight::Text("c".to_owned()));
         let done = TurnOutcome::Completed { stop: StopReason::EndTurn };
         see(2_600, 2, Sight::Done(done));
-        let fault = |ms, hits| Fault { at: at(ms), what: String::new(), hits };
+        let wall = clawnode_proto::Timestamp(0);
+        let fault = |ms, hits| Fault { at: at(ms), wall, what: String::new(), hits };
         let mut evidence = Evidence { transcripts: vec![one], ..Evidence::default() };
         // The token at 120 was on its way; what counts is the silence after it.
         evidence.faults = vec![fault(100, Hits::Everyone)];

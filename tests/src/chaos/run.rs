@@ -1,6 +1,7 @@
 //! A run: scenario after scenario, judged and written down.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -9,7 +10,7 @@ use std::{
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     ChaosError,
@@ -26,10 +27,16 @@ use super::{
     score::{Score, Scorecard},
     script::{Play, clock_of},
     stage::{Shape, Stage},
+    transcript::Transcript,
 };
 
-/// The library that makes a clock wrong, from Debian's `libfaketime`.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+/// The library that makes a clock wrong, from Debian's `libfaketime`; its folder is the machine's.
+const FAKETIME: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+];
+/// Stages that are cleared while the next one plays.
+const CLOSING_MAX: usize = 4;
 /// The ledger of the long runs.
 const LEDGER: &str = "bench/reliability.json";
 
@@ -47,24 +54,55 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Scoreca
         scores: Vec::new(),
     };
     say(&format!("commit {}, seed {seed}, results in {}", card.commit, out.display()));
-    for (scenario, kind) in plan(options, namespaces.is_none()) {
-        let name = format!("{} on {}", scenario.as_str(), kind.as_str());
+    // A stage is cleared while the next ones play: that is mostly waiting for redeliveries.
+    let mut closing: JoinSet<(usize, Score)> = JoinSet::new();
+    let mut scores: BTreeMap<usize, Score> = BTreeMap::new();
+    for (at, (scenario, kind)) in plan(options, namespaces.is_none()).into_iter().enumerate() {
         let missing = missing(scenario, kind, options, &out, namespaces.as_deref());
         if let Some(why) = missing {
-            say(&format!("{name}: left out: {why}"));
-            card.scores.push(Score::left_out(scenario.as_str(), kind.as_str(), why));
+            let score = Score::left_out(scenario.as_str(), kind.as_str(), why);
+            say(&score.told());
+            scores.insert(at, score);
             continue;
         }
-        let score = one(scenario, kind, options, (seed, &out)).await;
-        say(&told(&name, &score));
-        card.scores.push(score);
-        write(&card, &out)?;
+        let played = play(scenario, kind, options, (seed, &out)).await;
+        closing.spawn(async move { (at, played.judged().await) });
+        while closing.len() > CLOSING_MAX {
+            take(&mut closing, &mut scores, &mut say).await;
+        }
     }
+    while !closing.is_empty() {
+        take(&mut closing, &mut scores, &mut say).await;
+    }
+    card.scores = scores.into_values().collect();
+    write(&card, &out)?;
     if let Some(path) = ledger(options) {
         Ledger::add(&path, &card)?;
         say(&format!("added to {}", path.display()));
     }
     Ok(card)
+}
+
+/// Takes the score of a stage that was cleared.
+async fn take(
+    closing: &mut JoinSet<(usize, Score)>,
+    scores: &mut BTreeMap<usize, Score>,
+    say: &mut impl FnMut(&str),
+) {
+    match closing.join_next().await {
+        Some(Ok((at, score))) => {
+            say(&score.told());
+            scores.insert(at, score);
+        }
+        Some(Err(error)) => {
+            // Its panic is a defect of this program; it must not pass for a good run.
+            let mut score = Score::left_out("unknown", "-", "the judge died".to_owned());
+            score.violations.push(format!("a stage could not be judged: {error}"));
+            say(&score.told());
+            scores.insert(usize::MAX - scores.len(), score);
+        }
+        None => {}
+    }
 }
 
 /// What is run, on which hosts.
@@ -111,10 +149,9 @@ fn missing(
         Needs::Tracer => {
             absent(tool("strace").is_some(), "`strace` is missing: apt-get install strace")
         }
-        Needs::Clock => absent(
-            Path::new(FAKETIME).is_file(),
-            "`libfaketime` is missing: apt-get install libfaketime",
-        ),
+        Needs::Clock => {
+            absent(faketime().is_some(), "`libfaketime` is missing: apt-get install libfaketime")
+        }
         Needs::OldBuild => absent(
             options.old_binary.as_ref().is_some_and(|path| path.is_file()),
             "no other build was named: --old-binary FILE",
@@ -122,51 +159,83 @@ fn missing(
     }
 }
 
-/// One scenario, from its stage to its score.
-async fn one(
+/// A scenario that was played, before its stage is cleared.
+struct Played {
+    scenario: Scenario,
+    score: Score,
+    dir: PathBuf,
+    /// The stage, what its clients saw, and what was done; or why there is none.
+    rest: Result<(Stage, Vec<Transcript>, Evidence), ChaosError>,
+    disk: Option<Disk>,
+    began: Instant,
+    keep: bool,
+}
+
+// === impl Played ===
+
+impl Played {
+    /// Waits until nobody has anything left to do, stops everything, and judges.
+    async fn judged(self) -> Score {
+        let Self { scenario, mut score, dir, rest, disk, began, keep } = self;
+        let closed = match rest {
+            Ok((stage, transcripts, evidence)) => {
+                Box::pin(stage.close(transcripts, evidence)).await
+            }
+            Err(error) => Err(error),
+        };
+        match closed {
+            Ok(evidence) => fill(&mut score, scenario, &evidence),
+            Err(error) => score.violations.push(format!("it could not go on: {error}")),
+        }
+        drop(disk);
+        score.seconds = began.elapsed().as_secs();
+        if score.is_good()
+            && !keep
+            && let Err(error) = fs::remove_dir_all(&dir)
+        {
+            tracing::warn!(%error, dir = %dir.display(), "logs were left behind");
+        }
+        score
+    }
+}
+
+/// Plays one scenario on a stage of its own.
+async fn play(
     scenario: Scenario,
     kind: HostKind,
     options: &Options,
     (seed, out): (u64, &Path),
-) -> Score {
-    let began = Instant::now();
+) -> Played {
     let dir = out.join(format!("{}-{}", scenario.as_str(), kind.as_str()));
-    let mut score = Score {
+    let score = Score {
         scenario: scenario.as_str().to_owned(),
         hosts: kind.as_str().to_owned(),
         seed,
         ..Score::default()
     };
-    match Box::pin(stage(scenario, kind, options, (seed, &dir))).await {
-        Ok(evidence) => fill(&mut score, scenario, &evidence),
-        Err(error) => score.violations.push(format!("it could not go on: {error}")),
-    }
-    score.seconds = began.elapsed().as_secs();
-    if score.is_good() && !options.keep {
-        if let Err(error) = fs::remove_dir_all(&dir) {
-            tracing::warn!(%error, dir = %dir.display(), "logs were left behind");
-        }
-    }
-    score
+    let (began, keep) = (Instant::now(), options.keep);
+    let mut disk = None;
+    let rest = Box::pin(on_stage(scenario, kind, options, (seed, &dir), &mut disk)).await;
+    Played { scenario, score, dir, rest, disk, began, keep }
 }
 
-async fn stage(
+async fn on_stage(
     scenario: Scenario,
     kind: HostKind,
     options: &Options,
     (seed, dir): (u64, &Path),
-) -> Result<Evidence, ChaosError> {
+    disk: &mut Option<Disk>,
+) -> Result<(Stage, Vec<Transcript>, Evidence), ChaosError> {
     // What an earlier run left there is not this one's evidence.
     if dir.exists() {
         fs::remove_dir_all(dir).map_err(ChaosError::io(format!("empty `{}`", dir.display())))?;
     }
-    let disk = match scenario.needs() {
-        Needs::Disk => Some(Disk::mount(&dir.join("disk"))?),
-        _ => None,
-    };
+    if scenario.needs() == Needs::Disk {
+        *disk = Some(Disk::mount(&dir.join("disk"))?);
+    }
     let mut shape = scenario.shape(kind, &dir.join("disk"));
     if scenario == Scenario::ClockJump {
-        clocks(&mut shape, dir);
+        clocks(&mut shape, dir)?;
     }
     let mut stage = Stage::start(shape, dir).await?;
     let load = Load::start(&stage.entrance(), scenario.clients(), scenario == Scenario::Storm);
@@ -193,16 +262,22 @@ async fn stage(
         // What was seen so far is judged all the same.
         evidence.complaints.push(format!("it could not go on: {error}"));
     }
-    let transcripts = load.finish().await;
-    stage.close(transcripts, evidence).await
+    Ok((stage, load.finish().await, evidence))
+}
+
+fn faketime() -> Option<&'static str> {
+    FAKETIME.into_iter().find(|path| Path::new(path).is_file())
 }
 
 /// Gives each worker a clock of its own.
-fn clocks(shape: &mut Shape, dir: &Path) {
+fn clocks(shape: &mut Shape, dir: &Path) -> Result<(), ChaosError> {
+    fs::create_dir_all(dir).map_err(ChaosError::io(format!("make `{}`", dir.display())))?;
     for name in ["worker1", "worker2", "worker3"] {
-        let clock = dir.join(clock_of(name)).display().to_string();
+        let clock = dir.join(clock_of(name));
+        fs::write(&clock, "+0").map_err(ChaosError::io("set a clock"))?;
+        let clock = clock.display().to_string();
         for (variable, value) in [
-            ("LD_PRELOAD", FAKETIME),
+            ("LD_PRELOAD", faketime().unwrap_or_default()),
             ("FAKETIME_TIMESTAMP_FILE", clock.as_str()),
             ("FAKETIME_NO_CACHE", "1"),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
@@ -210,14 +285,15 @@ fn clocks(shape: &mut Shape, dir: &Path) {
             shape.vars.push((name, variable.to_owned(), value.to_owned()));
         }
     }
+    Ok(())
 }
 
 /// The judge's word, in numbers; and what this scenario must or must not have done.
 fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     let verdict = judge(evidence);
-    let Verdict { turns, remade_inflight_calls, takeovers, .. } = verdict;
+    let Verdict { turns, remade_inflight_calls, takeovers, robberies, .. } = verdict;
     score.iterations = evidence.faults.len();
-    (score.turns, score.takeovers) = (turns, takeovers);
+    (score.turns, score.takeovers, score.robbed_owners) = (turns, takeovers, robberies);
     score.remade_inflight_calls = remade_inflight_calls;
     score.lost = verdict.count(Breach::Lost);
     score.duplicated = verdict.count(Breach::Duplicated);
@@ -231,8 +307,8 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     score.resume_ms_p50 = percentile(&waited, 0.5).map(ms);
     score.resume_ms_p99 = percentile(&waited, 0.99).map(ms);
     score.violations = verdict.violations.into_iter().map(|one| one.what).collect();
-    if scenario.robs_nobody() && takeovers > 0 {
-        score.violations.push(format!("{takeovers} sessions were taken from living owners"));
+    if scenario.robs_nobody() && robberies > 0 {
+        score.violations.push(format!("{robberies} sessions were taken from living owners"));
     }
     if scenario.must_fence() && evidence.fenced == 0 {
         score.violations.push("nobody was fenced: this run proves nothing".to_owned());
@@ -245,28 +321,6 @@ fn mixed(seed: u64, name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-fn told(name: &str, score: &Score) -> String {
-    let verdict = if score.is_good() { "good" } else { "BAD" };
-    let mut text = format!(
-        "{name}: {verdict} in {} s: {} faults, {} turns, {} remade, {} takeovers, {} fenced, \
-         resumed {} (p50 {:?} ms, p99 {:?} ms)",
-        score.seconds,
-        score.iterations,
-        score.turns,
-        score.remade_inflight_calls,
-        score.takeovers,
-        score.fenced_writes,
-        score.resumed,
-        score.resume_ms_p50.unwrap_or_default(),
-        score.resume_ms_p99.unwrap_or_default(),
-    );
-    for one in &score.violations {
-        text.push_str("\n  violation: ");
-        text.push_str(one);
-    }
-    text
 }
 
 /// Where results go: beside the build, unless it was said.

@@ -136,18 +136,9 @@ impl Scenario {
         }
     }
 
-    /// Whether owners must not lose their sessions in it.
+    /// Whether living owners must not lose their sessions in it.
     pub const fn robs_nobody(self) -> bool {
-        matches!(
-            self,
-            Self::GatewayKill
-                | Self::BusRestart
-                | Self::LeaderKill
-                | Self::GatewayPartition
-                | Self::RollingRestart
-                | Self::RollingUpgrade
-                | Self::Storm
-        )
+        matches!(self, Self::LeaderKill)
     }
 
     /// Whether it proves nothing unless an owner was fenced.

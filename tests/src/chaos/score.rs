@@ -27,8 +27,10 @@ pub struct Score {
     pub remade_inflight_calls: usize,
     /// Invariants that did not hold.
     pub invariant_violations: usize,
-    /// Sessions taken over from a process that had not given them up.
+    /// Sessions taken over, since the first fault, from a process that had not given them up.
     pub takeovers: usize,
+    /// Those taken from a process to which nothing was done.
+    pub robbed_owners: usize,
     /// Owners that found themselves fenced: an append of theirs bounced, or was kept from being sent.
     pub fenced_writes: u64,
     /// Turns that a fault kept waiting.
@@ -74,6 +76,34 @@ impl Score {
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
     }
+
+    /// In one line, and a line for each violation.
+    pub fn told(&self) -> String {
+        let name = format!("{} on {}", self.scenario, self.hosts);
+        let mut text = match &self.left_out {
+            Some(why) => format!("{name}: left out: {why}"),
+            None => format!(
+                "{name}: {} in {} s: {} faults, {} turns, {} remade, {} takeovers ({} from the \
+                 living), {} fenced, {} resumed in {} ms (p50), {} ms (p99)",
+                if self.is_good() { "good" } else { "BAD" },
+                self.seconds,
+                self.iterations,
+                self.turns,
+                self.remade_inflight_calls,
+                self.takeovers,
+                self.robbed_owners,
+                self.fenced_writes,
+                self.resumed,
+                self.resume_ms_p50.unwrap_or_default(),
+                self.resume_ms_p99.unwrap_or_default(),
+            ),
+        };
+        for one in &self.violations {
+            text.push_str("\n  violation: ");
+            text.push_str(one);
+        }
+        text
+    }
 }
 
 // === impl Scorecard ===
@@ -107,12 +137,13 @@ impl Scorecard {
 /// The table of these scores.
 pub fn table(scores: &[Score]) -> String {
     let mut out = "| scenario | hosts | faults | turns | lost | duplicated | repeated | remade | \
-                   takeovers | fenced | resumed | p50 ms | p99 ms | orphans | s | verdict |\n"
+                   takeovers | robbed | fenced | resumed | p50 ms | p99 ms | orphans | s | \
+                   verdict |\n"
         .to_owned();
-    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for it in scores {
         if let Some(why) = &it.left_out {
-            let blanks = "| ".repeat(13);
+            let blanks = "| ".repeat(14);
             push(
                 &mut out,
                 format_args!("| {} | {} {blanks}| left out: {why} |\n", it.scenario, it.hosts),
@@ -134,6 +165,7 @@ pub fn table(scores: &[Score]) -> String {
             it.repeated_recorded_calls.to_string(),
             it.remade_inflight_calls.to_string(),
             it.takeovers.to_string(),
+            it.robbed_owners.to_string(),
             it.fenced_writes.to_string(),
             it.resumed.to_string(),
             ms(it.resume_ms_p50),

@@ -2,6 +2,7 @@
 
 use std::{fs, ops::Range, path::PathBuf, time::Duration};
 
+use clawnode_cluster::{Clock, SystemClock};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
@@ -96,7 +97,7 @@ impl Play<'_> {
     fn fault(&mut self, what: impl Into<String>, hits: Hits) -> Instant {
         let (at, what) = (Instant::now(), what.into());
         tracing::info!(what, "fault");
-        self.faults.push(Fault { at, what, hits });
+        self.faults.push(Fault { at, wall: SystemClock.now(), what, hits });
         at
     }
 

