@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     ChaosError,
-    daemon::{Daemon, Spec},
+    daemon::{Daemon, Spec, tool},
     hosts::{Host, HostKind, Network},
     wait::{PATIENCE, eventually},
 };
@@ -18,6 +18,10 @@ use crate::nats;
 
 /// The ports of a server that has its host for itself.
 const PORTS: Ports = Ports { client: 4_222, monitor: 8_222, route: 6_222 };
+/// What a disk is asked to keep by.
+const SYNCS: &str = "trace=fsync,fdatasync";
+/// And a fifth of a second that it takes more.
+const SLOWLY: &str = "inject=fsync,fdatasync:delay_exit=200000";
 /// How long a monitoring page may take.
 const PAGE: Duration = Duration::from_secs(2);
 
@@ -35,7 +39,6 @@ pub struct Server {
     pub host: Host,
     ports: Ports,
     dir: PathBuf,
-    under: Vec<String>,
     daemon: Option<Daemon>,
 }
 
@@ -50,15 +53,13 @@ pub struct Bus {
 
 impl Bus {
     /// Starts `count` servers, and waits until they serve. What they store is synced before it is
-    /// acknowledged. `store` is where, if not beside their logs; they run `under` a program if one
-    /// is named.
+    /// acknowledged; `store` is where, if not beside their logs.
     pub async fn start(
         network: &mut Network,
         kind: HostKind,
         count: usize,
         dir: &Path,
         store: Option<&Path>,
-        under: &[String],
     ) -> Result<Self, ChaosError> {
         let mut servers = Vec::new();
         for number in 1..=count {
@@ -71,8 +72,7 @@ impl Bus {
                     route: nats::free_port()?,
                 },
             };
-            let (dir, under) = (dir.to_owned(), under.to_vec());
-            servers.push(Server { host, ports, dir, under, daemon: None });
+            servers.push(Server { host, ports, dir: dir.to_owned(), daemon: None });
         }
         let routes: Vec<String> = servers
             .iter()
@@ -101,6 +101,36 @@ impl Bus {
     /// The addresses of all servers.
     pub fn addresses(&self) -> Vec<std::net::Ipv4Addr> {
         self.servers.iter().map(|one| one.host.ip).collect()
+    }
+
+    /// Makes every sync of a server's disk take longer, until what is returned is dropped.
+    pub async fn slow(&self, index: usize) -> Result<Daemon, ChaosError> {
+        let server = self.servers.get(index).and_then(|one| one.daemon.as_ref().zip(Some(one)));
+        let Some((daemon, server)) = server else {
+            return Err(ChaosError::Missing(format!("server {index} does not run")));
+        };
+        let pid = daemon.pid().as_raw_nonzero().get().to_string();
+        let words = ["-f", "-q", "-o", "/dev/null", "-e", SYNCS, "-e", SLOWLY, "-p", &pid];
+        let spec = Spec {
+            name: format!("{}-tracer", server.host.name),
+            program: tool("strace")
+                .ok_or_else(|| ChaosError::Missing("`strace` is missing".to_owned()))?,
+            args: words.map(str::to_owned).to_vec(),
+            dir: server.dir.clone(),
+            ..Spec::default()
+        };
+        let tracer = Daemon::start(&spec)?;
+        let status = format!("/proc/{pid}/status");
+        eventually("a traced server", PATIENCE, async || {
+            let status = fs::read_to_string(&status).map_err(|error| error.to_string())?;
+            let line = status.lines().find(|line| line.starts_with("TracerPid:"));
+            match line {
+                Some(line) if !line.ends_with("\t0") => Ok(()),
+                _ => Err(format!("{line:?}")),
+            }
+        })
+        .await?;
+        Ok(tracer)
     }
 
     /// How many there are.
@@ -233,7 +263,6 @@ impl Server {
         let spec = Spec {
             name: self.host.name.clone(),
             namespace: self.host.namespace.clone(),
-            under: self.under.clone(),
             program: nats::binary()?,
             args: vec!["-c".to_owned(), self.configuration().display().to_string()],
             vars: Vec::new(),

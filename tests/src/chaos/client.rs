@@ -122,10 +122,10 @@ impl Client {
         loop {
             let frame = self.next(id).await?;
             if let Some(error) = frame.error {
-                return Err(refusal(error["data"].clone()));
+                return Err(refusal(&error["data"]));
             }
             if frame.event == "error" && frame.cursor.is_none() {
-                return Err(refusal(frame.data));
+                return Err(refusal(&frame.data));
             }
             let sight = sight(&frame).map_err(|why| lost(format!("a frame: {why}")))?;
             let ended = matches!(sight, Sight::Done(_));
@@ -217,12 +217,13 @@ fn sight(frame: &Frame) -> Result<Sight, String> {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
 fn lost(why: impl ToString) -> Broken {
     Broken::Connection(why.to_string())
 }
 
-fn refusal(body: Value) -> Broken {
-    match ErrorBody::deserialize(&body) {
+fn refusal(body: &Value) -> Broken {
+    match ErrorBody::deserialize(body) {
         Ok(body) => Broken::Refused(body),
         Err(error) => lost(format!("an error without its body: {error}: {body}")),
     }

@@ -31,8 +31,6 @@ pub struct Spec {
     pub name: String,
     /// The network namespace that it runs in.
     pub namespace: Option<String>,
-    /// A program and its arguments that start it in turn, for example a tracer.
-    pub under: Vec<String>,
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
@@ -70,7 +68,6 @@ impl Spec {
             words.push(ip.display().to_string());
             words.extend(["netns".to_owned(), "exec".to_owned(), name.clone()]);
         }
-        words.extend(self.under.iter().cloned());
         words.push(self.program.display().to_string());
         words.extend(self.args.iter().cloned());
         words

@@ -8,14 +8,14 @@ use std::{
 
 use super::{ChaosError, daemon::tool};
 
-/// How much it holds.
-const SIZE: &str = "size=48m";
+/// How much it holds: more than the room (256 MiB) below which a node alone takes nothing new.
+const SIZE: &str = "size=400m";
 /// What it is called among the mounts, so that [`sweep`] finds it.
 const MARK: &str = "clawnode-chaos";
 /// What fills it.
 const FILLER: &str = "filler";
 /// Bytes written at once.
-const CHUNK: usize = 1 << 16;
+const CHUNK: usize = 1 << 20;
 
 /// A mounted disk; gone when dropped.
 #[derive(Debug)]

@@ -145,7 +145,7 @@ impl Network {
     /// Processes that are left on the hosts.
     pub fn processes(&self) -> Vec<String> {
         let spaces = self.hosts.iter().filter_map(|host| host.namespace.as_ref());
-        spaces.flat_map(|space| pids(space).into_iter().map(|pid| describe(pid))).collect()
+        spaces.flat_map(|space| pids(space).into_iter().map(describe)).collect()
     }
 
     fn address(&self, last: u8) -> Ipv4Addr {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_proto::{FrameKey, llm::Role, session::TurnOutcome};
+use clawnode_proto::{FrameKey, kernel::CLAIM, llm::Role, session::TurnOutcome};
 
 use super::{
     evidence::{Evidence, Stored},
@@ -237,30 +237,9 @@ fn calls(verdict: &mut Verdict, evidence: &Evidence) {
     }
     let mut begun = BTreeSet::new();
     for (session, stored) in &evidence.sessions {
-        let mut recorded: BTreeMap<String, u64> = BTreeMap::new();
-        for event in &stored.events {
-            let call = event.body["call"].as_str().unwrap_or_default();
-            let attempt = event.body["attempt"].as_u64().unwrap_or(0);
-            match event.kind.as_str() {
-                "model_begun" => {
-                    begun.insert(format!("{call}.{attempt}"));
-                    if recorded.contains_key(call) {
-                        let what =
-                            format!("`{session}`: call `{call}` was begun after its outcome");
-                        verdict.blame(Breach::Repeated, format!("{what} (I3)"));
-                    }
-                }
-                "model_done" | "model_failed" => {
-                    if recorded.insert(call.to_owned(), attempt).is_some() {
-                        let what = format!("`{session}`: call `{call}` has two outcomes (SES-1)");
-                        verdict.blame(Breach::Duplicated, what);
-                    }
-                }
-                _ => {}
-            }
-        }
+        let recorded = journal(verdict, session, stored, &mut begun);
         for (call, attempt) in &recorded {
-            recorded_call(verdict, evidence, &asked, (session, call, *attempt));
+            recorded_call(verdict, &asked, (session, call, *attempt));
         }
     }
     for key in asked.keys().filter(|key| !begun.contains(**key)) {
@@ -272,9 +251,49 @@ fn calls(verdict: &mut Verdict, evidence: &Evidence) {
     verdict.remade_inflight_calls = asked.len() - calls.len();
 }
 
+/// The calls in one journal: those begun are added, those with an outcome returned.
+fn journal(
+    verdict: &mut Verdict,
+    session: &str,
+    stored: &Stored,
+    all: &mut BTreeSet<String>,
+) -> BTreeMap<String, u64> {
+    let mut recorded: BTreeMap<String, u64> = BTreeMap::new();
+    let mut begun: BTreeMap<String, usize> = BTreeMap::new();
+    let mut claims = 0;
+    for event in &stored.events {
+        let call = event.body["call"].as_str().unwrap_or_default();
+        let attempt = event.body["attempt"].as_u64().unwrap_or(0);
+        let name = || format!("`{session}`: call `{call}`");
+        match event.kind.as_str() {
+            CLAIM => claims += 1,
+            "model_begun" => {
+                all.insert(format!("{call}.{attempt}"));
+                if recorded.contains_key(call) {
+                    let what = format!("{} was begun after its outcome (I3)", name());
+                    verdict.blame(Breach::Repeated, what);
+                }
+                // Only who takes a session over may make its call again.
+                if begun.insert(call.to_owned(), claims) == Some(claims) {
+                    let what = format!("{} was begun again by the owner that made it", name());
+                    verdict.blame(Breach::Repeated, what);
+                }
+            }
+            "model_done" | "model_failed" => {
+                let before = recorded.insert(call.to_owned(), attempt);
+                if before.is_some() {
+                    let what = format!("{} has two outcomes (SES-1)", name());
+                    verdict.blame(Breach::Duplicated, what);
+                }
+            }
+            _ => {}
+        }
+    }
+    recorded
+}
+
 fn recorded_call(
     verdict: &mut Verdict,
-    evidence: &Evidence,
     asked: &BTreeMap<&str, usize>,
     (session, call, attempt): (&str, &str, u64),
 ) {
@@ -284,11 +303,6 @@ fn recorded_call(
     }
     if asked.contains_key(format!("{call}.{}", attempt + 1).as_str()) {
         verdict.blame(Breach::Repeated, format!("{name} was recorded, and asked for again"));
-    }
-    let faults = evidence.faults.len() as u64;
-    if attempt > faults + 1 {
-        let what = format!("{name} took {attempt} attempts after {faults} faults");
-        verdict.blame(Breach::Repeated, what);
     }
 }
 
@@ -520,7 +534,9 @@ mod tests {
         ("a call that no journal has begun", Breach::Invariant, "I8", |it| {
             it.asked.push(asked(5, 1));
         }),
-        ("more attempts than faults", Breach::Repeated, "attempts after", |it| it.faults.clear()),
+        ("a call made again for no reason", Breach::Repeated, "begun again by", |it| {
+            stored(it).events.retain(|event| event.kind != CLAIM);
+        }),
         ("a broken journal", Breach::Invariant, "the chain", |it| {
             it.unsound.push("the chain breaks at 3".to_owned());
         }),

@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 use super::{
     ChaosError,
@@ -122,13 +126,18 @@ impl Load {
         .await
     }
 
-    /// Lets the turns that are under way end, and returns all that was seen.
-    pub async fn finish(mut self) -> Vec<Transcript> {
+    /// Lets the turns that are under way end, within `patience`, and returns all that was seen.
+    pub async fn finish(mut self, patience: Duration) -> Vec<Transcript> {
         self.over.send_replace(true);
-        while let Some(ended) = self.clients.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a client died");
+        let ends = async {
+            while let Some(ended) = self.clients.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a client died");
+                }
             }
+        };
+        if timeout(patience, ends).await.is_err() {
+            tracing::error!("clients still wait for their answers");
         }
         self.board.all()
     }

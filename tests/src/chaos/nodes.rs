@@ -43,8 +43,6 @@ pub struct Slot {
     pub program: PathBuf,
     /// Its environment.
     pub vars: Vec<(String, String)>,
-    /// What starts it, if not this program itself.
-    pub under: Vec<String>,
     /// `--nats` and `--prefix`; none for a node alone.
     pub nats: Option<(String, String)>,
     daemon: Option<Daemon>,
@@ -70,7 +68,6 @@ impl Slot {
             home,
             program: PathBuf::new(),
             vars: Vec::new(),
-            under: Vec::new(),
             nats: None,
             daemon: None,
             process: None,
@@ -109,7 +106,6 @@ impl Slot {
         Spec {
             name: self.name.clone(),
             namespace: self.host.namespace.clone(),
-            under: self.under.clone(),
             program: self.program.clone(),
             args,
             vars: self.vars.clone(),

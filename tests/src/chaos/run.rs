@@ -28,6 +28,7 @@ use super::{
     script::{Play, clock_of},
     stage::{Shape, Stage},
     transcript::Transcript,
+    wait::PATIENCE,
 };
 
 /// The library that makes a clock wrong, from Debian's `libfaketime`; its folder is the machine's.
@@ -37,6 +38,8 @@ const FAKETIME: [&str; 2] = [
 ];
 /// Stages that are cleared while the next one plays.
 const CLOSING_MAX: usize = 4;
+/// How long clients may still wait once a scenario could not go on.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
 /// The ledger of the long runs.
 const LEDGER: &str = "bench/reliability.json";
 
@@ -258,11 +261,13 @@ async fn on_stage(
         ..Evidence::default()
     };
     drop(play);
+    let mut patience = PATIENCE;
     if let Err(error) = played {
         // What was seen so far is judged all the same.
         evidence.complaints.push(format!("it could not go on: {error}"));
+        patience = AFTER_FAILURE;
     }
-    Ok((stage, load.finish().await, evidence))
+    Ok((stage, load.finish(patience).await, evidence))
 }
 
 fn faketime() -> Option<&'static str> {
@@ -325,13 +330,12 @@ fn mixed(seed: u64, name: &str) -> u64 {
 
 /// Where results go: beside the build, unless it was said.
 fn out(options: &Options) -> Result<PathBuf, ChaosError> {
-    let path = match &options.out {
-        Some(path) => path.clone(),
-        None => {
-            let own = std::env::current_exe().map_err(ChaosError::io("find this program"))?;
-            // target/debug/clawnode-chaos
-            own.ancestors().nth(2).unwrap_or(Path::new(".")).join("chaos")
-        }
+    let path = if let Some(path) = &options.out {
+        path.clone()
+    } else {
+        let own = std::env::current_exe().map_err(ChaosError::io("find this program"))?;
+        // target/debug/clawnode-chaos
+        own.ancestors().nth(2).unwrap_or(Path::new(".")).join("chaos")
     };
     fs::create_dir_all(&path).map_err(ChaosError::io(format!("make `{}`", path.display())))?;
     path.canonicalize().map_err(ChaosError::io(format!("find `{}`", path.display())))

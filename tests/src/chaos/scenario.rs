@@ -90,7 +90,7 @@ scenarios! {
     RollingRestart = "rolling-restart", Any, 1, 5;
     /// Every node is replaced by another build in turn, and back.
     RollingUpgrade = "rolling-upgrade", OldBuild, 1, 3;
-    /// Every sync of the bus's disk takes a fifth of a second, and a worker is killed.
+    /// Every sync of the bus's disk takes a fifth of a second, and then a worker is killed.
     SlowDisk = "slow-disk", Tracer, 1, 5;
     /// The bus's disk fills up, and has room again.
     FullDisk = "full-disk", Disk, 1, 5;
@@ -156,7 +156,6 @@ impl Scenario {
             tokens: 16,
             delay_ms: 50,
             store: None,
-            under: Vec::new(),
             vars: Vec::new(),
             program: None,
         };
@@ -168,7 +167,6 @@ impl Scenario {
                 shape.store = Some(disk.to_owned());
                 shape.servers = 0;
             }
-            Self::SlowDisk => shape.under = slow(),
             Self::Poison => {
                 let poison = format!("poison:{POISON}");
                 shape.vars.push(("worker", "CLAWNODE_TEST_KILL".to_owned(), poison));
@@ -177,11 +175,4 @@ impl Scenario {
         }
         shape
     }
-}
-
-/// Starts a program whose syncs take longer; `-D` keeps the program our own child.
-fn slow() -> Vec<String> {
-    let words = "/usr/bin/strace -D -f -q -o /dev/null -e trace=fsync,fdatasync -e \
-                 inject=fsync,fdatasync:delay_exit=200000";
-    words.split_whitespace().map(str::to_owned).collect()
 }

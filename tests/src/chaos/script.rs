@@ -61,7 +61,8 @@ impl Play<'_> {
             self.load.round().await?;
             self.calm().await;
             match scenario {
-                Scenario::WorkerKill | Scenario::SlowDisk => self.kill(Role::Worker).await?,
+                Scenario::WorkerKill => self.kill(Role::Worker).await?,
+                Scenario::SlowDisk => self.slow_disk().await?,
                 Scenario::GatewayKill | Scenario::Storm => self.kill(Role::Gateway).await?,
                 Scenario::BusRestart => self.bus_restart().await?,
                 Scenario::LeaderKill => self.leader_kill().await?,
@@ -147,22 +148,20 @@ impl Play<'_> {
         .await
     }
 
-    /// A worker that owns a turn which is under way.
+    /// A worker that owns a turn which is under way. The schedule gives one number, however long it
+    /// takes to find a turn.
     async fn owner(&mut self) -> Result<usize, ChaosError> {
-        let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            let speaking = self.load.board().speaking();
-            let at = self.random.random_range(0..speaking.len().max(1));
-            let Some(session) = speaking.get(at) else {
-                self.calm().await;
-                continue;
-            };
-            let owner = self.stage.owner(session).await?;
-            if let Some(place) = owner.and_then(|owner| self.stage.place_of(owner)) {
-                return Ok(place);
-            }
-        }
-        Err(ChaosError::Late("a turn under way".to_owned()))
+        let number = self.random.random_range(0..1_000_usize);
+        let (stage, board) = (&self.stage, self.load.board());
+        eventually("a turn under way", PATIENCE, async || {
+            let speaking = board.speaking();
+            let at = number.checked_rem(speaking.len()).unwrap_or(0);
+            let Some(session) = speaking.get(at) else { return Err("silence".to_owned()) };
+            let owner = stage.owner(session).await.map_err(|error| error.to_string())?;
+            let place = owner.and_then(|owner| stage.place_of(owner));
+            place.ok_or_else(|| format!("{owner:?} is not here"))
+        })
+        .await
     }
 
     async fn freeze(&mut self) -> Result<(), ChaosError> {
@@ -242,6 +241,17 @@ impl Play<'_> {
             }
         }
         Ok(())
+    }
+
+    async fn slow_disk(&mut self) -> Result<(), ChaosError> {
+        let at = self.fault("the bus's disk is slow", Hits::Everyone);
+        let mut tracer = self.stage.bus()?.slow(0).await?;
+        self.load.settled(at).await?;
+        self.load.round().await?;
+        self.kill(Role::Worker).await?;
+        // Told to end, it lets go of the server first.
+        tracer.signal(Signal::TERM)?;
+        tracer.exit(PATIENCE).await.map(drop)
     }
 
     async fn full_disk(&mut self) -> Result<(), ChaosError> {

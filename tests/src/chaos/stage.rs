@@ -62,8 +62,6 @@ pub struct Shape {
     pub delay_ms: u64,
     /// Where the servers, or the node alone, store what they keep, if not in the stage's folder.
     pub store: Option<PathBuf>,
-    /// What starts the servers, or the node alone, in their place.
-    pub under: Vec<String>,
     /// Further variables of nodes: whose names begin so, the variable, its value.
     pub vars: Vec<(&'static str, String, String)>,
     /// The program of the nodes, if not the one beside this.
@@ -95,10 +93,10 @@ impl Stage {
     pub async fn start(shape: Shape, dir: &Path) -> Result<Self, ChaosError> {
         fs::create_dir_all(dir).map_err(ChaosError::io(format!("make `{}`", dir.display())))?;
         let mut network = Network::new(shape.kind)?;
-        let (store, under) = (shape.store.as_deref(), shape.under.as_slice());
+        let store = shape.store.as_deref();
         let bus = match shape.servers {
             0 => None,
-            count => Some(Bus::start(&mut network, shape.kind, count, dir, store, under).await?),
+            count => Some(Bus::start(&mut network, shape.kind, count, dir, store).await?),
         };
         let (model, url) = model(&network, &shape, dir).await?;
         let mut stage = Self {
@@ -171,10 +169,7 @@ impl Stage {
         ];
         slot.vars.extend(vars.map(|(name, value)| (name.to_owned(), value)));
         slot.vars.extend(own);
-        match &self.bus {
-            Some(bus) => slot.nats = Some((bus.urls(), PREFIX.to_owned())),
-            None => slot.under.clone_from(&self.shape.under),
-        }
+        slot.nats = self.bus.as_ref().map(|bus| (bus.urls(), PREFIX.to_owned()));
         self.nodes.push(slot);
         Ok(())
     }

@@ -23,6 +23,7 @@ Environment: with CI=true nextest's profile `ci` is used: no early end, flaky te
 
 /// What to do.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a step that runs or does not")]
 pub(crate) struct Options {
     pub(crate) lint: bool,
     pub(crate) test: bool,
