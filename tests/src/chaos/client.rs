@@ -26,9 +26,12 @@ use super::{
 };
 
 /// How long a connection may take.
-const CONNECTS_IN: Duration = Duration::from_secs(2);
-/// How long a turn may be silent before another gateway is asked for it.
+const CONNECTS_IN: Duration = Duration::from_secs(3);
+/// How long a turn may be silent before another gateway is asked for it, at first.
 const SILENCE: Duration = Duration::from_secs(4);
+/// The same at last: it doubles with each try that heard nothing, so that clients that wait for a
+/// busy gateway do not keep it busy.
+const SILENCE_MOST: Duration = Duration::from_secs(32);
 /// The longest wait before the next try.
 const BACKOFF: Duration = Duration::from_millis(800);
 
@@ -50,6 +53,8 @@ pub struct Client {
     socket: Option<WebSocketStream<MaybeTlsStream<TcpStream>>>,
     connections: u32,
     requests: u64,
+    /// How long it hears nothing before it tries elsewhere.
+    silence: Duration,
 }
 
 /// One frame, or the refusal of a request.
@@ -80,7 +85,7 @@ enum Broken {
 impl Client {
     /// One that begins at this gateway.
     pub fn new(entrance: Arc<Entrance>, gateway: usize) -> Self {
-        Self { entrance, gateway, socket: None, connections: 0, requests: 0 }
+        Self { entrance, gateway, socket: None, connections: 0, requests: 0, silence: SILENCE }
     }
 
     /// Sends the message and follows its turn to the end, or until `deadline`; `told` has what was
@@ -129,6 +134,9 @@ impl Client {
             }
             let sight = sight(&frame).map_err(|why| lost(format!("a frame: {why}")))?;
             let ended = matches!(sight, Sight::Done(_));
+            if ended || matches!(sight, Sight::Text(_)) {
+                self.silence = SILENCE;
+            }
             let seen = Seen { at: Instant::now(), connection, cursor: frame.cursor, sight };
             told.with(|it| it.see(seen));
             if ended {
@@ -161,11 +169,15 @@ impl Client {
     /// The next frame of this request. Pings are no news: they come for ever from a gateway that
     /// is cut off from its bus.
     async fn next(&mut self, id: u64) -> Result<Frame, Broken> {
-        let deadline = Instant::now() + SILENCE;
+        let deadline = Instant::now() + self.silence;
+        let longer = (self.silence * 2).min(SILENCE_MOST);
         let socket = self.socket()?;
         loop {
-            let packet = timeout_at(deadline, socket.next()).await;
-            match packet.map_err(|_elapsed| lost("silence"))? {
+            let Ok(packet) = timeout_at(deadline, socket.next()).await else {
+                self.silence = longer;
+                return Err(lost("silence"));
+            };
+            match packet {
                 Some(Ok(Packet::Text(text))) => {
                     let frame: Frame = serde_json::from_str(&text).map_err(lost)?;
                     // Those of an earlier request are over or were given up.

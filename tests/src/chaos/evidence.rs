@@ -15,8 +15,10 @@ use crate::model::Logged;
 /// All that the judge is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// What the clients saw.
+    /// What the clients saw that talked.
     pub transcripts: Vec<Transcript>,
+    /// What those saw that followed the turns of others.
+    pub followed: Vec<Transcript>,
     /// What is stored, by session key.
     pub sessions: BTreeMap<String, Stored>,
     /// What the model server was asked: the effect counter.

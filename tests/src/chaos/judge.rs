@@ -91,6 +91,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
             }
         }
     }
+    for one in &evidence.followed {
+        heard(&mut verdict, one, evidence.tokens);
+    }
     calls(&mut verdict, evidence);
     let robbed = evidence.robbed();
     verdict.takeovers = robbed.len();
@@ -509,6 +512,10 @@ mod tests {
         ("a piece of an older attempt", Breach::Duplicated, "again, at", |it| {
             let late = it.transcripts[0].seen[1].clone();
             it.transcripts[0].seen.insert(5, late);
+        }),
+        ("a piece that a follower missed", Breach::Lost, "its client reads", |it| {
+            it.followed.push(told(1));
+            it.followed[0].text = "reply to: m1 3".to_owned();
         }),
         ("an end that its client heard twice", Breach::Duplicated, "ended 2 times", |it| {
             let again = it.transcripts[0].seen[6].clone();

@@ -106,6 +106,7 @@ impl Total {
         sum.takeovers += one.takeovers;
         sum.robbed_owners += one.robbed_owners;
         sum.fenced_writes += one.fenced_writes;
+        sum.refusals += one.refusals;
         sum.resumed += one.resumed;
         sum.resume_ms_p50 = sum.resume_ms_p50.max(one.resume_ms_p50);
         sum.resume_ms_p99 = sum.resume_ms_p99.max(one.resume_ms_p99);

@@ -15,7 +15,7 @@ use super::{
     ChaosError,
     client::{Client, Entrance, Told},
     transcript::{Sight, Transcript},
-    wait::{PATIENCE, eventually},
+    wait::{PATIENCE, eventually, pass},
 };
 
 /// Messages of one session; then its client begins the next.
@@ -23,17 +23,32 @@ const SESSION: usize = 20;
 /// How long a client is after one answer.
 const GIVES_UP: Duration = Duration::from_mins(3);
 
+/// When a follower looks again for a turn.
+const LOOKS_AGAIN: Duration = Duration::from_millis(50);
+
 /// All that the clients of a stage see.
 #[derive(Debug, Default)]
 pub struct Board(Mutex<Vec<Transcript>>);
 
-/// Clients that talk.
+/// Who takes part.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowd {
+    /// Clients that talk, each with one turn under way.
+    pub talkers: usize,
+    /// Clients that follow the turns of others.
+    pub followers: usize,
+    /// Whether all of them begin at the first gateway.
+    pub at_one_gateway: bool,
+}
+
+/// Clients that talk, and clients that follow.
 #[derive(Debug)]
 pub struct Load {
     board: Arc<Board>,
+    followed: Arc<Board>,
     over: watch::Sender<bool>,
     clients: JoinSet<()>,
-    count: usize,
+    crowd: Crowd,
 }
 
 // === impl Board ===
@@ -67,6 +82,17 @@ impl Board {
         self.lock().iter().filter(|one| one.outcome().is_some()).count()
     }
 
+    /// A turn that is under way, to be followed; `number` chooses.
+    fn turn_of_another(&self, number: usize) -> Option<Transcript> {
+        let all = self.lock();
+        let open = all.iter().filter(|one| one.is_accepted() && one.outcome().is_none());
+        let open: Vec<&Transcript> = open.collect();
+        let chosen = open.get(number.checked_rem(open.len())?)?;
+        let mut own = Transcript::new(&chosen.peer, &chosen.content, Instant::now());
+        own.turns.clone_from(&chosen.turns);
+        Some(own)
+    }
+
     /// Sessions whose turn is under way, and has said something.
     pub fn speaking(&self) -> Vec<String> {
         let speaks = |one: &&Transcript| {
@@ -79,17 +105,24 @@ impl Board {
 // === impl Load ===
 
 impl Load {
-    /// Starts clients, spread over the gateways, or all of them at the first.
-    pub fn start(entrance: &Arc<Entrance>, clients: usize, crowd: bool) -> Self {
+    /// Starts all of them.
+    pub fn start(entrance: &Arc<Entrance>, crowd: Crowd) -> Self {
         let (over, heard) = watch::channel(false);
-        let board = Arc::new(Board::default());
+        let (board, followed) = (Arc::new(Board::default()), Arc::new(Board::default()));
         let mut tasks = JoinSet::new();
-        for number in 0..clients {
-            let door = if crowd { 0 } else { number % entrance.gateways.len().max(1) };
-            let client = Client::new(Arc::clone(entrance), door);
-            tasks.spawn(talk(client, number, Arc::clone(&board), heard.clone()));
+        let client = |number: usize| {
+            let doors = entrance.gateways.len().max(1);
+            let door = if crowd.at_one_gateway { 0 } else { number % doors };
+            Client::new(Arc::clone(entrance), door)
+        };
+        for number in 0..crowd.talkers {
+            tasks.spawn(talk(client(number), number, Arc::clone(&board), heard.clone()));
         }
-        Self { board, over, clients: tasks, count: clients }
+        for number in 0..crowd.followers {
+            let boards = (Arc::clone(&board), Arc::clone(&followed));
+            tasks.spawn(follow(client(number), number, boards, heard.clone()));
+        }
+        Self { board, followed, over, clients: tasks, crowd }
     }
 
     /// What its clients see.
@@ -99,19 +132,24 @@ impl Load {
 
     /// Waits until each client has had one more answer, on the average.
     pub async fn round(&self) -> Result<(), ChaosError> {
-        let wanted = self.board.answers() + self.count;
-        eventually("an answer for each client", PATIENCE, async || {
-            let now = self.board.answers();
-            if now >= wanted { Ok(()) } else { Err(format!("{now} of {wanted}")) }
-        })
-        .await
+        let Crowd { talkers, followers, .. } = self.crowd;
+        for (board, count) in [(&self.board, talkers), (&self.followed, followers)] {
+            let wanted = board.answers() + count;
+            eventually("an answer for each client", PATIENCE, async || {
+                let now = board.answers();
+                if now >= wanted { Ok(()) } else { Err(format!("{now} of {wanted}")) }
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// Waits until all that was under way at `then` has come to an end.
     pub async fn settled(&self, then: Instant) -> Result<(), ChaosError> {
         eventually("the end of the turns that were under way", PATIENCE, async || {
-            let open = self.board.all();
-            let open = open.iter().filter(|one| one.sent <= then && one.outcome().is_none());
+            let (open, followed) = (self.board.all(), self.followed.all());
+            let open = open.iter().chain(&followed);
+            let open = open.filter(|one| one.sent <= then && one.outcome().is_none());
             match open.clone().next() {
                 None => Ok(()),
                 Some(one) => Err(format!(
@@ -126,8 +164,9 @@ impl Load {
         .await
     }
 
-    /// Lets the turns that are under way end, within `patience`, and returns all that was seen.
-    pub async fn finish(mut self, patience: Duration) -> Vec<Transcript> {
+    /// Lets the turns that are under way end, within `patience`, and returns all that those saw who
+    /// talked, and those who followed.
+    pub async fn finish(mut self, patience: Duration) -> (Vec<Transcript>, Vec<Transcript>) {
         self.over.send_replace(true);
         let ends = async {
             while let Some(ended) = self.clients.join_next().await {
@@ -139,7 +178,29 @@ impl Load {
         if timeout(patience, ends).await.is_err() {
             tracing::error!("clients still wait for their answers");
         }
-        self.board.all()
+        (self.board.all(), self.followed.all())
+    }
+}
+
+/// Follows one turn of others after another, each from its beginning to its end.
+async fn follow(
+    mut client: Client,
+    number: usize,
+    (board, followed): (Arc<Board>, Arc<Board>),
+    mut over: watch::Receiver<bool>,
+) {
+    while !*over.borrow() {
+        let Some(turn) = board.turn_of_another(number) else {
+            tokio::select! {
+                () = pass(LOOKS_AGAIN) => {}
+                _ = over.changed() => {}
+            }
+            continue;
+        };
+        let index = followed.add(turn);
+        if !client.turn(&Told::new(&followed, index), Instant::now() + GIVES_UP).await {
+            return;
+        }
     }
 }
 

@@ -16,7 +16,8 @@ pub fn resumes(evidence: &Evidence) -> Vec<Duration> {
     let mut found = Vec::new();
     for (at, fault) in evidence.faults.iter().enumerate() {
         let next = evidence.faults.get(at + 1).map(|next| next.at);
-        for one in evidence.transcripts.iter().filter(|one| one.is_under_way(fault.at)) {
+        let all = evidence.transcripts.iter().chain(&evidence.followed);
+        for one in all.filter(|one| one.is_under_way(fault.at)) {
             if is_hit(evidence, fault, one)
                 && let Some(end) = silence_end(one, fault.at)
                 && next.is_none_or(|next| end < next)

@@ -27,7 +27,6 @@ use super::{
     score::{Score, Scorecard},
     script::{Play, clock_of},
     stage::{Shape, Stage},
-    transcript::Transcript,
     wait::PATIENCE,
 };
 
@@ -168,7 +167,7 @@ struct Played {
     score: Score,
     dir: PathBuf,
     /// The stage, what its clients saw, and what was done; or why there is none.
-    rest: Result<(Stage, Vec<Transcript>, Evidence), ChaosError>,
+    rest: Result<(Stage, Evidence), ChaosError>,
     disk: Option<Disk>,
     began: Instant,
     keep: bool,
@@ -181,9 +180,7 @@ impl Played {
     async fn judged(self) -> Score {
         let Self { scenario, mut score, dir, rest, disk, began, keep } = self;
         let closed = match rest {
-            Ok((stage, transcripts, evidence)) => {
-                Box::pin(stage.close(transcripts, evidence)).await
-            }
+            Ok((stage, evidence)) => Box::pin(stage.close(evidence)).await,
             Err(error) => Err(error),
         };
         match closed {
@@ -228,7 +225,7 @@ async fn on_stage(
     options: &Options,
     (seed, dir): (u64, &Path),
     disk: &mut Option<Disk>,
-) -> Result<(Stage, Vec<Transcript>, Evidence), ChaosError> {
+) -> Result<(Stage, Evidence), ChaosError> {
     // What an earlier run left there is not this one's evidence.
     if dir.exists() {
         fs::remove_dir_all(dir).map_err(ChaosError::io(format!("empty `{}`", dir.display())))?;
@@ -241,7 +238,7 @@ async fn on_stage(
         clocks(&mut shape, dir)?;
     }
     let mut stage = Stage::start(shape, dir).await?;
-    let load = Load::start(&stage.entrance(), scenario.clients(), scenario == Scenario::Storm);
+    let load = Load::start(&stage.entrance(), scenario.crowd());
     let mut play = Play {
         stage: &mut stage,
         load: &load,
@@ -267,7 +264,8 @@ async fn on_stage(
         evidence.complaints.push(format!("it could not go on: {error}"));
         patience = AFTER_FAILURE;
     }
-    Ok((stage, load.finish(patience).await, evidence))
+    (evidence.transcripts, evidence.followed) = load.finish(patience).await;
+    Ok((stage, evidence))
 }
 
 fn faketime() -> Option<&'static str> {
@@ -306,6 +304,8 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     score.invariant_violations = verdict.count(Breach::Invariant);
     score.orphans = verdict.count(Breach::Orphan);
     score.fenced_writes = evidence.fenced;
+    let all = evidence.transcripts.iter().chain(&evidence.followed);
+    score.refusals = all.map(|one| one.refusals.len()).sum();
     let waited = resumes(evidence);
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     score.resumed = waited.len();

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{
     hosts::HostKind,
+    load::Crowd,
     options::{Options, Profile},
     stage::Shape,
 };
@@ -127,12 +128,13 @@ impl Scenario {
         kills.or(options.iterations).unwrap_or(usual)
     }
 
-    /// Clients that talk.
-    pub const fn clients(self) -> usize {
+    /// Who takes part.
+    pub const fn crowd(self) -> Crowd {
+        let usual = Crowd { talkers: 8, followers: 0, at_one_gateway: false };
         match self {
-            Self::Storm => 500,
-            Self::FullDiskAlone => 4,
-            _ => 8,
+            Self::Storm => Crowd { talkers: 20, followers: 480, at_one_gateway: true },
+            Self::SlowDisk | Self::FullDiskAlone => Crowd { talkers: 4, ..usual },
+            _ => usual,
         }
     }
 
@@ -161,7 +163,7 @@ impl Scenario {
         };
         match self {
             Self::LeaderKill => (shape.servers, shape.workers) = (3, 2),
-            Self::Storm => (shape.tokens, shape.delay_ms, shape.workers) = (20, 500, 2),
+            Self::Storm => (shape.tokens, shape.delay_ms) = (12, 500),
             Self::FullDisk => shape.store = Some(disk.to_owned()),
             Self::FullDiskAlone => {
                 shape.store = Some(disk.to_owned());

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+/// Violations of one scenario that are printed.
+const SHOWN_MAX: usize = 20;
+
 /// What came of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
@@ -33,6 +36,9 @@ pub struct Score {
     pub robbed_owners: usize,
     /// Owners that found themselves fenced: an append of theirs bounced, or was kept from being sent.
     pub fenced_writes: u64,
+    /// How often a gateway refused a request, and was asked again.
+    #[serde(default)]
+    pub refusals: usize,
     /// Turns that a fault kept waiting.
     pub resumed: usize,
     /// Milliseconds from a fault to the next token at the client.
@@ -77,6 +83,16 @@ impl Score {
         self.violations.is_empty()
     }
 
+    /// As many violations as people read; the scorecard's JSON has all of them.
+    fn worst(&self) -> Vec<String> {
+        let mut shown: Vec<String> = self.violations.iter().take(SHOWN_MAX).cloned().collect();
+        let more = self.violations.len() - shown.len();
+        if more > 0 {
+            shown.push(format!("and {more} more, in scorecard.json"));
+        }
+        shown
+    }
+
     /// In one line, and a line for each violation.
     pub fn told(&self) -> String {
         let name = format!("{} on {}", self.scenario, self.hosts);
@@ -84,7 +100,7 @@ impl Score {
             Some(why) => format!("{name}: left out: {why}"),
             None => format!(
                 "{name}: {} in {} s: {} faults, {} turns, {} remade, {} takeovers ({} from the \
-                 living), {} fenced, {} resumed in {} ms (p50), {} ms (p99)",
+                 living), {} fenced, {} refusals, {} resumed in {} ms (p50), {} ms (p99)",
                 if self.is_good() { "good" } else { "BAD" },
                 self.seconds,
                 self.iterations,
@@ -93,14 +109,15 @@ impl Score {
                 self.takeovers,
                 self.robbed_owners,
                 self.fenced_writes,
+                self.refusals,
                 self.resumed,
                 self.resume_ms_p50.unwrap_or_default(),
                 self.resume_ms_p99.unwrap_or_default(),
             ),
         };
-        for one in &self.violations {
+        for one in self.worst() {
             text.push_str("\n  violation: ");
-            text.push_str(one);
+            text.push_str(&one);
         }
         text
     }
@@ -126,7 +143,7 @@ impl Scorecard {
         let bad = self.scores.iter().filter(|score| !score.is_good());
         for score in bad {
             push(&mut out, format_args!("\n## Violations in {}\n\n", score.scenario));
-            for one in &score.violations {
+            for one in score.worst() {
                 push(&mut out, format_args!("- {one}\n"));
             }
         }

@@ -3,6 +3,7 @@
 use std::{fs, ops::Range, path::PathBuf, time::Duration};
 
 use clawnode_cluster::{Clock, SystemClock};
+use clawnode_proto::session::TurnOutcome;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
@@ -24,7 +25,7 @@ use super::{
 
 /// When the next fault comes, in milliseconds.
 const CALM: Range<u64> = 200..1_200;
-/// How long a node that is told to stop may hand over before somebody complains, and a disk is full.
+/// How long a disk is full.
 const A_WHILE: Duration = Duration::from_secs(4);
 /// Deaths of the workers after which a poisonous message must be out of service.
 const DEATHS_MAX: usize = 40;
@@ -261,6 +262,15 @@ impl Play<'_> {
         self.fault("the disk is full", Hits::Everyone);
         disk.fill()?;
         pass(A_WHILE).await;
+        let board = self.load.board();
+        if self.stage.bus.is_none() {
+            // What was set aside for the log lasts for a while; then somebody must be refused.
+            eventually("a refusal for want of room", PATIENCE, async || {
+                let refused = board.all().iter().any(|one| !one.refusals.is_empty());
+                if refused { Ok(()) } else { Err(format!("{} answers", board.answers())) }
+            })
+            .await?;
+        }
         disk.free()?;
         let at = Instant::now();
         // As a service manager would: what ended is started again. NATS stops keeping streams
@@ -282,6 +292,7 @@ impl Play<'_> {
         let peer = format!("poisoned{}", self.excused.len());
         let victim = Transcript::new(&peer, POISON, Instant::now());
         self.excused.push(victim.session());
+        let session = victim.session();
         let board = Board::default();
         let index = board.add(victim);
         let entrance = self.stage.entrance();
@@ -289,22 +300,26 @@ impl Play<'_> {
         let at = self.fault("a poisonous message", Hits::Owners(owners));
         let task = tokio::spawn(async move {
             let mut client = Client::new(entrance, 0);
-            client.turn(&Told::new(&board, index), Instant::now() + PATIENCE).await
+            client.turn(&Told::new(&board, index), Instant::now() + PATIENCE).await;
+            board.all()
         });
         let mut deaths = 0;
         while !task.is_finished() && deaths < DEATHS_MAX {
             deaths += self.stage.revive().await?.len();
             pass(Duration::from_millis(100)).await;
         }
-        // It is refused in the end, because its session is out of service.
-        if task.is_finished() {
-            if task.await.unwrap_or(true) {
-                self.complaints.push("a message that kills its worker was answered".to_owned());
-            }
-        } else {
-            task.abort();
-            let what = format!("a poisonous session is in service after {deaths} deaths (C16)");
-            self.complaints.push(what);
+        task.abort();
+        // Its client was told, and its session is out of service, with all that was sent to it.
+        let heard = task.await.unwrap_or_default();
+        let outcome = heard.first().and_then(Transcript::outcome);
+        let state = self.stage.door().await?.history(&session).await.map(|it| it.state);
+        if matches!(outcome, Some(TurnOutcome::Completed { .. }))
+            || !state.as_ref().is_ok_and(|state| state == "quarantined")
+        {
+            self.complaints.push(format!(
+                "after {deaths} deaths a poisoned session is {state:?}, and its turn ended \
+                 {outcome:?} (C16)"
+            ));
         }
         self.stage.revive().await?;
         tracing::info!(deaths, "the poison is out of service");

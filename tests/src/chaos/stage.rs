@@ -1,7 +1,7 @@
 //! The stage of a scenario: hosts, NATS servers, the model server, gateways and workers.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -195,9 +195,13 @@ impl Stage {
     pub async fn revive(&mut self) -> Result<Vec<String>, ChaosError> {
         let mut revived = Vec::new();
         for node in &mut self.nodes {
-            if !node.is_running() {
-                node.start().await?;
-                revived.push(node.name.clone());
+            if node.is_running() {
+                continue;
+            }
+            match node.start().await {
+                // It may end again at once; then it is started again the next time.
+                Ok(()) | Err(ChaosError::Ended { .. }) => revived.push(node.name.clone()),
+                Err(error) => return Err(error),
             }
         }
         Ok(revived)
@@ -245,16 +249,12 @@ impl Stage {
     }
 
     /// Gathers what the judge is shown; then everything is stopped in good order.
-    pub async fn close(
-        mut self,
-        transcripts: Vec<Transcript>,
-        mut evidence: Evidence,
-    ) -> Result<Evidence, ChaosError> {
+    pub async fn close(mut self, mut evidence: Evidence) -> Result<Evidence, ChaosError> {
         self.inbox_empties().await;
         // Workers first, so that what they give up is in the journals that are read.
         for role in [Role::Worker, Role::Gateway, Role::Alone] {
             if role == Role::Gateway || (role == Role::Alone && self.bus.is_none()) {
-                self.read_all(&transcripts, &mut evidence).await?;
+                self.read_all(&mut evidence).await?;
             }
             for at in self.of(role) {
                 self.stop(at).await?;
@@ -262,7 +262,6 @@ impl Stage {
         }
         evidence.fenced = self.fenced();
         evidence.tokens = self.shape.tokens;
-        evidence.transcripts = transcripts;
         self.model.kill().await?;
         let log = self.dir.join("calls.jsonl");
         evidence.asked = read_log(&log).map_err(ChaosError::io("read the model server's log"))?;
@@ -301,17 +300,11 @@ impl Stage {
         Ok(())
     }
 
-    async fn read_all(
-        &self,
-        transcripts: &[Transcript],
-        evidence: &mut Evidence,
-    ) -> Result<(), ChaosError> {
+    async fn read_all(&self, evidence: &mut Evidence) -> Result<(), ChaosError> {
         let client = self.door().await?;
-        let mut sessions = BTreeMap::new();
-        for one in transcripts {
-            sessions.entry(one.session()).or_insert_with(|| one.is_accepted());
-        }
-        for key in sessions.into_keys() {
+        let sessions: BTreeSet<String> =
+            evidence.transcripts.iter().map(Transcript::session).collect();
+        for key in sessions.into_iter().chain(evidence.excused.clone()) {
             let history = match client.history(&key).await {
                 Ok(history) => history,
                 // Nothing came of it; the judge knows whether anything should have.
