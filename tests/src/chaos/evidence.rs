@@ -83,26 +83,48 @@ impl Evidence {
         })
     }
 
-    /// Who lost a session by a claim since the first fault, claim by claim.
-    pub fn robbed(&self) -> Vec<ProcessId> {
+    /// The claims since the first fault by which a session was taken over.
+    pub fn takeovers(&self) -> Vec<Takeover> {
         let first = self.faults.iter().map(|fault| fault.wall).min();
-        let since = |claim: &EventView| first.is_some_and(|first| claim.ts >= first);
         let all = self.sessions.values().flat_map(Stored::takeovers);
-        all.filter(|(_, claim)| since(claim)).map(|(robbed, _)| robbed).collect()
+        all.filter(|one| first.is_some_and(|first| one.ts >= first)).collect()
     }
 }
 
+/// A claim by which a session was taken from a process that had not given it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Takeover {
+    /// From whom.
+    pub from: ProcessId,
+    /// Whether a turn was under way, which went on elsewhere.
+    pub in_mid_turn: bool,
+    /// When.
+    pub ts: Timestamp,
+}
+
 impl Stored {
-    /// Claims by which a session was taken from a process that had not given it up.
-    pub fn takeovers(&self) -> impl Iterator<Item = (ProcessId, &EventView)> {
-        self.events.windows(2).filter_map(|pair| {
-            let [before, claim] = pair else { return None };
-            let robbed = before.incarnation.process;
-            let taken = claim.kind == CLAIM
-                && before.kind != RELEASED
-                && claim.incarnation.process != robbed;
-            taken.then_some((robbed, claim))
-        })
+    /// The claims by which it was taken over.
+    pub fn takeovers(&self) -> Vec<Takeover> {
+        let (mut open, mut found) = (0_usize, Vec::new());
+        let mut before: Option<&EventView> = None;
+        for event in &self.events {
+            let taken = before.filter(|before| {
+                event.kind == CLAIM
+                    && before.kind != RELEASED
+                    && before.incarnation.process != event.incarnation.process
+            });
+            if let Some(before) = taken {
+                let from = before.incarnation.process;
+                found.push(Takeover { from, in_mid_turn: open > 0, ts: event.ts });
+            }
+            match event.kind.as_str() {
+                "accepted" => open += 1,
+                "turn_done" => open = open.saturating_sub(1),
+                _ => {}
+            }
+            before = Some(event);
+        }
+        found
     }
 
     /// Whether one of these processes worked on the turn, or was taken the session from.
@@ -113,6 +135,6 @@ impl Stored {
                 && event.body["turn"] == turn.as_str()
                 && processes.contains(&event.incarnation.process)
         });
-        begun || self.takeovers().any(|(robbed, _)| processes.contains(&robbed))
+        begun || self.takeovers().iter().any(|one| processes.contains(&one.from))
     }
 }

@@ -42,7 +42,7 @@ pub struct Verdict {
     pub remade_inflight_calls: usize,
     /// Claims since the first fault by which a session was taken over.
     pub takeovers: usize,
-    /// Those of them by which an owner lost it to whom nothing was done.
+    /// Those of them by which an owner lost it in mid-turn to whom nothing was done.
     pub robberies: usize,
     /// All that must not be.
     pub violations: Vec<Violation>,
@@ -95,9 +95,10 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         heard(&mut verdict, one, evidence.tokens);
     }
     calls(&mut verdict, evidence);
-    let robbed = evidence.robbed();
-    verdict.takeovers = robbed.len();
-    verdict.robberies = robbed.iter().filter(|process| !evidence.is_victim(**process)).count();
+    let takeovers = evidence.takeovers();
+    verdict.takeovers = takeovers.len();
+    let robbed = takeovers.iter().filter(|one| one.in_mid_turn && !evidence.is_victim(one.from));
+    verdict.robberies = robbed.count();
     for what in &evidence.unsound {
         verdict.blame(Breach::Invariant, what.clone());
     }
@@ -413,10 +414,12 @@ mod tests {
         let mut events = Vec::new();
         for n in [1, 2] {
             events.push(event(n, "claim", json!({})));
+            events.push(event(n, "accepted", json!({})));
             events.push(call_event(n, "model_begun", n, 1));
             events.push(event(n + 1, "claim", json!({})));
             events.push(call_event(n + 1, "model_begun", n, 2));
             events.push(call_event(n + 1, "model_done", n, 2));
+            events.push(event(n + 1, "turn_done", json!({})));
             events.push(event(n + 1, "released", json!({})));
         }
         let history = HistoryView {
@@ -567,6 +570,16 @@ mod tests {
                 .any(|one| one.breach == *breach && one.what.contains(words));
             assert!(found, "{name}: {:?}", verdict.violations);
         }
+    }
+
+    #[test]
+    fn who_takes_a_session_between_turns_robs_nobody() {
+        let mut evidence = sound();
+        // The last owner had not given it up, and had nothing to do.
+        stored(&mut evidence).events.pop();
+        stored(&mut evidence).events.push(event(9, "claim", json!({})));
+        let verdict = judge(&evidence);
+        assert_eq!((verdict.takeovers, verdict.robberies), (3, 1));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Score {
     pub invariant_violations: usize,
     /// Sessions taken over, since the first fault, from a process that had not given them up.
     pub takeovers: usize,
-    /// Those taken from a process to which nothing was done.
+    /// Those taken in mid-turn from a process to which nothing was done.
     pub robbed_owners: usize,
     /// Owners that found themselves fenced: an append of theirs bounced, or was kept from being sent.
     pub fenced_writes: u64,
@@ -99,8 +99,8 @@ impl Score {
         let mut text = match &self.left_out {
             Some(why) => format!("{name}: left out: {why}"),
             None => format!(
-                "{name}: {} in {} s: {} faults, {} turns, {} remade, {} takeovers ({} from the \
-                 living), {} fenced, {} refusals, {} resumed in {} ms (p50), {} ms (p99)",
+                "{name}: {} in {} s: {} faults, {} turns, {} remade, {} takeovers ({} robbed), \
+                 {} fenced, {} refusals, {} resumed in {} ms (p50), {} ms (p99)",
                 if self.is_good() { "good" } else { "BAD" },
                 self.seconds,
                 self.iterations,
