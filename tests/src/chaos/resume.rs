@@ -6,8 +6,11 @@ use tokio::time::Instant;
 
 use super::{
     evidence::{Evidence, Fault, Hits},
-    transcript::{Sight, Transcript},
+    transcript::{Seen, Sight, Transcript},
 };
+
+/// The longest that the first token takes if nobody is lost; who waits longer was with the lost.
+const TAKES_AT_MOST: Duration = Duration::from_secs(2);
 
 /// For each turn that a fault hit, the time from the fault until the reply went on: the end of the
 /// longest silence after it. Sorted. A turn whose silence lasts beyond the next fault belongs to
@@ -49,7 +52,12 @@ fn is_hit(evidence: &Evidence, fault: &Fault, one: &Transcript) -> bool {
         Hits::Owners(owners) => {
             let stored = evidence.sessions.get(&one.session());
             let turn = one.turns.first();
-            stored.zip(turn).is_some_and(|(stored, turn)| stored.was_with(*turn, owners))
+            let owned =
+                stored.zip(turn).is_some_and(|(stored, turn)| stored.was_with(*turn, owners));
+            // What had been delivered and not journaled is in no journal as theirs.
+            let waited = !one.seen.iter().any(|seen| is_token(seen) && seen.at <= fault.at)
+                && silence_end(one, fault.at).is_some_and(|end| end - fault.at > TAKES_AT_MOST);
+            owned || waited
         }
         Hits::Clients => {
             let before = one.seen.iter().rev().find(|seen| seen.at <= fault.at);
@@ -61,11 +69,13 @@ fn is_hit(evidence: &Evidence, fault: &Fault, one: &Transcript) -> bool {
     }
 }
 
+fn is_token(seen: &Seen) -> bool {
+    matches!(seen.sight, Sight::Text(_) | Sight::Reset(_) | Sight::Done(_))
+}
+
 /// When the longest silence after `from` ended.
 fn silence_end(one: &Transcript, from: Instant) -> Option<Instant> {
-    let tokens = one.seen.iter().filter(|seen| {
-        matches!(seen.sight, Sight::Text(_) | Sight::Reset(_) | Sight::Done(_)) && seen.at > from
-    });
+    let tokens = one.seen.iter().filter(|seen| is_token(seen) && seen.at > from);
     let mut before = from;
     let mut longest = (Duration::ZERO, None);
     for token in tokens {
@@ -81,7 +91,7 @@ fn silence_end(one: &Transcript, from: Instant) -> Option<Instant> {
 mod tests {
     use clawnode_proto::{TurnId, llm::StopReason, session::TurnOutcome};
 
-    use super::{super::transcript::Seen, *};
+    use super::*;
 
     #[test]
     fn a_silence_is_measured_from_its_fault_to_its_end() {
@@ -112,6 +122,9 @@ mod tests {
             evidence.faults = vec![fault(ms, hits)];
             assert!(resumes(&evidence).is_empty());
         }
+        // Before its first token it was in no journal; its wait tells with whom it was.
+        evidence.faults = vec![fault(20, Hits::Owners(Vec::new()))];
+        assert_eq!(resumes(&evidence), [Duration::from_millis(2_480)]);
         // The second fault falls into the silence of the first, and is the one that it waits for.
         evidence.faults = vec![fault(100, Hits::Everyone), fault(1_000, Hits::Everyone)];
         assert_eq!(resumes(&evidence), [Duration::from_millis(1_500)]);

@@ -100,9 +100,9 @@ impl Transcript {
         })
     }
 
-    /// Whether its turn was under way then.
+    /// Whether it was sent by then, and its end not heard.
     pub fn is_under_way(&self, at: Instant) -> bool {
-        let begun = self.seen.first().is_some_and(|first| first.at <= at);
-        begun && !self.seen.iter().any(|one| matches!(one.sight, Sight::Done(_)) && one.at <= at)
+        let ended = |one: &Seen| matches!(one.sight, Sight::Done(_)) && one.at <= at;
+        self.sent <= at && !self.seen.iter().any(ended)
     }
 }
