@@ -312,9 +312,7 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     score.resume_ms_p50 = percentile(&waited, 0.5).map(ms);
     score.resume_ms_p99 = percentile(&waited, 0.99).map(ms);
     score.violations = verdict.violations.into_iter().map(|one| one.what).collect();
-    if scenario.robs_nobody() && robberies > 0 {
-        score.violations.push(format!("{robberies} sessions were taken from living owners"));
-    }
+    score.measure(scenario.targets());
     if scenario.must_fence() && evidence.fenced == 0 {
         score.violations.push("nobody was fenced: this run proves nothing".to_owned());
     }

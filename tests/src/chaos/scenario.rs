@@ -138,9 +138,18 @@ impl Scenario {
         }
     }
 
-    /// Whether living owners must not lose their sessions in it.
-    pub const fn robs_nobody(self) -> bool {
-        matches!(self, Self::LeaderKill)
+    /// The milliseconds within which half of the turns, and all but one of a hundred, are to go
+    /// on; and whether a living owner may lose its session in mid-turn.
+    pub(super) const fn targets(self) -> (Option<u64>, Option<u64>, bool) {
+        match self {
+            Self::WorkerKill | Self::RandomKills => (Some(1_000), Some(3_000), true),
+            Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf => {
+                (None, Some(10_000), true)
+            }
+            Self::GatewayKill | Self::Storm => (None, Some(2_000), true),
+            Self::LeaderKill => (None, None, false),
+            _ => (None, None, true),
+        }
     }
 
     /// Whether it proves nothing unless an owner was fenced.
@@ -163,7 +172,7 @@ impl Scenario {
         };
         match self {
             Self::LeaderKill => (shape.servers, shape.workers) = (3, 2),
-            Self::Storm => (shape.tokens, shape.delay_ms) = (12, 500),
+            Self::Storm => (shape.tokens, shape.delay_ms) = (10, 400),
             Self::FullDisk => shape.store = Some(disk.to_owned()),
             Self::FullDiskAlone => {
                 shape.store = Some(disk.to_owned());

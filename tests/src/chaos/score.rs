@@ -51,6 +51,10 @@ pub struct Score {
     pub seconds: u64,
     /// All that must not be, with the evidence.
     pub violations: Vec<String>,
+    /// What was slower, or cost more, than it is meant to: told, and no violation, because it also
+    /// depends on the machine.
+    #[serde(default)]
+    pub missed: Vec<String>,
     /// Why it was not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
@@ -81,6 +85,22 @@ impl Score {
     /// Whether everything held.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
+    }
+
+    /// Compares with what is meant to be.
+    pub(super) fn measure(&mut self, (p50, p99, robs): (Option<u64>, Option<u64>, bool)) {
+        for (name, found, wanted) in
+            [("p50", self.resume_ms_p50, p50), ("p99", self.resume_ms_p99, p99)]
+        {
+            if let (Some(found), Some(wanted)) = (found, wanted)
+                && found >= wanted
+            {
+                self.missed.push(format!("{name} {found} ms, target < {wanted} ms"));
+            }
+        }
+        if self.robbed_owners > 0 && !robs {
+            self.missed.push(format!("{} owners robbed, target 0", self.robbed_owners));
+        }
     }
 
     /// As many violations as people read; the scorecard's JSON has all of them.
@@ -140,6 +160,13 @@ impl Scorecard {
             self.seed,
             table(&self.scores)
         );
+        if self.scores.iter().any(|score| !score.missed.is_empty()) {
+            out.push_str("\n## Targets missed\n\n");
+        }
+        for score in self.scores.iter().filter(|score| !score.missed.is_empty()) {
+            let (name, missed) = (&score.scenario, score.missed.join("; "));
+            push(&mut out, format_args!("- {name} on {}: {missed}\n", score.hosts));
+        }
         let bad = self.scores.iter().filter(|score| !score.is_good());
         for score in bad {
             push(&mut out, format_args!("\n## Violations in {}\n\n", score.scenario));
@@ -200,5 +227,32 @@ pub fn table(scores: &[Score]) -> String {
 pub(super) fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
     if out.write_fmt(text).is_err() {
         tracing::error!("a text could not be written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_names_violations_and_missed_targets_apart() {
+        let mut slow = Score {
+            scenario: "slow".to_owned(),
+            resume_ms_p50: Some(900),
+            resume_ms_p99: Some(3_000),
+            robbed_owners: 1,
+            ..Score::default()
+        };
+        slow.measure((Some(1_000), Some(3_000), false));
+        assert_eq!(slow.missed, ["p99 3000 ms, target < 3000 ms", "1 owners robbed, target 0"]);
+        let mut bad = Score { scenario: "bad".to_owned(), ..Score::default() };
+        bad.violations = (0..30).map(|n| format!("violation {n}")).collect();
+        let mut card = Scorecard { scores: vec![slow], ..Scorecard::default() };
+        assert!(card.is_good(), "what depends on the machine is no violation");
+        card.scores.push(bad);
+        assert!(!card.is_good());
+        let text = card.markdown();
+        assert!(text.contains("- slow on : p99 3000 ms"), "{text}");
+        assert!(text.contains("violation 19\n- and 10 more"), "{text}");
     }
 }

@@ -81,7 +81,8 @@ impl Play<'_> {
                 Scenario::RandomKills => self.random_kill().await?,
             }
         }
-        self.load.round().await
+        // A crowd has shown by its settling that it is served again.
+        if scenario == Scenario::Storm { Ok(()) } else { self.load.round().await }
     }
 
     async fn calm(&mut self) {
