@@ -83,6 +83,13 @@ impl Evidence {
         })
     }
 
+    /// Whether a journal has an event of a time that has not come yet, by so many milliseconds.
+    pub fn has_jumped(&self, by: u64) -> bool {
+        let last = self.faults.iter().map(|fault| fault.wall.0).max().unwrap_or(0);
+        let mut events = self.sessions.values().flat_map(|stored| &stored.events);
+        events.any(|event| event.ts.0 > last + by)
+    }
+
     /// The claims since the first fault by which a session was taken over.
     pub fn takeovers(&self) -> Vec<Takeover> {
         let first = self.faults.iter().map(|fault| fault.wall).min();

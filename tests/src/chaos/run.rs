@@ -39,6 +39,8 @@ const FAKETIME: [&str; 2] = [
 const CLOSING_MAX: usize = 4;
 /// How long clients may still wait once a scenario could not go on.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// Milliseconds by which events are early whose writer's clock jumped by an hour.
+const HALF_AN_HOUR: u64 = 30 * 60 * 1_000;
 /// The ledger of the long runs.
 const LEDGER: &str = "bench/reliability.json";
 
@@ -313,6 +315,9 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     score.resume_ms_p99 = percentile(&waited, 0.99).map(ms);
     score.violations = verdict.violations.into_iter().map(|one| one.what).collect();
     score.measure(scenario.targets());
+    if scenario == Scenario::ClockJump && !evidence.has_jumped(HALF_AN_HOUR) {
+        score.violations.push("no clock jumped: this run proves nothing".to_owned());
+    }
     if scenario.must_fence() && evidence.fenced == 0 {
         score.violations.push("nobody was fenced: this run proves nothing".to_owned());
     }

@@ -62,7 +62,10 @@ impl Play<'_> {
             self.load.round().await?;
             self.calm().await;
             match scenario {
-                Scenario::WorkerKill => self.kill(Role::Worker).await?,
+                Scenario::WorkerKill => {
+                    let place = self.owner().await?;
+                    self.kill_at(place).await?;
+                }
                 Scenario::SlowDisk => self.slow_disk().await?,
                 Scenario::GatewayKill | Scenario::Storm => self.kill(Role::Gateway).await?,
                 Scenario::BusRestart => self.bus_restart().await?,
@@ -118,6 +121,10 @@ impl Play<'_> {
 
     async fn kill(&mut self, role: Role) -> Result<(), ChaosError> {
         let place = self.pick(role)?;
+        self.kill_at(place).await
+    }
+
+    async fn kill_at(&mut self, place: usize) -> Result<(), ChaosError> {
         let at = self.fault_at(place, "kill -9 of");
         self.stage.nodes[place].kill().await?;
         self.load.settled(at).await?;
@@ -335,11 +342,8 @@ impl Play<'_> {
             fs::write(&clock, jump).map_err(ChaosError::io("set a clock"))?;
             self.load.round().await?;
         }
-        let at = self.fault_at(place, "kill -9 of");
-        self.stage.nodes[place].kill().await?;
-        self.load.settled(at).await?;
-        fs::write(&clock, "+0").map_err(ChaosError::io("set a clock"))?;
-        self.stage.nodes[place].start().await
+        self.kill_at(place).await?;
+        fs::write(&clock, "+0").map_err(ChaosError::io("set a clock"))
     }
 
     async fn random_kill(&mut self) -> Result<(), ChaosError> {
