@@ -27,8 +27,10 @@ pub struct Evidence {
     pub faults: Vec<Fault>,
     /// What `journal verify` found wrong.
     pub unsound: Vec<String>,
-    /// Owners that found themselves fenced, as the nodes' logs have it.
+    /// Owners that found themselves fenced since the first fault, as the nodes' logs have it.
     pub fenced: u64,
+    /// Those before it: nodes that start together trade sessions.
+    pub fenced_before: u64,
     /// What is left at the end and should not be: processes, inputs, nodes that do not stop.
     pub leftovers: Vec<String>,
     /// What a scenario itself holds to be wrong.

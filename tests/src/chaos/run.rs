@@ -248,12 +248,14 @@ async fn on_stage(
         iterations: scenario.iterations(options),
         disk: disk.as_ref(),
         other: options.old_binary.clone(),
+        fenced_before: 0,
         faults: Vec::new(),
         complaints: Vec::new(),
         excused: Vec::new(),
     };
     let played = play.play(scenario).await;
     let mut evidence = Evidence {
+        fenced_before: play.fenced_before,
         faults: std::mem::take(&mut play.faults),
         complaints: std::mem::take(&mut play.complaints),
         excused: std::mem::take(&mut play.excused).into_iter().collect(),

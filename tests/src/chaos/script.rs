@@ -45,6 +45,8 @@ pub(super) struct Play<'a> {
     pub disk: Option<&'a Disk>,
     /// The other build, if there is one.
     pub other: Option<PathBuf>,
+    /// Owners that were fenced before the first fault.
+    pub fenced_before: u64,
     /// What was done.
     pub faults: Vec<Fault>,
     /// What the scenario itself holds to be wrong.
@@ -61,6 +63,9 @@ impl Play<'_> {
         for _ in 0..self.iterations {
             self.load.round().await?;
             self.calm().await;
+            if self.faults.is_empty() {
+                self.fenced_before = self.stage.fenced();
+            }
             match scenario {
                 Scenario::WorkerKill => {
                     let place = self.owner().await?;

@@ -260,7 +260,7 @@ impl Stage {
                 self.stop(at).await?;
             }
         }
-        evidence.fenced = self.fenced();
+        evidence.fenced = self.fenced().saturating_sub(evidence.fenced_before);
         evidence.tokens = self.shape.tokens;
         self.model.kill().await?;
         let log = self.dir.join("calls.jsonl");
