@@ -27,6 +27,8 @@ use super::{
 const CALM: Range<u64> = 200..1_200;
 /// How long a disk is full.
 const A_WHILE: Duration = Duration::from_secs(4);
+/// Messages to a full disk of which one must be refused.
+const REFUSED_BY: usize = 20;
 /// Deaths of the workers after which a poisonous message must be out of service.
 const DEATHS_MAX: usize = 40;
 
@@ -275,16 +277,11 @@ impl Play<'_> {
         self.fault("the disk is full", Hits::Everyone);
         disk.fill()?;
         pass(A_WHILE).await;
-        let board = self.load.board();
-        if self.stage.bus.is_none() {
-            // What was set aside for the log lasts for a while; then somebody must be refused.
-            eventually("a refusal for want of room", PATIENCE, async || {
-                let refused = board.all().iter().any(|one| !one.refusals.is_empty());
-                if refused { Ok(()) } else { Err(format!("{} answers", board.answers())) }
-            })
-            .await?;
-        }
+        // A node alone takes nothing new; of the bus, who waits for it may only be slow.
+        let alone = self.stage.bus.is_none();
+        let refused = if alone { self.refused().await } else { Ok(()) };
         disk.free()?;
+        refused?;
         let at = Instant::now();
         // As a service manager would: what ended is started again. NATS stops keeping streams
         // when its disk is full, until it is started again.
@@ -298,6 +295,23 @@ impl Play<'_> {
         let revived = self.stage.revive().await?;
         tracing::info!(?revived, "the disk has room again");
         self.load.settled(at).await
+    }
+
+    /// Sends messages, each to a session of its own, until one is refused. What was set aside for
+    /// the log lasts for a while, and what is accepted then waits for room.
+    async fn refused(&mut self) -> Result<(), ChaosError> {
+        for number in 0..REFUSED_BY {
+            let one = Transcript::new(&format!("late{number}"), "any room?", Instant::now());
+            self.excused.push(one.session());
+            let board = Board::default();
+            let told = Told::new(&board, board.add(one));
+            let mut client = Client::new(self.stage.entrance(), 0);
+            client.turn(&told, Instant::now() + Duration::from_secs(1)).await;
+            if board.all().iter().any(|one| !one.refusals.is_empty()) {
+                return Ok(());
+            }
+        }
+        Err(ChaosError::Late("a refusal for want of room".to_owned()))
     }
 
     /// Sends a message that kills its workers, and starts them again until it is out of service.
