@@ -48,21 +48,25 @@ pub fn percentile(sorted: &[Duration], part: f64) -> Option<Duration> {
 }
 
 fn is_hit(evidence: &Evidence, fault: &Fault, one: &Transcript) -> bool {
+    // What had been sent and had begun nowhere is known by its wait only.
+    let waited = || {
+        !one.seen.iter().any(|seen| is_token(seen) && seen.at <= fault.at)
+            && silence_end(one, fault.at).is_some_and(|end| end - fault.at > TAKES_AT_MOST)
+    };
     match &fault.hits {
         Hits::Owners(owners) => {
             let stored = evidence.sessions.get(&one.session());
             let turn = one.turns.first();
             let owned =
                 stored.zip(turn).is_some_and(|(stored, turn)| stored.was_with(*turn, owners));
-            // What had been delivered and not journaled is in no journal as theirs.
-            let waited = !one.seen.iter().any(|seen| is_token(seen) && seen.at <= fault.at)
-                && silence_end(one, fault.at).is_some_and(|end| end - fault.at > TAKES_AT_MOST);
-            owned || waited
+            owned || waited()
         }
         Hits::Clients => {
             let before = one.seen.iter().rev().find(|seen| seen.at <= fault.at);
             let last = one.seen.last();
-            before.zip(last).is_some_and(|(before, last)| before.connection != last.connection)
+            let moved =
+                before.zip(last).is_some_and(|(before, last)| before.connection != last.connection);
+            moved || waited()
         }
         Hits::Everyone => true,
         Hits::Nobody => false,
