@@ -74,7 +74,9 @@ impl Play<'_> {
                     self.kill_at(place).await?;
                 }
                 Scenario::SlowDisk => self.slow_disk().await?,
-                Scenario::GatewayKill | Scenario::Storm => self.kill(Role::Gateway).await?,
+                Scenario::GatewayKill => self.kill(Role::Gateway).await?,
+                // The first is where the crowd is.
+                Scenario::Storm => self.kill_at(0).await?,
                 Scenario::BusRestart => self.bus_restart().await?,
                 Scenario::LeaderKill => self.leader_kill().await?,
                 Scenario::Freeze => self.freeze().await?,
@@ -354,7 +356,7 @@ impl Play<'_> {
     }
 
     async fn clock_jump(&mut self) -> Result<(), ChaosError> {
-        let place = self.pick(Role::Worker)?;
+        let place = self.owner().await?;
         let clock = self.stage.dir.join(clock_of(&self.stage.nodes[place].name));
         for jump in ["+3600", "-86400"] {
             self.fault(format!("a clock jumps to {jump} s"), Hits::Nobody);
