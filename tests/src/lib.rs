@@ -1,6 +1,7 @@
 //! The harness as a library: real servers and processes, scripted models, the conformance suite,
 //! the house rules.
 
+pub mod chaos;
 pub mod conformance;
 pub mod docker;
 pub mod fuzz;

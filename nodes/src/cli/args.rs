@@ -9,7 +9,7 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 use super::top;
 use super::{
     agents, backup, chat, config, doctor, events, import, journal, node, parked, quarantine,
-    sessions, tree, up,
+    sessions, tree, up, verify,
 };
 use crate::config::Flag;
 
@@ -203,6 +203,9 @@ pub(super) enum Command {
     /// Show and check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Do harm to a cluster made for it, and judge what is left
+    #[command(hide = true)]
+    Verify(verify::VerifyArgs),
 }
 
 impl From<Role> for NodeRole {

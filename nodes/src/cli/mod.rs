@@ -34,5 +34,6 @@ mod top;
 mod tree;
 mod turn;
 mod up;
+mod verify;
 
 pub use run::main;

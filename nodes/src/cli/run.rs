@@ -14,7 +14,7 @@ use super::{
     context::Context,
     doctor, events, import, journal, node, nodes,
     output::Output,
-    parked, partitions, quarantine, sessions, status, tree, up,
+    parked, partitions, quarantine, sessions, status, tree, up, verify,
 };
 use crate::{
     config::{Env, Origin},
@@ -64,8 +64,9 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
         }
         (None, true) => return Ok(conflict("a command is needed, or `--role`")),
     };
-    // Both judge a configuration that may be broken.
+    // They do without a configuration, or judge one that may be broken.
     match &command {
+        Command::Verify(args) => return verify::run(args).await,
         Command::Doctor(args) => return doctor::run(args, &flags, env, out).await,
         Command::Config(config::ConfigCommand::Check(args)) => {
             return config::check(args, &flags, env, out);
@@ -109,7 +110,9 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Cluster(command) => Box::pin(super::cluster::run(command, context)).await,
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
-        Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
+        Command::Verify(_)
+        | Command::Doctor(_)
+        | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
     }
 }
 

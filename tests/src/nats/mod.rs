@@ -14,4 +14,4 @@ mod server;
 pub use cluster::NatsCluster;
 pub use error::HarnessError;
 pub use secured::SecuredNats;
-pub use server::{NatsServer, ServerOptions, binary};
+pub use server::{NatsServer, ServerOptions, binary, free_port};

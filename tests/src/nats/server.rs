@@ -245,6 +245,11 @@ impl Ports {
     }
 }
 
+/// A port that nobody uses now, below those that the system gives to outgoing connections.
+pub fn free_port() -> Result<u16, HarnessError> {
+    port(&listener()?)
+}
+
 fn listener() -> Result<TcpListener, HarnessError> {
     let mut tries = 0;
     loop {

@@ -157,6 +157,9 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         format!("$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"),
         format!("$JS.API.ACCOUNT.PURGE.{account}"),
     ]);
+    let is_worker = matches!(role, BusRole::Worker | BusRole::Node);
+    let is_gateway = matches!(role, BusRole::Gateway | BusRole::Node);
+    let is_node = is_worker || is_gateway;
     for stream in STREAMS {
         for operation in [
             "STREAM.UPDATE",
@@ -167,7 +170,6 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "STREAM.LEADER.STEPDOWN",
             "STREAM.PEER.REMOVE",
             "CONSUMER.NAMES",
-            "CONSUMER.LIST",
             "CONSUMER.CREATE",
             "DIRECT.GET",
         ] {
@@ -187,23 +189,35 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         ] {
             publish.push(format!("$JS.API.{}", end.replace("{}", stream)));
         }
+        // A gateway sees how much waits in each partition.
+        if !(is_gateway && stream == "CN_INBOX") {
+            publish.push(format!("$JS.API.CONSUMER.LIST.{stream}"));
+        }
         if stream != "CN_BUCKET" {
             publish.push(format!("$JS.API.CONSUMER.DELETE.{stream}.p0"));
         }
     }
-    let is_worker = matches!(role, BusRole::Worker | BusRole::Node);
-    let is_gateway = matches!(role, BusRole::Gateway | BusRole::Node);
-    let is_node = is_worker || is_gateway;
     // The server takes a last `>` for a token that `*` allows; subjects have no more tokens than that.
     let both = |is: bool, all: &[&str]| {
         if is { Vec::new() } else { all.iter().map(|it| (*it).to_owned()).collect() }
     };
-    subscribe.extend(both(is_worker, &["cn.rpc.*", "cn.rpc.>", "cn.rpc.proc_x"]));
     subscribe.extend(both(is_worker, &["$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.CN_INBOX.*"]));
-    subscribe.extend(both(is_gateway, &["cn.tok.*", "cn.tok.>", "cn.tok.ses_x"]));
+    subscribe
+        .extend(both(is_gateway, &["cn.tok.*", "cn.tok.>", "cn.tok.ses_x", "cn.ev", "cn.ev.x"]));
     subscribe.extend(both(
         is_node,
-        &["cn.hb.*", "cn.hb.>", "cn.hb.proc_x", "cn.name.*", "cn.name.>", "cn.name.n"],
+        &[
+            "cn.hb.*",
+            "cn.hb.proc_x",
+            "cn.hb.*.gone",
+            "cn.hb.proc_x.gone",
+            "cn.rpc.*",
+            "cn.rpc.>",
+            "cn.rpc.proc_x",
+            "cn.name.*",
+            "cn.name.>",
+            "cn.name.n",
+        ],
     ));
     publish.extend(both(
         is_worker,
@@ -222,7 +236,9 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         is_node,
         &[
             "cn.hb.proc_x",
+            "cn.hb.proc_x.gone",
             "cn.rpc.proc_x",
+            "cn.ev",
             "cn.name.n",
             "cn.blob.d.0",
             "$JS.API.STREAM.MSG.GET.CN_JOURNAL",

