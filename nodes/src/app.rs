@@ -1,7 +1,6 @@
 //! The composition root: from settings to a running node. The only file that knows every part.
 
 use std::{
-    collections::BTreeSet,
     path::PathBuf,
     sync::{
         Arc, OnceLock, RwLock,
@@ -22,11 +21,7 @@ use clawnode_cluster::{
     Clock, Feed, Substrate, SystemClock,
     membership::{Announcer, Members, Membership},
 };
-use clawnode_proto::{
-    Capability, ErrorChain, Kind, ProcessId,
-    feed::EventBody,
-    node::{Heartbeat, NodeRole},
-};
+use clawnode_proto::{ErrorChain, ProcessId, feed::EventBody, node::NodeRole};
 use secrecy::SecretString;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -177,22 +172,11 @@ async fn start(
         (Arc::new(telemetry::set_parent), feed.clone()),
     );
     let (tell, members) = watch::channel(Members::default());
-    let context: Arc<Context<Session>> = Arc::new(Context {
-        process,
-        substrate: substrate.clone(),
-        clock: Arc::clone(&clock),
-        runner: Arc::new(runner),
-        machine: machine_options(loaded),
-        activations: AtomicU64::new(1),
-        resident: AtomicU64::new(0),
-        speaks: greet::speaks(loaded.env())?,
-        peers: members.clone(),
-        lacks: Lacks::default(),
-        cordoned: Arc::clone(standing.cordoned()),
-    });
+    let on = (process, substrate.clone(), Arc::clone(&clock));
+    let context = Arc::new(context(loaded, on, runner, (members.clone(), &standing))?);
     let gauges = Gauges::default();
     let reached = Arc::new(OnceLock::new());
-    let saying = saying(config, roles, &context, &agents, (&standing, &gauges, &reached));
+    let saying = greet::saying(config, roles, &context, &agents, (&standing, &gauges, &reached));
     greet::join(&substrate, &saying).await?;
     let again = (agents.clone(), routes.clone(), models);
     look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
@@ -236,6 +220,28 @@ async fn start(
     let parts = (context, Arc::new(hub), gauges);
     take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
+}
+
+/// What all sessions of the process share.
+fn context(
+    loaded: &Loaded,
+    (process, substrate, clock): (ProcessId, Substrate, Arc<dyn Clock>),
+    runner: SessionRunner,
+    (peers, standing): (watch::Receiver<Members>, &Standing),
+) -> Result<Context<Session>, Failure> {
+    Ok(Context {
+        process,
+        substrate,
+        clock,
+        runner: Arc::new(runner),
+        machine: machine_options(loaded),
+        activations: AtomicU64::new(1),
+        resident: AtomicU64::new(0),
+        speaks: greet::speaks(loaded.env())?,
+        peers,
+        lacks: Lacks::default(),
+        cordoned: Arc::clone(standing.cordoned()),
+    })
 }
 
 /// Follows the configuration's files, and how busy the node is.
@@ -399,50 +405,6 @@ fn machine_options(loaded: &Loaded) -> MachineOptions {
         snapshot_every: u64::from(config.session.snapshot_every),
         ..MachineOptions::default()
     }
-}
-
-fn saying(
-    config: &Config,
-    roles: &[NodeRole],
-    context: &Arc<Context<Session>>,
-    agents: &Agents,
-    (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
-) -> Saying {
-    let node = config.node.name.clone();
-    let roles = roles.to_vec();
-    let (context, agents) = (Arc::clone(context), agents.clone());
-    let (standing, gauges) = (Arc::clone(standing), gauges.clone());
-    let reached = Arc::clone(reached);
-    let capabilities = capabilities(&roles);
-    let started = context.clock.now();
-    let knows = context.machine.known::<Session>();
-    Arc::new(move || Heartbeat {
-        process: context.process,
-        node: node.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        roles: roles.clone(),
-        started,
-        draining: standing.draining(),
-        entities: context.resident.load(Ordering::Relaxed),
-        config: agents.digest(),
-        cordoned: standing.cordoned().load(Ordering::Relaxed),
-        speaks: context.speaks,
-        capabilities: capabilities.clone(),
-        load: gauges.load(),
-        shed: gauges.shed(),
-        first_of: gauges.first_of(),
-        server: String::new(),
-        knows: knows.clone(),
-        lacks: context.lacks.told(),
-        leaving: false,
-        url: reached.get().cloned(),
-    })
-}
-
-/// What others may ask of this node: the kinds of entities that it serves.
-fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
-    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
-    serves.flatten().into_iter().collect()
 }
 
 fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {

@@ -19,6 +19,7 @@ pub mod id;
 pub mod kernel;
 pub mod limits;
 pub mod llm;
+mod name;
 pub mod node;
 pub mod overview;
 pub mod session;

@@ -115,7 +115,7 @@ impl Engine {
 
 /// Runs a command to its end; what it prints. Its complaint is the error.
 pub async fn run(command: &mut Command) -> Result<String, ProcessError> {
-    let what = format!("run {:?}", command.as_std().get_program());
+    let what = format!("run `{}`", command.as_std().get_program().display());
     let ran = timeout(PATIENCE, command.output()).await;
     let ran = ran.map_err(|_elapsed| ProcessError::Late(what.clone()))?;
     let ran = ran.map_err(ProcessError::io(what.clone()))?;

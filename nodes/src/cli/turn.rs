@@ -396,7 +396,10 @@ mod tests {
                 let mut next = at.saturating_sub(back);
                 let mut left = most;
                 if resets && next > 0 && left > 0 {
-                    let text = whole[..pieces.get(next).map_or(whole.len(), |it| it.before)].to_owned();
+                    let text = {
+                        let told = pieces.get(next).map_or(whole.len(), |it| it.before);
+                        whole.get(..told).unwrap().to_owned()
+                    };
                     let step = turn.take(Event::Reset(text), Some(pieces[next - 1].key));
                     prop_assert!(!matches!(step, Step::Anew(_)), "nothing has changed");
                     screen.see(step);

@@ -4,21 +4,22 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU16, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session};
 use clawnode_cluster::{
     BusEvent, Substrate,
     membership::{Announcer, Members},
 };
 use clawnode_proto::{
-    codec,
+    Capability, Kind, codec,
     envelope::VERSIONS,
-    node::{Heartbeat, VersionRange},
+    node::{Heartbeat, NodeRole, VersionRange},
     view::WarningView,
 };
 use futures_util::StreamExt;
@@ -28,8 +29,11 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::standing::Standing;
-use crate::failure::{Exit, Failure};
+use super::{load::Gauges, standing::Standing};
+use crate::{
+    config::Config,
+    failure::{Exit, Failure},
+};
 
 /// How long the others may take to answer a newcomer, once it has heard itself: they answer at
 /// once. Who is later is heard of while the node serves, and the younger of two that do not fit
@@ -40,6 +44,51 @@ const ECHO: Duration = Duration::from_secs(2);
 
 /// Builds the process's heartbeat.
 pub type Saying = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
+
+/// What the process says of itself, whenever it is asked.
+pub fn saying(
+    config: &Config,
+    roles: &[NodeRole],
+    context: &Arc<Context<Session>>,
+    agents: &Agents,
+    (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
+) -> Saying {
+    let node = config.node.name.clone();
+    let roles = roles.to_vec();
+    let (context, agents) = (Arc::clone(context), agents.clone());
+    let (standing, gauges) = (Arc::clone(standing), gauges.clone());
+    let reached = Arc::clone(reached);
+    let capabilities = capabilities(&roles);
+    let started = context.clock.now();
+    let knows = context.machine.known::<Session>();
+    Arc::new(move || Heartbeat {
+        process: context.process,
+        node: node.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        roles: roles.clone(),
+        started,
+        draining: standing.draining(),
+        entities: context.resident.load(Ordering::Relaxed),
+        config: agents.digest(),
+        cordoned: standing.cordoned().load(Ordering::Relaxed),
+        speaks: context.speaks,
+        capabilities: capabilities.clone(),
+        load: gauges.load(),
+        shed: gauges.shed(),
+        first_of: gauges.first_of(),
+        server: String::new(),
+        knows: knows.clone(),
+        lacks: context.lacks.told(),
+        leaving: false,
+        url: reached.get().cloned(),
+    })
+}
+
+/// What others may ask of this node: the kinds of entities that it serves.
+fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
+    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
+    serves.flatten().into_iter().collect()
+}
 
 /// The versions that this process speaks.
 #[cfg(not(feature = "test-util"))]

@@ -81,9 +81,7 @@ impl Offline for Directory {
     async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
-                let ListParams { limit, after } = read(params)?;
-                let after = after.map(|text| id(&text)).transpose()?;
-                let limit = limit.unwrap_or(PAGE) as usize;
+                let (after, limit) = page(params)?;
                 let list = self.sessions.list(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
@@ -109,9 +107,7 @@ impl Offline for Directory {
                 json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::QuarantineList => {
-                let ListParams { limit, after } = read(params)?;
-                let after = after.map(|text| id(&text)).transpose()?;
-                let limit = limit.unwrap_or(PAGE) as usize;
+                let (after, limit) = page(params)?;
                 let list = self.sessions.quarantined(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
@@ -175,6 +171,12 @@ fn id(text: &str) -> Result<EntityId, ErrorBody> {
         Err(error) => Err(ErrorBody::new(ErrorCode::InvalidParams, error.to_string())
             .hint("`clawnode sessions list` shows the sessions there are")),
     }
+}
+
+fn page(params: Value) -> Result<(Option<EntityId>, usize), ErrorBody> {
+    let ListParams { limit, after } = read(params)?;
+    let after = after.map(|text| id(&text)).transpose()?;
+    Ok((after, limit.unwrap_or(PAGE) as usize))
 }
 
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, ErrorBody> {

@@ -58,7 +58,7 @@ pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
 
 /// Files of tests that may wait for time, and how often: helpers that look again until a state is
 /// there, the scripted model, whose script says how long it takes, and the moments of faults.
-const SLEEPERS: [(&str, usize); 8] = [
+const SLEEPERS: [(&str, usize); 9] = [
     ("tests/src/chaos/wait.rs", 1),
     ("tests/src/conformance/support.rs", 1),
     ("tests/src/model/server.rs", 1),

@@ -209,6 +209,7 @@ async fn what_happens_is_told_without_a_word_of_a_conversation() -> Outcome {
 }
 
 #[tokio::test]
+#[expect(clippy::used_underscore_binding, reason = "handed on, to be kept until the end")]
 async fn a_worker_that_dies_or_differs_is_shown_to_people() -> Outcome {
     let cluster = Cluster::start().await?;
     let gone = cluster.first.process().unwrap();

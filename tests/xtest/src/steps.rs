@@ -99,9 +99,7 @@ fn nextest(
     if io::stderr().is_terminal() {
         run.args(["--color", "always"]);
     }
-    if options.soak {
-        run.args(["--run-ignored", "all"]);
-    } else if tools::real_model_wanted() {
+    if options.soak || tools::real_model_wanted() {
         run.args(["--run-ignored", "all"]);
     }
     run.args(&options.filters);
