@@ -12,6 +12,8 @@ use crate::id::{Digest, EntityId, NodeName, ParseIdError, Partition, ProcessId, 
 
 /// Keys of the bucket about agents begin with this.
 pub const AGENT_KEYS: &str = "agent.";
+/// What the keys of dead letters in the bucket begin with.
+pub const LETTER_KEYS: &str = "letter.";
 /// Keys of the bucket about nodes that may join begin with this.
 pub const JOIN_KEYS: &str = "join.";
 

@@ -6,11 +6,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clawnode_cluster::{BucketError, StoreError, Substrate};
-use clawnode_proto::{Digest, EntityId, Position, Timestamp, codec};
+use clawnode_proto::{
+    Digest, EntityId, Position, Timestamp, codec, subject::LETTER_KEYS as KEYS,
+};
 use serde::{Deserialize, Serialize};
 
-/// What the keys of dead letters in the bucket begin with.
-const KEYS: &str = "letter.";
 /// Dead letters that are kept; what comes beyond stays in its inbox until some are dropped, so that
 /// a broken sender cannot fill the bucket.
 pub const LETTERS_MAX: usize = 1_000;

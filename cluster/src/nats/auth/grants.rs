@@ -12,7 +12,7 @@ use std::fmt;
 
 use clawnode_proto::{
     node::NodeRole,
-    subject::{AGENT_KEYS, JOIN_KEYS, Prefix},
+    subject::{AGENT_KEYS, JOIN_KEYS, LETTER_KEYS, Prefix},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -176,6 +176,8 @@ impl Grants {
         self.api("STREAM.PURGE", &names.blobs);
         self.publish(prefix.all_frames());
         self.publish(prefix.usage());
+        // What nobody can read is put aside.
+        self.publish(prefix.bucket(&format!("{LETTER_KEYS}>")));
     }
 
     fn gateway(&mut self, prefix: &Prefix, names: &Names) {
