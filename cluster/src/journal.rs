@@ -55,6 +55,11 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// The last record.
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError>;
 
+    /// Where the last record is, also where its bytes are damaged; 0 if there is none.
+    async fn position(&self, entity: EntityId) -> Result<Position, StoreError> {
+        Ok(self.tail(entity).await?.map_or(Position(0), |record| record.position))
+    }
+
     /// At most `limit` entities that have a journal, in id order, after `after`.
     async fn entities(
         &self,

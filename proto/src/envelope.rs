@@ -68,6 +68,12 @@ pub struct Input {
     pub body: ByteBuf,
 }
 
+/// What every version of the layout says.
+#[derive(Deserialize)]
+struct Readers {
+    v_min: u16,
+}
+
 /// Why an input was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
@@ -149,7 +155,16 @@ impl Input {
 
     /// Reads an input and refuses one that is not meant for this build or contradicts itself.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, InputError> {
-        let input: Self = decode(bytes)?;
+        let input: Self = match decode(bytes) {
+            Ok(input) => input,
+            // A layout of later may not be readable, but it says for whom it is.
+            Err(unreadable) => match decode::<Readers>(bytes) {
+                Ok(Readers { v_min }) if v_min > *VERSIONS.end() => {
+                    return Err(InputError::TooNew { needs: v_min });
+                }
+                _ => return Err(unreadable.into()),
+            },
+        };
         if input.v_min > *VERSIONS.end() {
             return Err(InputError::TooNew { needs: input.v_min });
         }

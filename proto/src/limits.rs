@@ -17,6 +17,9 @@ pub const APPEND_EVENTS: usize = 64;
 pub const PENDING_INPUTS: usize = 256;
 /// Frames of a turn that its owner keeps for readers that resume.
 pub const FRAMES_KEPT: usize = 4_096;
+/// Bytes of frames in one answer to another process (768 KiB): with all around them they stay under
+/// what NATS carries in one message by default.
+pub const ANSWER_BYTES: usize = 768 << 10;
 /// Idempotency keys an entity remembers at least, whatever their age.
 pub const DEDUP_MIN: usize = 1_024;
 /// How long an entity remembers an idempotency key, in event time.

@@ -220,7 +220,17 @@ impl Core {
             Some(KernelEvent::Quarantined(quarantined)) => {
                 self.service = Service::Quarantined { reason: quarantined.reason.clone() };
             }
-            Some(KernelEvent::Deleted(_)) => {
+            Some(KernelEvent::Restored(restored)) => {
+                self.remember(sealed, restored.input.id);
+                self.parked.clear();
+                if matches!(self.service, Service::Quarantined { .. }) {
+                    self.service = Service::Active;
+                }
+            }
+            Some(KernelEvent::Deleted(deleted)) => {
+                for input in &deleted.dropped {
+                    self.remember(sealed, *input);
+                }
                 self.key = None;
                 self.parked.clear();
                 self.service = Service::Deleted;
@@ -382,11 +392,27 @@ impl<K: EntityKind> Entity<K> {
     /// Takes one event.
     pub fn apply(&mut self, sealed: &Sealed) -> Result<(), FoldError> {
         let kernel = kernel_event(self.id, sealed)?;
+        let parked = match kernel {
+            Some(KernelEvent::Restored(_)) => std::mem::take(&mut self.core.parked),
+            _ => Vec::new(),
+        };
         self.core.fold(self.id, sealed, kernel.as_ref())?;
         let folded = match &kernel {
             Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
+            // An order that came when there was nothing to do about it.
+            Some(KernelEvent::Accepted(accepted)) if accepted.input.order.is_some() => Ok(()),
             Some(KernelEvent::Accepted(accepted)) => {
                 K::accept(&mut self.state, &sealed.head, &accepted.input)
+            }
+            Some(KernelEvent::Restored(_)) => {
+                for input in &parked {
+                    // What its kind cannot take may be why it was parked: it must not be so again.
+                    if let Err(refused) = K::accept(&mut self.state, &sealed.head, input) {
+                        tracing::debug!(entity = %self.id, input = %input.id, %refused,
+                            "a parked input is left out");
+                    }
+                }
+                Ok(())
             }
             Some(KernelEvent::Emitted(emitted)) => {
                 K::emitted(&mut self.state, emitted.turn);

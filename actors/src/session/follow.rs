@@ -279,6 +279,10 @@ impl Follower {
 
     async fn take(&mut self, frames: Vec<Frame>) -> Next {
         for frame in frames {
+            // Whoever has seen frames of a call would take this one for an old one.
+            if frame.key == refusal_key(self.progress.turn) {
+                return Next::ReadJournal;
+            }
             for event in self.progress.take(frame) {
                 if let TurnBody::Done(_) = &event.body
                     && (self.progress.holes || self.lagged)
@@ -344,7 +348,8 @@ impl Follower {
             let error = ErrorBody::new(
                 ErrorCode::Quarantined,
                 format!("session `{}` is out of service: {reason}", self.session),
-            );
+            )
+            .hint(format!("see `clawnode quarantine show {}`", self.session));
             return self.refuse(error).await;
         }
         let Some(turn) = turn else {
@@ -433,6 +438,12 @@ impl Follower {
             debug!("a reader left before the end of its turn");
         }
     }
+}
+
+/// The key of the frame that says that a turn is not served. It only rings: why, and whether it is
+/// still so, is in the journal. No call has such a frame, because attempts count from 1.
+pub(super) fn refusal_key(turn: TurnId) -> FrameKey {
+    FrameKey { index: FrameKey::ERROR, ..super::client::start_of(turn) }
 }
 
 /// What a reader is told of a turn that ended without a proper reply.

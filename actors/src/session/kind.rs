@@ -170,6 +170,10 @@ impl EntityKind for Session {
         state.doomed
     }
 
+    fn understands(input: &Input) -> bool {
+        input.order.is_some() || codec::decode::<SessionInput>(&input.body).is_ok()
+    }
+
     fn admits(state: &SessionState, input: &Input) -> bool {
         let bounded = matches!(
             codec::decode(&input.body),

@@ -138,6 +138,26 @@ impl Client {
             .map_err(|error| ProcessError::Protocol(format!("{method}: {error}")))
     }
 
+    /// Calls a method until its answer is as wanted.
+    pub async fn call_when<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: Value,
+        enough: impl Fn(&T) -> bool,
+    ) -> Result<T, ProcessError> {
+        let look = async {
+            loop {
+                let answer = self.call(method, params.clone()).await?;
+                if enough(&answer) {
+                    return Ok(answer);
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let late = || ProcessError::Late(format!("what is expected of `{method}`"));
+        timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
+    }
+
     /// A session's transcript.
     pub async fn history(&self, session: &str) -> Result<HistoryView, ProcessError> {
         self.call("sessions.history", json!({ "session": session })).await

@@ -21,7 +21,7 @@ use tracing::{debug, error, warn};
 use super::{
     Context,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
-    reads::{ask_owner, read_inbox, read_tail},
+    reads::{ask_owner, read_inbox, read_tail, set_aside},
 };
 use crate::durable::{
     EntityKind, In as EntityIn,
@@ -36,6 +36,8 @@ const TICK: Duration = Duration::from_secs(1);
 const ENTITY_TICKS: u32 = 5;
 /// How long an inbox whose consumer failed is left alone.
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
+/// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
+const SCANS_MAX: u32 = 60;
 /// How long one whose store is closed is left alone.
 const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
@@ -97,16 +99,25 @@ struct State<K: EntityKind> {
 // === impl DispatcherHandle ===
 
 impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox at `rank`.
+    /// Starts a partition's dispatcher and pulls its inbox at `rank`. One that follows another
+    /// (`again`) scans its inbox at once: what that one had in hand is not delivered before its
+    /// time is over.
     pub(super) async fn spawn<K: EntityKind>(
         partition: PartitionId,
         rank: u8,
+        again: bool,
         context: Arc<Context<K>>,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
         let actor = DispatcherActor(std::marker::PhantomData);
+        let scans = again.then(|| Arc::clone(&context));
         let arguments = (partition, rank, context);
-        Ok(Self(DispatcherActor::spawn_linked(None, actor, arguments, parent).await?.0))
+        let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
+        if let Some(context) = scans {
+            // Detached: it ends with its scan, or as soon as its dispatcher is gone.
+            drop(tokio::spawn(scan(partition, context, actor.clone())));
+        }
+        Ok(Self(actor))
     }
 
     fn tell(&self, message: Message) {
@@ -338,6 +349,12 @@ impl<K: EntityKind> State<K> {
                     tell(&myself, In::OwnerSaid(entity, says));
                 });
             }
+            Out::SetAside(entity, position, bytes, reason) => {
+                self.tasks.spawn(async move {
+                    let aside = set_aside(&context, entity, position, bytes, reason).await;
+                    tell(&myself, aside);
+                });
+            }
             Out::Activate(entity, activation) => {
                 let dispatcher = DispatcherHandle(myself.clone());
                 let arguments = EntityArguments { id: entity, activation, context, dispatcher };
@@ -448,6 +465,23 @@ async fn pump<K: EntityKind>(
                     tokio::time::sleep(again(&failure)).await;
                     break;
                 }
+            }
+        }
+    }
+}
+
+/// Finds what waits in the partition, and rings for it.
+async fn scan<K: EntityKind>(
+    partition: PartitionId,
+    context: Arc<Context<K>>,
+    dispatcher: ActorRef<Message>,
+) {
+    for _ in 0..SCANS_MAX {
+        match context.substrate.inbox.scan(partition).await {
+            Ok(entities) => return tell(&dispatcher, In::Scanned(entities)),
+            Err(failure) => {
+                warn!(%partition, %failure, "inbox cannot be scanned now; trying again");
+                tokio::time::sleep(again(&failure)).await;
             }
         }
     }

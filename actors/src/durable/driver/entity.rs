@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering, time::Durati
 use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Write};
 use clawnode_proto::{
-    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, ProcessId, codec,
+    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, ProcessId,
+    Timestamp, codec,
     kernel::SnapshotState,
     limits::INLINE_BYTES,
     node::{NodeReply, NodeRequest},
@@ -18,7 +19,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{Context, DispatcherHandle};
 use crate::durable::{
-    Activation, EntityKind, In, Loaded, Machine, Out, Stop,
+    Activation, EntityKind, In, Loaded, Machine, Now, Out, Stop,
     core::{position_of, snapshot_blob},
     partition::{Gone, OwnerSays},
 };
@@ -59,6 +60,8 @@ pub(super) struct Arguments<K: EntityKind> {
 struct State<K: EntityKind> {
     id: EntityId,
     machine: Machine<K>,
+    /// Waits are measured from here, so that they do not jump with the clock.
+    started: tokio::time::Instant,
     context: Arc<Context<K>>,
     dispatcher: DispatcherHandle,
     /// Dropping it aborts whatever still runs for this activation.
@@ -174,11 +177,13 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         context.resident.fetch_add(1, Ordering::Relaxed);
         let resident = Resident(Arc::clone(&context));
         let incarnation = Incarnation { process: context.process, counter };
-        let (machine, out) =
-            Machine::new(id, incarnation, activation, context.machine, context.clock.now());
+        let started = tokio::time::Instant::now();
+        let now = now(&context, started);
+        let (machine, out) = Machine::new(id, incarnation, activation, context.machine, now);
         let mut state = State {
             id,
             machine,
+            started,
             context,
             dispatcher,
             tasks: JoinSet::new(),
@@ -200,7 +205,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         match message {
             Message::Feed(input) => {
                 state.note(&input);
-                let now = state.context.clock.now();
+                let now = now(&state.context, state.started);
                 let out = state.machine.handle(now, *input);
                 state.perform(&myself, out);
             }
@@ -277,9 +282,9 @@ impl<K: EntityKind> State<K> {
                 self.tasks
                     .spawn(async move { port.tell(archive(&context, id, upto, state).await) });
             }
-            Out::Erase => {
+            Out::Erase(dropped) => {
                 self.tasks.spawn(async move {
-                    let snapshot = context.runner.erase(id).await;
+                    let snapshot = context.runner.erase(id, dropped).await;
                     port.tell(In::Erased { snapshot });
                 });
             }
@@ -315,15 +320,20 @@ impl<K: EntityKind> State<K> {
     }
 }
 
+fn now<K: EntityKind>(context: &Context<K>, started: tokio::time::Instant) -> Now {
+    let steady = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Now { wall: context.clock.now(), steady: Timestamp(steady) }
+}
+
 async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> In<K> {
     let mut tries = 0;
     loop {
         match read(context, id).await {
             Ok(loaded) => return In::Loaded(loaded),
-            Err(failure @ StoreError::Corrupt { .. }) => {
-                return In::Unreadable(ErrorChain(&failure).to_string());
-            }
             Err(failure) => {
+                if let Some(unreadable) = unreadable(context, id, &failure).await {
+                    return unreadable;
+                }
                 warn!(entity = %id, %failure, "journal cannot be read now; trying again");
                 pause(READ_FIRST, READ_MOST, tries).await;
                 tries += 1;
@@ -332,13 +342,34 @@ async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> In<K> {
     }
 }
 
+/// Damage does not go away by waiting; where the journal ends can still be said.
+async fn unreadable<K: EntityKind>(
+    context: &Context<K>,
+    id: EntityId,
+    failure: &StoreError,
+) -> Option<In<K>> {
+    if !matches!(failure, StoreError::Corrupt { .. }) {
+        return None;
+    }
+    let position = context.substrate.journal.position(id).await.ok()?;
+    Some(In::Unreadable { detail: ErrorChain(failure).to_string(), position })
+}
+
 async fn read<K: EntityKind>(context: &Context<K>, id: EntityId) -> Result<Loaded, StoreError> {
     let records = context.substrate.journal.read(id, Position(0)).await?;
     let snapshot = match snapshot_blob(&records) {
-        Some(digest) => context.substrate.blobs.get(digest).await?,
+        Some(digest) => readable(context.substrate.blobs.get(digest).await)?,
         None => None,
     };
     Ok(Loaded { records, snapshot })
+}
+
+/// A damaged blob is none: the fold names what misses it.
+fn readable(blob: Result<Option<Bytes>, StoreError>) -> Result<Option<Bytes>, StoreError> {
+    match blob {
+        Err(StoreError::Refused { .. }) => Ok(None),
+        blob => blob,
+    }
 }
 
 async fn append<K: EntityKind>(
@@ -369,10 +400,10 @@ async fn read_back<K: EntityKind>(context: &Context<K>, id: EntityId, after: Pos
                 let tail = tail.map_or(Position(0), |record: Record| record.position);
                 return In::ReadBack { after_expected, tail };
             }
-            Err(failure @ StoreError::Corrupt { .. }) => {
-                return In::Unreadable(ErrorChain(&failure).to_string());
-            }
             Err(failure) => {
+                if let Some(unreadable) = unreadable(context, id, &failure).await {
+                    return unreadable;
+                }
                 debug!(entity = %id, %failure, "journal cannot be read back now; trying again");
                 pause(READ_FIRST, READ_MOST, tries).await;
                 tries += 1;

@@ -9,7 +9,7 @@ mod worker;
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use clawnode_cluster::{Clock, Substrate};
-use clawnode_proto::{Digest, EntityId, InputId, ProcessId};
+use clawnode_proto::{Digest, EntityId, Input, InputId, ProcessId};
 use tokio_util::sync::CancellationToken;
 
 pub use dispatcher::{DispatcherHandle, DispatcherView};
@@ -35,9 +35,14 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
         cancelled: CancellationToken,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Removes the blobs of a doomed entity until they are gone, but for the state of the
-    /// snapshot that it loads from, which it names.
-    fn erase(&self, entity: EntityId) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
+    /// Removes the blobs of a doomed entity until they are gone, as far as its journal can be
+    /// read, and those of the inputs that go with it; not the state of the snapshot that it loads
+    /// from, which it names.
+    fn erase(
+        &self,
+        entity: EntityId,
+        dropped: Vec<Input>,
+    ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
 
     /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop);

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use clawnode_cluster::Waiting;
 use clawnode_proto::{
-    EntityId, Input, InputId, Position, ProcessId, codec,
+    EntityId, ErrorChain, Input, InputId, Position, ProcessId, codec,
+    envelope::InputError,
     event::decode_record,
     kernel::RELEASED,
     node::{NodeReply, NodeRequest},
@@ -13,8 +15,8 @@ use tracing::{debug, error, warn};
 
 use super::Context;
 use crate::durable::{
-    EntityKind,
-    partition::{In, LastWriter, OwnerSays},
+    EntityKind, letters,
+    partition::{Arrived, In, LastWriter, OwnerSays},
 };
 
 /// How long one question to an owner may take.
@@ -27,26 +29,54 @@ pub(super) async fn read_inbox<K: EntityKind>(
 ) -> In {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
-            let inputs = waiting
-                .into_iter()
-                .filter_map(|one| match Input::from_bytes(&one.bytes) {
-                    Ok(input) if input.entity == entity => Some((one.position, input)),
-                    Ok(input) => {
-                        error!(%entity, found = %input.entity, "an input lies in a foreign inbox");
-                        None
-                    }
-                    Err(failure) => {
-                        error!(%entity, position = %one.position, %failure,
-                            "an input cannot be read; it stays in the inbox");
-                        None
-                    }
-                })
-                .collect();
-            In::Inbox(entity, inputs)
+            let arrived = waiting.into_iter().map(|one| (one.position, arrived::<K>(entity, one)));
+            In::Inbox(entity, arrived.collect())
         }
         Err(failure) => {
             warn!(%entity, %failure, "inbox cannot be read now; trying again");
             In::ReadFailed(entity)
+        }
+    }
+}
+
+/// What something in an inbox is to this build.
+fn arrived<K: EntityKind>(entity: EntityId, waiting: Waiting) -> Arrived {
+    let Waiting { position, bytes } = waiting;
+    let reason = match Input::from_bytes(&bytes) {
+        Ok(input) if input.entity == entity && K::understands(&input) => {
+            return Arrived::Input(input);
+        }
+        Ok(input) if input.entity == entity => {
+            format!("its body is nothing that a {} takes", K::KIND)
+        }
+        Ok(input) => format!("it is for `{}`", input.entity),
+        Err(failure @ InputError::TooNew { .. }) => {
+            warn!(%entity, %position, %failure, "an input waits for newer nodes");
+            return Arrived::TooNew;
+        }
+        Err(failure) => ErrorChain(&failure).to_string(),
+    };
+    Arrived::Unreadable { bytes, reason }
+}
+
+/// Keeps what nobody can read among the dead letters.
+pub(super) async fn set_aside<K: EntityKind>(
+    context: &Context<K>,
+    entity: EntityId,
+    position: Position,
+    bytes: Bytes,
+    reason: String,
+) -> In {
+    let at = context.clock.now();
+    match letters::keep(&context.substrate, entity, &bytes, reason.clone(), at).await {
+        Ok(()) => {
+            error!(%entity, %position, reason, "an input cannot be read; it is a dead letter now");
+            In::Aside(entity, position, true)
+        }
+        Err(failure) => {
+            error!(%entity, %position, reason, %failure,
+                "an input cannot be read; it stays in the inbox");
+            In::Aside(entity, position, false)
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, RwLock},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,6 +14,7 @@ use bytes::Bytes;
 use clawnode_cluster::{BusEvent, BusMessage};
 use clawnode_proto::{
     EntityId, Frame, Partition, ProcessId, TurnId, codec,
+    limits::ANSWER_BYTES,
     node::{NodeReply, NodeRequest},
 };
 use futures_util::{StreamExt, future::join_all};
@@ -81,10 +85,14 @@ impl Worker {
         for partition in context.substrate.all_partitions() {
             let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
             let rank = worker.options.rank;
+            let started = Arc::new(AtomicBool::new(false));
             let factory: Factory = Box::new(move |parent| {
                 let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
+                let started = Arc::clone(&started);
                 Box::pin(async move {
-                    let handle = DispatcherHandle::spawn(partition, rank, context, parent).await?;
+                    let again = started.swap(true, Ordering::Relaxed);
+                    let handle =
+                        DispatcherHandle::spawn(partition, rank, again, context, parent).await?;
                     let cell = handle.cell();
                     if let Some(slot) = write(&slots).get_mut(usize::from(partition.0)) {
                         *slot = Some(handle);
@@ -164,6 +172,19 @@ async fn answer<K: EntityKind>(
         .await;
 }
 
+/// The newest frames that fit into `most` bytes, in order, and whether any do not.
+fn newest(mut frames: Vec<Frame>, most: usize) -> (Vec<Frame>, bool) {
+    let mut room = most;
+    let fits = |frame: &Frame| {
+        let size = codec::encode(frame).map_or(usize::MAX, |bytes| bytes.len());
+        room = room.checked_sub(size)?;
+        Some(())
+    };
+    let count = frames.iter().rev().map_while(fits).count();
+    let kept = frames.split_off(frames.len() - count);
+    (kept, !frames.is_empty())
+}
+
 async fn answer_one<K: EntityKind>(
     worker: &Worker,
     context: &Context<K>,
@@ -200,7 +221,8 @@ async fn answer_one<K: EntityKind>(
         }
         NodeRequest::Frames { entity, turn } => {
             let (frames, truncated) = frames.frames(entity, turn);
-            Some(NodeReply::Frames { frames, truncated })
+            let (frames, cut) = newest(frames, ANSWER_BYTES);
+            Some(NodeReply::Frames { frames, truncated: truncated || cut })
         }
     };
     let (Some(reply), Some(to)) = (reply, message.reply) else { return };
@@ -212,5 +234,29 @@ async fn answer_one<K: EntityKind>(
             }
         }
         Err(failure) => warn!(%failure, "an answer cannot be written"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{Attempt, CallId, FrameBody, FrameKey};
+
+    use super::*;
+
+    #[test]
+    fn frames_that_do_not_fit_are_cut_from_the_oldest() {
+        let turn = TurnId::from_u128(1);
+        let frame = |index| Frame {
+            key: FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index },
+            body: FrameBody::Text { delta: "x".repeat(1_000) },
+        };
+        let all: Vec<Frame> = (0..2_000).map(frame).collect();
+        let (kept, cut) = newest(all.clone(), ANSWER_BYTES);
+        assert!(cut && !kept.is_empty() && kept.len() < all.len());
+        assert_eq!(kept, all[all.len() - kept.len()..], "the newest, in order");
+        let reply = NodeReply::Frames { frames: kept, truncated: true };
+        // What NATS carries unless told otherwise.
+        assert!(codec::encode(&reply).unwrap().len() <= 1 << 20);
+        assert_eq!(newest(all[..3].to_vec(), ANSWER_BYTES), (all[..3].to_vec(), false));
     }
 }

@@ -23,6 +23,7 @@ impl<K: EntityKind> Machine<K> {
         match &self.body {
             Body::Unread | Body::Stopped => Ok(()),
             Body::Headers(..) => self.park(now),
+            Body::Damaged { .. } => self.mourn(now),
             Body::Whole(_) => self.compose(now),
         }
     }
@@ -48,7 +49,7 @@ impl<K: EntityKind> Machine<K> {
     fn entity(&self) -> Option<&Entity<K>> {
         match &self.body {
             Body::Whole(entity) => Some(entity),
-            Body::Unread | Body::Headers(..) | Body::Stopped => None,
+            Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
         }
     }
 
@@ -239,7 +240,7 @@ impl<K: EntityKind> Machine<K> {
             return self.archive();
         }
         let released = !self.claimed || self.core().is_some_and(|core| core.released);
-        let idle = now.since(self.idle_since) >= self.options.passivate_after;
+        let idle = self.now.steady.since(self.idle_since) >= self.options.passivate_after;
         let empty = self.held.is_empty() && self.queue.is_empty();
         match (at_rest && empty, released, idle) {
             (true, true, _) if self.claimed => Err(Stop::Passivated),
@@ -299,7 +300,7 @@ mod tests {
     };
 
     use crate::{
-        durable::{Activation, In, Loaded, Machine, MachineOptions, Out},
+        durable::{Activation, In, Loaded, Machine, MachineOptions, Now, Out},
         session::{CallKey, Session},
     };
 
@@ -322,6 +323,7 @@ mod tests {
         let input = SessionInput::UserMessage(message);
         let (id, now) = ("one".parse().unwrap(), Timestamp(1));
         let input = Input::new(Kind::Session, &key.to_string(), id, now, &input).unwrap();
+        let now = Now { wall: now, steady: now };
         let me = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
         let (mut machine, _) = Machine::<Session>::new(
             key.entity(),

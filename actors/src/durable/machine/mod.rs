@@ -25,6 +25,7 @@ use super::{
     partition::OwnerSays,
 };
 
+mod bury;
 mod compose;
 mod draft;
 mod io;
@@ -65,6 +66,15 @@ impl Default for MachineOptions {
     }
 }
 
+/// What time it is, twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The time of day, for events; it may jump.
+    pub wall: Timestamp,
+    /// Since any fixed moment of this activation's process, for waits; it must not jump.
+    pub steady: Timestamp,
+}
+
 /// Why the entity is activated; decides whether the claim may ride in the first append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
@@ -81,6 +91,15 @@ enum Body<K: EntityKind> {
     Unread,
     /// Only the kernel's part is folded: the claim goes first, or the entity is out of service.
     Headers(Core, Loaded),
+    /// It cannot be folded: nothing is done but to bury it, if that is what was ordered.
+    Damaged {
+        /// As much as can be read.
+        core: Core,
+        /// What is wrong.
+        detail: String,
+        /// Whether a record may follow those there are, or may only replace them all.
+        open: bool,
+    },
     /// Folded.
     Whole(Entity<K>),
     /// Over.
@@ -103,7 +122,10 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
-    Erasing,
+    /// These inputs go with the entity.
+    Erasing {
+        dropped: Vec<InputId>,
+    },
 }
 
 /// A call that is wanted.
@@ -148,6 +170,8 @@ pub struct Machine<K: EntityKind> {
     /// Rides in the next append.
     riders: Vec<Emitted>,
     quiescent: bool,
+    /// When this step is.
+    now: Now,
     idle_since: Timestamp,
     next_snapshot: u64,
     draining: bool,
@@ -164,7 +188,7 @@ impl<K: EntityKind> Machine<K> {
         incarnation: Incarnation,
         activation: Activation,
         options: MachineOptions,
-        now: Timestamp,
+        now: Now,
     ) -> (Self, Vec<Out<K>>) {
         let next_snapshot = options.snapshot_every.max(1);
         let machine = Self {
@@ -189,7 +213,8 @@ impl<K: EntityKind> Machine<K> {
             confirmed: BTreeSet::new(),
             riders: Vec::new(),
             quiescent: false,
-            idle_since: now,
+            now,
+            idle_since: now.steady,
             next_snapshot,
             draining: false,
             out: Vec::new(),
@@ -227,7 +252,9 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Takes one thing that happened; returns what to do, in order.
-    pub fn handle(&mut self, now: Timestamp, input: In<K>) -> Vec<Out<K>> {
+    pub fn handle(&mut self, now: Now, input: In<K>) -> Vec<Out<K>> {
+        self.now = now;
+        let now = now.wall;
         if !matches!(self.body, Body::Stopped) {
             let step = self.take(now, input).and_then(|()| self.pump(now));
             if let Err(stop) = step {
@@ -240,16 +267,16 @@ impl<K: EntityKind> Machine<K> {
     fn take(&mut self, now: Timestamp, input: In<K>) -> Result<(), Stop> {
         match input {
             In::Deliver(inputs) => {
-                self.idle_since = now;
+                self.idle_since = self.now.steady;
                 for input in inputs {
                     self.held.insert(input.id);
                     self.queue.push_back(input);
                 }
             }
             In::Loaded(loaded) => self.loaded(now, loaded)?,
-            In::Unreadable(detail) => return Err(Stop::Corrupt(detail)),
-            In::Answered(answer) => self.answered(now, &answer)?,
-            In::ReadBack { after_expected, tail } => self.read_back(now, &after_expected, tail)?,
+            In::Unreadable { detail, position } => self.unreadable(detail, position)?,
+            In::Answered(answer) => self.answered(&answer)?,
+            In::ReadBack { after_expected, tail } => self.read_back(&after_expected, tail)?,
             In::Granted(key, grant) => {
                 if let Some(admission) = self.admissions.get_mut(&key) {
                     *admission = Admission::Granted(grant);
@@ -296,8 +323,14 @@ impl<K: EntityKind> Machine<K> {
                     return Err(Stop::Fenced);
                 }
             }
-            In::Tick => self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten)),
-            In::Drain => self.draining = true,
+            In::Tick => {
+                self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten));
+                self.give_up_damaged()?;
+            }
+            In::Drain => {
+                self.draining = true;
+                self.give_up_damaged()?;
+            }
             In::GiveUp => {
                 self.draining = true;
                 for (key, _) in std::mem::take(&mut self.running) {
@@ -320,7 +353,7 @@ impl<K: EntityKind> Machine<K> {
 
     fn core(&self) -> Option<&Core> {
         match &self.body {
-            Body::Headers(core, _) => Some(core),
+            Body::Headers(core, _) | Body::Damaged { core, .. } => Some(core),
             Body::Whole(entity) => Some(&entity.core),
             Body::Unread | Body::Stopped => None,
         }
@@ -328,23 +361,18 @@ impl<K: EntityKind> Machine<K> {
 
     // === the append in flight ===
 
-    fn answered(&mut self, now: Timestamp, answer: &AppendAnswer) -> Result<(), Stop> {
+    fn answered(&mut self, answer: &AppendAnswer) -> Result<(), Stop> {
         let verdict = outcome::of_answer(answer);
         #[cfg(feature = "test-util")]
-        let Some(verdict) = self.misread_answer(now, answer, verdict)? else { return Ok(()) };
-        self.verdict(now, verdict)
+        let Some(verdict) = self.misread_answer(answer, verdict)? else { return Ok(()) };
+        self.verdict(verdict)
     }
 
-    fn read_back(
-        &mut self,
-        now: Timestamp,
-        after_expected: &[Record],
-        tail: Position,
-    ) -> Result<(), Stop> {
+    fn read_back(&mut self, after_expected: &[Record], tail: Position) -> Result<(), Stop> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         if after_expected.is_empty() && tail < flight.expected {
-            let since = *flight.refused_since.get_or_insert(now);
-            if now.since(since) >= DIVERGED_AFTER {
+            let since = *flight.refused_since.get_or_insert(self.now.steady);
+            if self.now.steady.since(since) >= DIVERGED_AFTER {
                 return Err(Stop::Diverged(format!(
                     "the journal ends at {tail}, but {} was acknowledged",
                     flight.expected
@@ -355,13 +383,13 @@ impl<K: EntityKind> Machine<K> {
         }
         let verdict = outcome::of_read_back(flight.first, after_expected);
         #[cfg(feature = "test-util")]
-        let Some(verdict) = self.misread_records(now, after_expected, tail, verdict)? else {
+        let Some(verdict) = self.misread_records(after_expected, tail, verdict)? else {
             return Ok(());
         };
-        self.verdict(now, verdict)
+        self.verdict(verdict)
     }
 
-    fn verdict(&mut self, now: Timestamp, verdict: Verdict) -> Result<(), Stop> {
+    fn verdict(&mut self, verdict: Verdict) -> Result<(), Stop> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         match verdict {
             Verdict::Stored(position) => {
@@ -375,9 +403,10 @@ impl<K: EntityKind> Machine<K> {
                 }
                 self.draft.clear();
                 self.draft_bytes = 0;
-                self.idle_since = now;
+                self.idle_since = self.now.steady;
                 self.out.append(&mut self.staged);
-                self.stored(record)
+                self.stored(record);
+                Ok(())
             }
             Verdict::Fenced => Err(Stop::Fenced),
             Verdict::ReadBack => {
@@ -399,19 +428,27 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// The claim is conclusive: what was only headers is folded now.
-    fn stored(&mut self, record: Record) -> Result<(), Stop> {
-        if let Body::Headers(core, loaded) = &mut self.body
-            && !matches!(core.service, Service::Quarantined { .. })
-        {
-            let mut loaded = std::mem::take(loaded);
+    fn stored(&mut self, record: Record) {
+        if let Body::Headers(core, loaded) = &mut self.body {
             loaded.records.push(record);
-            let entity = Entity::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
-            self.body = Body::Whole(entity);
+            if !matches!(core.service, Service::Quarantined { .. }) {
+                let (core, loaded) = (core.clone(), std::mem::take(loaded));
+                self.fold(core, &loaded);
+            }
         }
-        Ok(())
+    }
+
+    /// Folds the journal, whose headers are `core`.
+    fn fold(&mut self, core: Core, loaded: &Loaded) {
+        self.body = match Entity::of(self.id, loaded) {
+            Ok(entity) => Body::Whole(entity),
+            Err(error) => Body::damaged(core, &error),
+        };
     }
 }
 
-fn corrupt(error: &FoldError) -> Stop {
-    Stop::Corrupt(clawnode_proto::ErrorChain(error).to_string())
+impl<K: EntityKind> Body<K> {
+    fn damaged(core: Core, error: &FoldError) -> Self {
+        Self::Damaged { core, detail: clawnode_proto::ErrorChain(error).to_string(), open: true }
+    }
 }

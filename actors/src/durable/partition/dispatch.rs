@@ -9,7 +9,7 @@ use clawnode_proto::{
     EntityId, Input, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS,
 };
 
-use super::io::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+use super::io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
 use crate::durable::machine::Activation;
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
@@ -17,7 +17,7 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// The longest such wait.
 const RETRY_MOST: Duration = Duration::from_secs(10);
 /// How long the inputs of an entity that cannot be served now stay away.
-const PUT_OFF: Duration = Duration::from_mins(1);
+pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 /// How long an input that rang and then was not found stays away.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
@@ -38,7 +38,7 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Slot {
+pub(super) struct Slot {
     phase: Phase,
     /// Somebody may have had one of its inputs before.
     recovery: bool,
@@ -48,9 +48,11 @@ struct Slot {
     buffered: Vec<Input>,
     /// Read and not complete; an input that was stored twice has two positions.
     open: BTreeMap<Position, InputId>,
+    /// Being put aside, because nobody can read it.
+    pub(super) aside: BTreeSet<Position>,
     /// Complete, but its delivery has not come yet.
-    done: BTreeSet<Position>,
-    handles: BTreeMap<Position, HandleId>,
+    pub(super) done: BTreeSet<Position>,
+    pub(super) handles: BTreeMap<Position, HandleId>,
     reading: bool,
     rung: bool,
     losses: u32,
@@ -61,7 +63,8 @@ impl Slot {
     /// A delivered input that is not in hand: no read has shown it yet, because one was old or
     /// came from before the last actor, or its acknowledgement was lost.
     fn unseen(&self) -> Option<Position> {
-        self.handles.keys().find(|position| !self.open.contains_key(position)).copied()
+        let known = |at: &Position| self.open.contains_key(at) || self.aside.contains(at);
+        self.handles.keys().find(|position| !known(position)).copied()
     }
 }
 
@@ -71,11 +74,11 @@ pub struct Partition {
     me: ProcessId,
     /// Whether other processes may own entities of this partition.
     shared: bool,
-    slots: BTreeMap<EntityId, Slot>,
+    pub(super) slots: BTreeMap<EntityId, Slot>,
     dead: BTreeSet<ProcessId>,
     last_progress: Timestamp,
     draining: bool,
-    out: Vec<Out>,
+    pub(super) out: Vec<Out>,
     /// A bug for the simulator to find.
     #[cfg(feature = "test-util")]
     pub planted: crate::durable::Planted,
@@ -123,6 +126,7 @@ impl Partition {
                 }
             }
             In::Inbox(entity, waiting) => self.inbox(entity, waiting),
+            In::Aside(entity, position, kept) => self.aside(entity, position, kept),
             In::Tail(entity, last) => self.tail(entity, last),
             In::ReadFailed(entity) => self.read_failed(now, entity),
             In::OwnerSaid(entity, says) => self.owner_said(entity, says),
@@ -143,6 +147,7 @@ impl Partition {
             seen: Position(0),
             buffered: Vec::new(),
             open: BTreeMap::new(),
+            aside: BTreeSet::new(),
             done: BTreeSet::new(),
             handles: BTreeMap::new(),
             reading: false,
@@ -191,29 +196,29 @@ impl Partition {
         self.out.push(Out::ReadInbox(entity, after));
     }
 
-    fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Input)>) {
+    fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Arrived)>) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
-        for (position, input) in waiting {
+        for (position, arrived) in waiting {
             slot.seen = slot.seen.max(position);
-            if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
-                slot.open.insert(position, input.id);
-                slot.buffered.push(input);
+            if slot.done.contains(&position) || slot.open.contains_key(&position) {
+                continue;
+            }
+            match arrived {
+                Arrived::Input(input) => {
+                    slot.open.insert(position, input.id);
+                    slot.buffered.push(input);
+                }
+                arrived => self.out.extend(slot.unusable(entity, position, arrived)),
             }
         }
         match slot.phase {
+            // Whoever comes after what is put aside is served; until then it is held.
+            Phase::Ringing if slot.open.is_empty() && !slot.rung && !slot.aside.is_empty() => {
+                return;
+            }
             Phase::Ringing if slot.open.is_empty() && !slot.rung => {
-                // What rang is gone, or the read is old, or it cannot be decoded. Absence proves
-                // nothing, so it is given back: what is really gone does not come again.
-                let handles = std::mem::take(&mut slot.handles);
-                self.slots.remove(&entity);
-                #[cfg(feature = "test-util")]
-                if self.planted == crate::durable::Planted::AckWhenAbsent {
-                    self.out.extend(handles.into_values().map(Out::Ack));
-                    return;
-                }
-                self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
-                self.drained();
+                self.leave_empty(entity);
                 return;
             }
             Phase::Ringing if self.shared => {
@@ -227,6 +232,29 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         if std::mem::take(&mut slot.rung) {
             self.ring(entity);
+        }
+    }
+
+    /// What rang is gone, or the read is old. Absence proves nothing, so it is given back: what is
+    /// really gone does not come again.
+    fn leave_empty(&mut self, entity: EntityId) {
+        let Some(slot) = self.slots.remove(&entity) else { return };
+        let handles = slot.handles.into_values();
+        #[cfg(feature = "test-util")]
+        if self.planted == crate::durable::Planted::AckWhenAbsent {
+            self.out.extend(handles.map(Out::Ack));
+            return;
+        }
+        self.out.extend(handles.map(|one| Out::Nak(one, LOOK_AGAIN)));
+        self.drained();
+    }
+
+    /// Nothing is put aside any more: goes on if that was all that was waited for.
+    pub(super) fn after_aside(&mut self, entity: EntityId) {
+        let Some(slot) = self.slots.get(&entity) else { return };
+        let empty = slot.open.is_empty() && slot.aside.is_empty();
+        if slot.phase == Phase::Ringing && empty && !slot.reading && !slot.rung {
+            self.leave_empty(entity);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use bytes::Bytes;
 use clawnode_proto::{EntityId, Input, InputId, Position, ProcessId};
 
 use crate::durable::machine::Activation;
@@ -49,10 +50,26 @@ pub enum Gone {
     Released,
 }
 
+/// Something in an inbox, as far as this build can read it.
+#[derive(Debug)]
+pub enum Arrived {
+    /// An input.
+    Input(Input),
+    /// An input for newer nodes.
+    TooNew,
+    /// Nobody can read it.
+    Unreadable {
+        /// The whole of it.
+        bytes: Bytes,
+        /// Why.
+        reason: String,
+    },
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum In {
-    /// A delivery; `input` is absent if its bytes could not be read.
+    /// A delivery.
     Delivered {
         /// For whom.
         entity: EntityId,
@@ -66,7 +83,9 @@ pub enum In {
     /// Entities with waiting inputs, found by a scan.
     Scanned(Vec<EntityId>),
     /// The entity's inbox, as asked.
-    Inbox(EntityId, Vec<(Position, Input)>),
+    Inbox(EntityId, Vec<(Position, Arrived)>),
+    /// What nobody can read was put aside whole, as asked; or could not be.
+    Aside(EntityId, Position, bool),
     /// The entity's last writer, as asked.
     Tail(EntityId, Option<LastWriter>),
     /// The inbox or the tail could not be read.
@@ -96,6 +115,8 @@ pub enum Out {
     ReadTail(EntityId),
     /// Ask the process whether it holds the input.
     AskOwner(ProcessId, EntityId, InputId),
+    /// Keep this whole among the dead letters; answer `Aside`.
+    SetAside(EntityId, Position, Bytes, String),
     /// Start an actor for the entity.
     Activate(EntityId, Activation),
     /// Hand these to the entity's actor.

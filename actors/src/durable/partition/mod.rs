@@ -5,8 +5,9 @@
 //! says which input is complete. It admits an entity before activating it: an owner that is alive
 //! and has the entity keeps it.
 
+mod aside;
 mod dispatch;
 mod io;
 
 pub use dispatch::Partition;
-pub use io::{AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+pub use io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};

@@ -1,0 +1,115 @@
+//! What came in and is no input: for newer nodes, or for nobody.
+
+use std::time::Duration;
+
+use clawnode_proto::{EntityId, Position};
+
+use super::{
+    dispatch::{PUT_OFF, Partition, Slot},
+    io::{Arrived, Out},
+};
+
+/// How long an input for newer nodes stays away: one of them may serve the partition by then.
+const NEWER: Duration = Duration::from_secs(15);
+
+impl Slot {
+    /// What is done with something that is no input here.
+    pub(super) fn unusable(
+        &mut self,
+        entity: EntityId,
+        position: Position,
+        arrived: Arrived,
+    ) -> Option<Out> {
+        match arrived {
+            Arrived::Input(_) => None,
+            Arrived::TooNew => self.handles.remove(&position).map(|handle| Out::Nak(handle, NEWER)),
+            Arrived::Unreadable { bytes, reason } => {
+                self.aside.insert(position).then(|| Out::SetAside(entity, position, bytes, reason))
+            }
+        }
+    }
+}
+
+impl Partition {
+    /// Something was put aside whole, so the inbox may forget it; or it could not be.
+    pub(super) fn aside(&mut self, entity: EntityId, position: Position, kept: bool) {
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
+        slot.aside.remove(&position);
+        let handle = slot.handles.remove(&position);
+        match (kept, handle) {
+            (true, Some(handle)) => self.out.push(Out::Ack(handle)),
+            (true, None) => drop(slot.done.insert(position)),
+            // Delivered again, it is read again.
+            (false, handle) => self.out.extend(handle.map(|one| Out::Nak(one, PUT_OFF))),
+        }
+        self.after_aside(entity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use clawnode_proto::{Input, Kind, ProcessId, SessionKey, Timestamp, session::SessionInput};
+
+    use super::*;
+    use crate::durable::partition::{HandleId, In};
+
+    const AT: Timestamp = Timestamp(0);
+
+    fn entity() -> EntityId {
+        EntityId::derive(Kind::Session, "main:web:a:b")
+    }
+
+    fn unreadable() -> Arrived {
+        Arrived::Unreadable { bytes: Bytes::from_static(b"?"), reason: "no input".to_owned() }
+    }
+
+    /// A partition that asked for an inbox whose first position was delivered.
+    fn rung() -> Partition {
+        let mut partition = Partition::new(ProcessId::from_u128(1), false, AT);
+        let (position, handle) = (Position(1), HandleId(7));
+        let delivered = In::Delivered { entity: entity(), position, handle, redelivered: false };
+        let out = partition.handle(AT, delivered);
+        assert!(matches!(out[..], [Out::ReadInbox(..)]), "{out:?}");
+        partition
+    }
+
+    #[test]
+    fn what_nobody_can_read_is_acknowledged_once_it_is_kept_and_not_before() {
+        let mut partition = rung();
+        let inbox = In::Inbox(entity(), vec![(Position(1), unreadable())]);
+        let out = partition.handle(AT, inbox);
+        assert!(matches!(out[..], [Out::SetAside(_, Position(1), ..)]), "{out:?}");
+        let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
+        assert_eq!(out, [Out::Ack(HandleId(7))]);
+        assert_eq!((partition.entities(), partition.handles()), (0, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_now_comes_again() {
+        let mut partition = rung();
+        partition.handle(AT, In::Inbox(entity(), vec![(Position(1), unreadable())]));
+        let out = partition.handle(AT, In::Aside(entity(), Position(1), false));
+        assert_eq!(out, [Out::Nak(HandleId(7), PUT_OFF)]);
+        assert_eq!((partition.entities(), partition.handles()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_too_new_is_given_back_and_what_follows_it_is_served() {
+        let mut partition = rung();
+        let key: SessionKey = "main:web:a:b".parse().unwrap();
+        let body = SessionInput::Delete;
+        let name = "one".parse().unwrap();
+        let input = Input::new(Kind::Session, &key.to_string(), name, AT, &body).unwrap();
+        let waiting = vec![(Position(1), Arrived::TooNew), (Position(2), Arrived::Input(input))];
+        let out = partition.handle(AT, In::Inbox(entity(), waiting));
+        assert!(
+            matches!(
+                &out[..],
+                [Out::Nak(HandleId(7), NEWER), Out::Activate(..), Out::Deliver(_, inputs)]
+                    if inputs.len() == 1
+            ),
+            "{out:?}"
+        );
+    }
+}
