@@ -126,6 +126,8 @@ impl<K: EntityKind> Machine<K> {
         }
         self.staged.extend(snapshot.map(Out::Discard));
         self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
+        // A claim that came with it is kept as part of the tombstone, which must be the first event.
+        self.claimed = true;
         let Body::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
         let bytes = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
