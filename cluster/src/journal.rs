@@ -60,7 +60,8 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
         Ok(self.tail(entity).await?.map_or(Position(0), |record| record.position))
     }
 
-    /// At most `limit` entities that have a journal, in id order, after `after`.
+    /// At most `limit` entities that have a journal, after `after`, each once, in an order of the
+    /// store's own that does not change.
     async fn entities(
         &self,
         after: Option<EntityId>,
