@@ -77,6 +77,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     ) -> (Vec<Self::Event>, Self::Job);
     /// What running an emission takes.
     fn emit(state: &Self::State, effect: &Self::Effect) -> Self::Job;
+    /// What it is to the journal that a call may not be made.
+    fn refuse(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
     /// What a call's outcome is to the journal.
     fn conclude(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
 }

@@ -449,11 +449,11 @@ pub(super) fn texts_of_input(input: &Input) -> Vec<Digest> {
 }
 
 fn texts_of(sealed: &Sealed) -> Vec<Digest> {
-    match sealed.event::<KernelEvent>() {
-        Ok(Some(
-            KernelEvent::Accepted(Accepted { input }) | KernelEvent::Parked(Parked { input }),
-        )) => return texts_of_input(&input),
-        _ => {}
+    if let Ok(Some(
+        KernelEvent::Accepted(Accepted { input }) | KernelEvent::Parked(Parked { input }),
+    )) = sealed.event::<KernelEvent>()
+    {
+        return texts_of_input(&input);
     }
     match sealed.event::<SessionEvent>() {
         Ok(Some(SessionEvent::ModelDone(done))) => blob_of(&done.content).into_iter().collect(),

@@ -300,6 +300,16 @@ impl EntityKind for Session {
         })
     }
 
+    fn refuse(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
+        let wanted = Self::decide(state).iter().any(|effect| Self::key(effect) == *key);
+        match (state.running(), outcome) {
+            (Some(turn), Outcome::Failed { failure, .. }) if wanted => {
+                end(turn, TurnOutcome::Failed { failure })
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn conclude(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
         let CallKey::Call(call) = *key else { return Vec::new() };
         let open = state.running().is_some_and(|turn| {

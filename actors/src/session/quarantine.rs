@@ -23,7 +23,7 @@ use super::{
     kind::Session,
 };
 use crate::durable::{
-    Core, Entity, EntityKind, Service,
+    Core, Entity, EntityKind, FoldError, Service,
     letters::{self, DeadLetter},
 };
 
@@ -112,10 +112,10 @@ impl Sessions {
 
     /// Forgets a dead letter.
     pub async fn drop_letter(&self, name: &str) -> Result<(), SendError> {
-        match letters::forget(&self.substrate, name).await? {
-            true => Ok(()),
-            false => Err(SendError::NoLetter { letter: name.to_owned() }),
+        if letters::forget(&self.substrate, name).await? {
+            return Ok(());
         }
+        Err(SendError::NoLetter { letter: name.to_owned() })
     }
 
     /// Puts a quarantined session back in service; its parked inputs are served. Answers once the
@@ -197,6 +197,8 @@ impl Sessions {
                 let session = core.key.unwrap_or_else(|| id.to_string());
                 Err(SendError::InService { session })
             }
+            // Newer nodes can use it.
+            Err(failure @ FoldError::Unknown { .. }) => Err(SendError::Corrupt(failure)),
             Err(failure) => Ok(corrupt(failure)),
         }
     }
@@ -222,14 +224,12 @@ impl Sessions {
 
     async fn fallen_row(&self, fallen: &Fallen) -> QuarantineRow {
         let Fallen { id, out, reason, core, .. } = fallen;
-        let key = match &core.key {
-            Some(key) => Some(key.clone()),
+        let mut key = core.key.clone();
+        if key.is_none() {
             // What waits may still tell it.
-            None => {
-                let waiting = self.waiting(*id).await.unwrap_or_default();
-                waiting.into_iter().map(|one| one.key).find(|key| !key.is_empty())
-            }
-        };
+            let waiting = self.waiting(*id).await.unwrap_or_default();
+            key = waiting.into_iter().map(|one| one.key).find(|key| !key.is_empty());
+        }
         QuarantineRow {
             id: *id,
             key,

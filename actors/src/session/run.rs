@@ -5,12 +5,12 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Clock, StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Frame, FrameBody, FrameKey, Input, InputId, Traceparent, TurnId,
-    codec,
+    AgentName, Attempt, Digest, EntityId, ErrorChain, Frame, FrameBody, FrameKey, Input, InputId,
+    Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
     frame::FrameBatch,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, ModelRef, Text, UsageRecord},
+    llm::{FailureClass, ModelFailure, ModelRef, Text, Usage, UsageRecord},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
@@ -36,6 +36,9 @@ use crate::{
 /// The first and the longest wait before a store or bus that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// How often, and how many times, a missing agent is looked for before its turn ends (20 s).
+const AGENT_LOOK: Duration = Duration::from_secs(1);
+const AGENT_LOOKS: u32 = 20;
 /// Refusals of a store after which a reply is given up.
 const REFUSALS_MAX: u32 = 3;
 
@@ -81,6 +84,15 @@ struct Admission {
     key: CallKey,
     port: Port<Session>,
     granted: bool,
+}
+
+impl Admission {
+    fn refuse(mut self, failure: ModelFailure) {
+        self.granted = true;
+        let (partial, usage) = (Text::from(String::new()), Usage::default());
+        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+        self.port.refused(self.key, outcome);
+    }
 }
 
 impl Drop for Admission {
@@ -236,6 +248,37 @@ impl SessionRunner {
         }
     }
 
+    /// Tells the client that its agent is missing, and ends the turn unless it comes soon: a reload
+    /// may bring it, and nobody waits for ever.
+    async fn miss(
+        &self,
+        entity: EntityId,
+        agent: &AgentName,
+        key: FrameKey,
+        admission: Box<Admission>,
+    ) {
+        let message = format!("agent `{agent}` is not configured; the turn waits for it");
+        let body = FrameBody::Notice { name: "agent_missing".to_owned(), message };
+        if let Err(failure) = self.publish(entity, None, vec![Frame { key, body }]).await {
+            debug!(%entity, %failure, "a notice was not heard");
+        }
+        for _ in 0..AGENT_LOOKS {
+            tokio::time::sleep(AGENT_LOOK).await;
+            if admission.is_closed() {
+                return;
+            }
+            if let Ok(handle) = self.agents.get(agent) {
+                handle.admit(admission);
+                return;
+            }
+        }
+        (*admission).refuse(ModelFailure {
+            class: FailureClass::NoAgent,
+            message: format!("agent `{agent}` of this session is not configured any more"),
+            status: None,
+        });
+    }
+
     /// Tells the world that a turn has ended, until the bus has it.
     async fn emit(&self, entity: EntityId, job: &EmitJob) {
         let mut frames = Vec::new();
@@ -280,14 +323,20 @@ impl SessionRunner {
 }
 
 impl Runner<Session> for SessionRunner {
-    fn acquire(&self, effect: &Effect, key: CallKey, port: Port<Session>) {
-        let Effect::Call { agent, .. } = effect else { return };
+    fn acquire(&self, entity: EntityId, effect: &Effect, key: CallKey, port: Port<Session>) {
+        let Effect::Call { agent, turn, call } = effect else { return };
         let admission = Box::new(Admission { key, port, granted: false });
         match self.agents.get(agent) {
             Ok(handle) => handle.admit(admission),
-            // Dropped, the question comes again: until the agent is there.
             Err(failure) => {
-                warn!(%failure, "a session's turn waits, because its agent is not configured here");
+                warn!(%entity, %failure, "a turn waits, because its agent is not configured here");
+                admission.deferred();
+                let (runner, agent) = (self.clone(), agent.clone());
+                let frame = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
+                // Detached: it ends by itself, or as soon as the session's actor is gone.
+                drop(tokio::spawn(async move {
+                    runner.miss(entity, &agent, frame, admission).await;
+                }));
             }
         }
     }

@@ -332,6 +332,7 @@ impl<K: EntityKind> State<K> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one flat match over what the machine says")]
     async fn perform(&mut self, myself: &ActorRef<Message>, out: Out) {
         let (context, myself) = (Arc::clone(&self.context), myself.clone());
         match out {

@@ -144,6 +144,11 @@ impl<K: EntityKind> Port<K> {
         self.tell(In::Forgotten(key));
     }
 
+    /// The call may not be made.
+    pub fn refused(&self, key: K::Key, outcome: K::Outcome) {
+        self.tell(In::Refused(key, outcome));
+    }
+
     /// The call has ended.
     pub fn ended(&self, key: K::Key, outcome: K::Outcome) {
         self.tell(In::Ended(key, outcome));
@@ -256,7 +261,7 @@ impl<K: EntityKind> State<K> {
             Out::ReadBack { after } => {
                 self.tasks.spawn(async move { port.tell(read_back(&context, id, after).await) });
             }
-            Out::Acquire(key, effect) => self.context.runner.acquire(&effect, key, port),
+            Out::Acquire(key, effect) => self.context.runner.acquire(id, &effect, key, port),
             // A grant that is not used gives its place back when it is dropped.
             Out::Release(_) => {}
             Out::Start(key, job) => {

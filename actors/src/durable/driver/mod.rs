@@ -21,8 +21,8 @@ use super::{EntityKind, MachineOptions, Stop};
 /// How a kind's effects are run. Implementations hold the doors that effects need.
 pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Asks for a grant; answers through the port, soon: `granted`, or `deferred` with `granted`
-    /// later. Whoever loses the question says `forgotten`, and is asked again.
-    fn acquire(&self, effect: &K::Effect, key: K::Key, port: Port<K>);
+    /// later, or `refused`. Whoever loses the question says `forgotten`, and is asked again.
+    fn acquire(&self, entity: EntityId, effect: &K::Effect, key: K::Key, port: Port<K>);
 
     /// Runs an effect to its end, told through the port. When `cancelled` fires, it ends soon,
     /// with what there is.

@@ -108,6 +108,11 @@ impl<K: EntityKind> Machine<K> {
             let events = K::conclude(&entity.state, &key, outcome);
             self.draft_all(now, events)?;
         }
+        for (key, outcome) in std::mem::take(&mut self.refused) {
+            let Some(entity) = self.entity() else { break };
+            let events = K::refuse(&entity.state, &key, outcome);
+            self.draft_all(now, events)?;
+        }
         Ok(())
     }
 
@@ -294,14 +299,15 @@ impl<K: EntityKind> Machine<K> {
 mod tests {
     use clawnode_cluster::AppendAnswer;
     use clawnode_proto::{
-        Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
-        llm::{Sampling, Text},
+        Attempt, Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
+        event::decode_record,
+        llm::{FailureClass, ModelFailure, Sampling, Text, Usage},
         session::{SessionInput, UserMessage},
     };
 
     use crate::{
         durable::{Activation, In, Loaded, Machine, MachineOptions, Now, Out},
-        session::{CallKey, Session},
+        session::{CallKey, Outcome, Session},
     };
 
     fn acquired(out: &[Out<Session>]) -> Option<CallKey> {
@@ -311,8 +317,8 @@ mod tests {
         })
     }
 
-    #[test]
-    fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
+    /// A machine that has a message and asked for its call.
+    fn asked() -> (Machine<Session>, Now, CallKey) {
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let message = UserMessage {
             content: Text::from("hello".to_owned()),
@@ -334,6 +340,31 @@ mod tests {
         );
         machine.handle(now, In::Loaded(Loaded::default()));
         let call = acquired(&machine.handle(now, In::Deliver(vec![input]))).unwrap();
+        (machine, now, call)
+    }
+
+    #[test]
+    fn a_call_that_may_not_be_made_ends_its_turn() {
+        let (mut machine, now, call) = asked();
+        machine.handle(now, In::Deferred(call));
+        machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
+        let failure = ModelFailure {
+            class: FailureClass::NoAgent,
+            message: "agent `main` is not configured".to_owned(),
+            status: None,
+        };
+        let (partial, usage) = (Text::from(String::new()), Usage::default());
+        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+        let out = machine.handle(now, In::Refused(call, outcome));
+        let [Out::Append { write, .. }] = &out[..] else { panic!("{out:?}") };
+        let events = decode_record(&write.bytes).unwrap();
+        let kinds: Vec<&str> = events.iter().map(|event| &*event.head.kind).collect();
+        assert_eq!(kinds, ["turn_done", "settled"]);
+    }
+
+    #[test]
+    fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
+        let (mut machine, now, call) = asked();
         // The input is journaled, though nobody answered for its call.
         let out = machine.handle(now, In::Forgotten(call));
         assert!(matches!(out[..], [Out::Append { .. }]), "{out:?}");

@@ -38,6 +38,8 @@ pub enum In<K: EntityKind> {
     Deferred(K::Key),
     /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
     Forgotten(K::Key),
+    /// The call may not be made at all; this is its outcome.
+    Refused(K::Key, K::Outcome),
     /// A call has ended.
     Ended(K::Key, K::Outcome),
     /// An emission is confirmed.

@@ -163,6 +163,7 @@ pub struct Machine<K: EntityKind> {
     draft_bytes: usize,
     staged: Vec<Out<K>>,
     ended: Vec<(K::Key, K::Outcome)>,
+    refused: Vec<(K::Key, K::Outcome)>,
     admissions: BTreeMap<K::Key, Admission<K::Grant>>,
     running: BTreeMap<K::Key, EffectClass>,
     aborting: BTreeSet<K::Key>,
@@ -207,6 +208,7 @@ impl<K: EntityKind> Machine<K> {
             draft_bytes: 0,
             staged: Vec::new(),
             ended: Vec::new(),
+            refused: Vec::new(),
             admissions: BTreeMap::new(),
             running: BTreeMap::new(),
             aborting: BTreeSet::new(),
@@ -264,6 +266,7 @@ impl<K: EntityKind> Machine<K> {
         std::mem::take(&mut self.out)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one flat match over what happened")]
     fn take(&mut self, now: Timestamp, input: In<K>) -> Result<(), Stop> {
         match input {
             In::Deliver(inputs) => {
@@ -294,6 +297,11 @@ impl<K: EntityKind> Machine<K> {
                     && !matches!(admission, Admission::Granted(_))
                 {
                     *admission = Admission::Forgotten;
+                }
+            }
+            In::Refused(key, outcome) => {
+                if self.admissions.remove(&key).is_some() {
+                    self.refused.push((key, outcome));
                 }
             }
             In::Ended(key, outcome) => {
