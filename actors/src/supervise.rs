@@ -70,7 +70,7 @@ enum Message {
     Dismiss {
         name: String,
     },
-    Count(tokio::sync::oneshot::Sender<Vec<(String, ChildKind)>>),
+    View(tokio::sync::oneshot::Sender<Vec<ChildView>>),
 }
 
 impl fmt::Debug for Message {
@@ -79,7 +79,7 @@ impl fmt::Debug for Message {
             Self::Adopt { name, kind, .. } => write!(f, "Adopt({name}, {kind:?})"),
             Self::Restart { name } => write!(f, "Restart({name})"),
             Self::Dismiss { name } => write!(f, "Dismiss({name})"),
-            Self::Count(_) => f.write_str("Count"),
+            Self::View(_) => f.write_str("View"),
         }
     }
 }
@@ -98,6 +98,19 @@ struct Child {
 struct State {
     children: HashMap<String, Child>,
     names: HashMap<ActorId, String>,
+}
+
+/// What a child looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildView {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: ChildKind,
+    /// Whether it runs, or is about to be started again.
+    pub up: bool,
+    /// How often it ended lately.
+    pub ends: u32,
 }
 
 /// A supervisor that cannot be reached any more.
@@ -152,10 +165,10 @@ impl Supervisor {
         }
     }
 
-    /// The names and kinds of all children.
-    pub async fn children(&self) -> Vec<(String, ChildKind)> {
+    /// What all children look like now, in name order.
+    pub async fn children(&self) -> Vec<ChildView> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        if self.0.cast(Message::Count(reply)).is_err() {
+        if self.0.cast(Message::View(reply)).is_err() {
             return Vec::new();
         }
         answer.await.unwrap_or_default()
@@ -198,10 +211,8 @@ impl Actor for SupervisorActor {
             }
             Message::Restart { name } => state.restart(&myself, &name).await,
             Message::Dismiss { name } => state.dismiss(&name),
-            Message::Count(reply) => {
-                let list =
-                    state.children.iter().map(|(name, child)| (name.clone(), child.kind)).collect();
-                if reply.send(list).is_err() {
+            Message::View(reply) => {
+                if reply.send(state.views()).is_err() {
                     warn!("whoever asked for the children did not wait");
                 }
             }
@@ -238,6 +249,18 @@ impl Actor for SupervisorActor {
 }
 
 impl State {
+    fn views(&self) -> Vec<ChildView> {
+        let view = |(name, child): (&String, &Child)| ChildView {
+            name: name.clone(),
+            kind: child.kind,
+            up: child.cell.is_some(),
+            ends: child.ends,
+        };
+        let mut views: Vec<ChildView> = self.children.iter().map(view).collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
     fn ended(&mut self, myself: &ActorRef<Message>, cell: &ActorCell, cause: &str) {
         let Some(name) = self.names.remove(&cell.get_id()) else { return };
         let Some(child) = self.children.get_mut(&name) else { return };

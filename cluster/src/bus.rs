@@ -7,8 +7,9 @@ use std::{pin::Pin, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_proto::Traceparent;
+use clawnode_proto::{ProcessId, Traceparent};
 use futures_util::Stream;
+use tokio::sync::broadcast;
 
 use crate::StoreError;
 
@@ -62,6 +63,15 @@ pub enum RequestError {
     Bus(#[from] StoreError),
 }
 
+/// What a bus knows of the connection that it hangs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// The server at its other end, as it calls itself; empty for a bus within the process.
+    pub server: String,
+    /// How many times that connection broke, was made anew, or was said to end.
+    pub breaks: u64,
+}
+
 /// Publish, subscribe, request.
 #[async_trait]
 pub trait Bus: Send + Sync + std::fmt::Debug {
@@ -83,6 +93,12 @@ pub trait Bus: Send + Sync + std::fmt::Debug {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RequestError>;
+
+    /// The connection that it hangs on now.
+    fn attached(&self) -> Attached;
+
+    /// Processes of which a server says that their connection has ended, if servers tell.
+    fn partings(&self) -> Option<broadcast::Receiver<ProcessId>>;
 }
 
 /// Whether a subscription's `pattern` takes in `subject`.

@@ -12,6 +12,9 @@ use clawnode_proto::{EntityId, Input, Partition, Position};
 
 use crate::StoreError;
 
+/// The highest rank, counted from 0, that pulls a partition.
+pub const RANK_MAX: u8 = 3;
+
 /// An input as it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
@@ -61,7 +64,20 @@ pub trait AckHandle: Send + Sync {
 #[async_trait]
 pub trait Consumer: Send {
     /// The next delivery; waits for one. An error is transient unless it says otherwise.
+    /// May be dropped before it is ready: no delivery is lost.
     async fn next(&mut self) -> Result<Delivery, StoreError>;
+
+    /// Pulls at this rank from now on, without a moment in between in which it does not pull.
+    async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError>;
+}
+
+/// How many inputs one partition has, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Nobody has taken them yet.
+    pub waiting: u64,
+    /// Somebody has them and has not finished.
+    pub in_hand: u64,
 }
 
 /// What waits for entities.
@@ -79,7 +95,12 @@ pub trait Inbox: Send + Sync + std::fmt::Debug {
     /// Entities of the partition that have inputs waiting.
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError>;
 
-    /// Pulls the partition at this rank (0 is served first, at most 3).
+    /// How many inputs each partition has, in order; `None` where that would take a scan.
+    async fn depths(&self) -> Result<Option<Vec<Depth>>, StoreError> {
+        Ok(None)
+    }
+
+    /// Pulls the partition at this rank (0 is served first, at most [`RANK_MAX`]).
     async fn consume(
         &self,
         partition: Partition,

@@ -2,18 +2,98 @@
 //!
 //! After Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998): each
 //! process scores each partition, the highest score is rank 0. When a process comes or goes, only
-//! its own partitions move. Placement is about speed and load; safety is the journal's.
+//! its own partitions move. A process that is busier than others stands back by up to [`RANK_MAX`]
+//! ranks, and then two may pull at the same rank, which is harmless. Placement is about speed and load; safety
+//! is the journal's.
 
 use clawnode_proto::{Partition, ProcessId};
+
+use crate::inbox::RANK_MAX;
+
+/// A worker that takes work, as its heartbeat tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Who.
+    pub process: ProcessId,
+    /// By how many ranks it stands back.
+    pub shed: u8,
+}
+
+/// What one process does with each partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement(Vec<Standing>);
+
+/// What one process does with one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    /// The rank at which it pulls, if it pulls.
+    pulls_at: Option<u8>,
+    /// Whether it is served before all others.
+    first: bool,
+}
+
+// === impl Placement ===
+
+impl Placement {
+    /// What `me` does among these workers.
+    pub fn of(partitions: u16, me: ProcessId, seats: &[Seat]) -> Self {
+        Self((0..partitions).map(|partition| standing(Partition(partition), me, seats)).collect())
+    }
+
+    /// Of a process that has everything to itself.
+    pub fn alone(partitions: u16) -> Self {
+        Self(vec![Standing { pulls_at: Some(0), first: true }; usize::from(partitions)])
+    }
+
+    /// Of a process that takes nothing.
+    pub fn nowhere(partitions: u16) -> Self {
+        Self(vec![Standing { pulls_at: None, first: false }; usize::from(partitions)])
+    }
+
+    /// The rank at which it pulls a partition, if it pulls it.
+    pub fn pulls_at(&self, partition: Partition) -> Option<u8> {
+        self.0.get(usize::from(partition.0)).and_then(|standing| standing.pulls_at)
+    }
+
+    /// The partitions of which it is served before all others.
+    pub fn firsts(&self) -> impl Iterator<Item = Partition> {
+        let numbered = (0..).map(Partition).zip(&self.0);
+        numbered.filter(|(_, standing)| standing.first).map(|(partition, _)| partition)
+    }
+}
 
 /// The rank of `me` among `live` for a partition: 0 serves it first. A process that is not among
 /// them ranks behind all.
 pub fn rank(partition: Partition, me: ProcessId, live: &[ProcessId]) -> usize {
-    let mine = score(partition, me);
+    let mine = (score(partition, me), me);
     live.iter()
         .filter(|other| **other != me)
-        .filter(|other| (score(partition, **other), **other) > (mine, me))
+        .filter(|other| (score(partition, **other), **other) > mine)
         .count()
+}
+
+/// Who pulls a partition and at which rank, the first in front.
+pub fn serving(partition: Partition, seats: &[Seat]) -> Vec<(u8, ProcessId)> {
+    let mut order: Vec<(u64, &Seat)> =
+        seats.iter().map(|seat| (score(partition, seat.process), seat)).collect();
+    order.sort_unstable_by_key(|(score, seat)| std::cmp::Reverse((*score, seat.process)));
+    let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
+    // Only those who pull can be first; among equals the one who would be without shedding.
+    let pulling = order.iter().zip(0..=RANK_MAX).map(|((_, seat), rank)| {
+        ((rank + (seat.shed - least).min(RANK_MAX)).min(RANK_MAX), seat.process)
+    });
+    let mut pulling: Vec<_> = pulling.collect();
+    pulling.sort_by_key(|(pulls_at, _)| *pulls_at);
+    pulling
+}
+
+fn standing(partition: Partition, me: ProcessId, seats: &[Seat]) -> Standing {
+    let pulling = serving(partition, seats);
+    let mine = pulling.iter().find(|(_, process)| *process == me);
+    Standing {
+        pulls_at: mine.map(|(pulls_at, _)| *pulls_at),
+        first: pulling.first().is_some_and(|(_, process)| *process == me),
+    }
 }
 
 fn score(partition: Partition, process: ProcessId) -> u64 {
@@ -29,6 +109,19 @@ fn score(partition: Partition, process: ProcessId) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const PARTITIONS: u16 = 32;
+
+    fn seats(of: &[(u128, u8)]) -> Vec<Seat> {
+        of.iter()
+            .map(|&(process, shed)| Seat { process: ProcessId::from_u128(process), shed })
+            .collect()
+    }
+
+    /// What all of them do, in the order of `seats`.
+    fn all(seats: &[Seat]) -> Vec<Placement> {
+        seats.iter().map(|seat| Placement::of(PARTITIONS, seat.process, seats)).collect()
+    }
 
     proptest! {
         #[test]
@@ -47,5 +140,59 @@ mod tests {
                 prop_assert_eq!(rank(partition, live[first], &rest), 0);
             }
         }
+
+        #[test]
+        fn one_is_first_and_four_pull_whatever_they_shed(
+            of in proptest::collection::btree_map(any::<u128>(), 0..=RANK_MAX, 1..8)
+        ) {
+            let seats = seats(&of.into_iter().collect::<Vec<_>>());
+            let placed = all(&seats);
+            for partition in (0..PARTITIONS).map(Partition) {
+                let firsts = placed.iter().filter(|it| it.firsts().any(|one| one == partition));
+                prop_assert_eq!(firsts.count(), 1);
+                let pulling: Vec<_> =
+                    placed.iter().filter_map(|it| it.pulls_at(partition)).collect();
+                prop_assert_eq!(pulling.len(), seats.len().min(4));
+                prop_assert!(pulling.iter().all(|rank| *rank <= RANK_MAX));
+                let first = placed.iter().find(|it| it.firsts().any(|one| one == partition));
+                prop_assert_eq!(
+                    first.and_then(|it| it.pulls_at(partition)), pulling.iter().min().copied()
+                );
+            }
+        }
+
+        #[test]
+        fn who_comes_takes_only_for_itself_and_who_sheds_gives_only_its_own(
+            ids in proptest::collection::btree_set(any::<u128>(), 2..8), newcomer: u128
+        ) {
+            let old: Vec<(u128, u8)> = ids.iter().map(|id| (*id, 0)).collect();
+            let before = all(&seats(&old));
+            let mut grown = old.clone();
+            grown.push((newcomer, 0));
+            let mut shedding = old.clone();
+            shedding[0].1 = RANK_MAX;
+            let (grown, shedding) = (all(&seats(&grown)), all(&seats(&shedding)));
+            for (at, before) in before.iter().enumerate() {
+                let had: Vec<_> = before.firsts().collect();
+                prop_assert!(grown[at].firsts().all(|one| had.contains(&one)));
+                if at > 0 {
+                    let has: Vec<_> = shedding[at].firsts().collect();
+                    prop_assert!(had.iter().all(|one| has.contains(one)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_all_stand_back_nobody_does() {
+        let (calm, busy) = ([(1, 0), (2, 0), (3, 1)], [(1, 2), (2, 2), (3, 3)]);
+        assert_eq!(all(&seats(&calm)), all(&seats(&busy)));
+    }
+
+    #[test]
+    fn who_is_not_among_them_takes_nothing() {
+        let me = ProcessId::from_u128(9);
+        assert_eq!(Placement::of(8, me, &seats(&[(1, 0)])), Placement::nowhere(8));
+        assert_eq!(Placement::of(8, me, &seats(&[(9, 0)])), Placement::alone(8));
     }
 }

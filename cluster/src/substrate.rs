@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use clawnode_proto::{Partition, subject::Prefix};
+use clawnode_proto::{Partition, overview::BusView, subject::Prefix};
 
 use crate::{Blobs, Bucket, Bus, Inbox, Journal, Timers};
 
@@ -50,6 +50,15 @@ pub struct Warning {
     pub hint: String,
 }
 
+/// Why a substrate is lost for good to this process; another process may have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It does not let this node in any more.
+    Refused(String),
+    /// The connection is beyond repair.
+    Broken(String),
+}
+
 /// How a substrate is doing.
 #[async_trait]
 pub trait Health: Send + Sync + std::fmt::Debug {
@@ -61,6 +70,21 @@ pub trait Health: Send + Sync + std::fmt::Debug {
 
     /// What a person should know, durability above all.
     async fn warnings(&self) -> Vec<Warning>;
+
+    /// How the servers behind it are doing; `None` where there are none.
+    async fn bus(&self) -> Option<BusView> {
+        None
+    }
+
+    /// Which cluster it belongs to, as its birth named it; `None` if it has no name.
+    fn cluster(&self) -> Option<String> {
+        None
+    }
+
+    /// Waits until it is lost for good to this process, and says why.
+    async fn lost(&self) -> Lost {
+        std::future::pending().await
+    }
 
     /// Stores what is under way and lets go; safe to call twice.
     async fn close(&self);

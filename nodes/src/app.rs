@@ -1,53 +1,51 @@
 //! The composition root: from settings to a running node. The only file that knows every part.
 
 use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
-        Arc, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, OnceLock, RwLock,
+        atomic::{AtomicU16, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
 };
 
 use clawnode_actors::{
     agent::Agents,
     durable::{
         MachineOptions,
-        driver::{Context, Worker, WorkerOptions},
+        driver::{Context, Lacks, Worker, WorkerOptions, answer_requests},
     },
     session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, local, membership};
-use clawnode_proto::{
-    ErrorChain, ProcessId,
-    envelope::VERSIONS,
-    node::{Heartbeat, Load, NodeRole, VersionRange},
+use clawnode_cluster::{
+    Clock, Feed, Substrate, SystemClock,
+    membership::{Announcer, Members, Membership},
 };
+use clawnode_proto::{ErrorChain, ProcessId, feed::EventBody, node::NodeRole};
 use secrecy::SecretString;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
-    cli::offline::{BackupView, Offline, RepairView},
     client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
     gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
     node::{
-        backend::{Node, NodeBackend},
-        backup, ground,
+        backend::NodeBackend,
+        greet::{self, Saying},
+        ground,
+        load::Gauges,
         models::{Answering, CurrentModels, answering},
-        offline::Directory,
-        scan,
+        operate::Operations,
+        overview::Node,
+        reload,
+        scan::Follow,
+        standing::Standing,
     },
     telemetry,
 };
-
-/// How often the configuration's files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// What a node is told.
 #[derive(Debug)]
@@ -56,6 +54,8 @@ pub struct NodeArgs {
     pub loaded: Loaded,
     /// What it does.
     pub roles: Vec<NodeRole>,
+    /// A join token, if the node is to join a cluster.
+    pub join: Option<Secret>,
     /// Told once, when it serves. Dropped unsent if it cannot.
     pub ready: oneshot::Sender<Ready>,
     /// Cancelled when it is to drain and end.
@@ -83,25 +83,36 @@ struct Running {
     serving: Option<Serving>,
     supervisor: Supervisor,
     substrate: Substrate,
-    draining: Arc<AtomicBool>,
+    standing: Arc<Standing>,
+    saying: Saying,
+    announcer: Announcer,
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
+    operations: Operations,
 }
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
-    let NodeArgs { loaded, roles, ready, stop } = args;
+    let NodeArgs { mut loaded, roles, join, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let (answering, ground) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock),
-        ground::open(&loaded, &clock)
+        ground::open(&loaded, (process, &roles), join.as_ref(), &clock)
     )?;
     let control = ground.control;
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
+    #[cfg(feature = "nats")]
+    if let Err(failure) = crate::bus::name::settle(&mut loaded, &substrate).await {
+        substrate.health.close().await;
+        return Err(failure);
+    }
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
-    let on = (substrate.clone(), supervisor.clone());
+    let standing = Standing::new(stop.clone());
+    let health = Arc::clone(&substrate.health);
+    let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
         Ok(started) => started,
         Err(failure) => {
@@ -123,7 +134,11 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     tokio::select! {
         () = stop.cancelled() => {
             running.stop().await;
-            Ok(())
+            standing.misfit().map_or(Ok(()), Err)
+        }
+        lost = health.lost() => {
+            error!(?lost, "the bus is lost; the process ends");
+            Err(ground::lost(lost))
         }
         why = fatal => {
             error!(why, "the store has failed; the process ends");
@@ -137,16 +152,16 @@ async fn start(
     loaded: &Loaded,
     roles: &[NodeRole],
     answering: Answering,
-    (substrate, supervisor): (Substrate, Supervisor),
+    (process, substrate, supervisor, standing): (ProcessId, Substrate, Supervisor, Arc<Standing>),
     clock: Arc<dyn Clock>,
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
-    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let bucket = Arc::clone(&substrate.bucket);
-    let agents =
-        Agents::spawn(answering.agents, bucket, supervisor.clone()).await.map_err(unspawned)?;
+    let agents = Agents::spawn(answering.agents, bucket, supervisor.clone());
+    let agents = agents.await.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let models = CurrentModels::new(answering.models);
+    let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
     let hub = FrameHub::default();
     let runner = SessionRunner::new(
         substrate.clone(),
@@ -154,76 +169,113 @@ async fn start(
         Arc::new(models.clone()),
         hub.clone(),
         Arc::clone(&clock),
-        Arc::new(telemetry::set_parent),
+        (Arc::new(telemetry::set_parent), feed.clone()),
     );
-    let context: Arc<Context<Session>> = Arc::new(Context {
-        process,
-        substrate: substrate.clone(),
-        clock: Arc::clone(&clock),
-        runner: Arc::new(runner),
-        machine: machine_options(config),
-        activations: AtomicU64::new(1),
-        resident: AtomicU64::new(0),
-    });
-    let draining = Arc::new(AtomicBool::new(false));
-    let heartbeat = heartbeat(config, roles, &context, &agents, &draining);
-    let (tell, members) = watch::channel(membership::Members::default());
-    let (watched, again) = (loaded.clone(), (agents.clone(), routes.clone(), models));
-    let reload = move || follow_files(watched.clone(), again.clone());
-    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)?;
+    let (tell, members) = watch::channel(Members::default());
+    let on = (process, substrate.clone(), Arc::clone(&clock));
+    let context = Arc::new(context(loaded, on, runner, (members.clone(), &standing))?);
+    let gauges = Gauges::default();
+    let reached = Arc::new(OnceLock::new());
+    let saying = greet::saying(config, roles, &context, &agents, (&standing, &gauges, &reached));
+    greet::join(&substrate, &saying).await?;
+    let again = (agents.clone(), routes.clone(), models);
+    look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
 
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let shutdown = CancellationToken::new();
+    let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
+    let own = (supervisor.clone(), agents.clone());
+    let operations = Operations::new(feed, Arc::clone(&saying), own, shutdown.clone());
     let mut running = Running {
         worker: None,
         serving: None,
         supervisor,
         substrate: substrate.clone(),
-        draining,
+        standing,
+        saying: Arc::clone(&saying),
+        announcer: Announcer::default(),
         node_file: None,
         shutdown: shutdown.clone(),
+        operations: operations.clone(),
     };
-    let mut ready = Ready {
-        url: String::new(),
-        process,
-        token: None,
-        banner: vec![
-            format!("clawnode {} on {}", env!("CARGO_PKG_VERSION"), substrate.health.describe()),
-            format!("model {model}"),
-        ],
-        model: model.clone(),
-    };
+    let mut ready = Ready::soon(process, &model, &substrate);
     if roles.contains(&NodeRole::Gateway) {
         let resident = Arc::clone(&context);
         let node = Node {
             process,
-            heartbeat: Arc::clone(&heartbeat),
+            heartbeat: saying,
             model,
             members: members.clone(),
             resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
+            events: operations.events.clone(),
+            roots: operations.roots.clone(),
         };
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
+        let sessions = sessions.writing(Arc::clone(&agreed));
         let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
-        open_gateway(loaded, backend, shutdown, clock, (&mut running, &mut ready)).await?;
+        open_gateway(loaded, backend, clock, (&mut running, &mut ready, &reached)).await?;
+        running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
-    let parts = (context, Arc::new(hub));
-    take_part(&mut running, (config, roles), parts, heartbeat, (tell, members)).await?;
+    let parts = (context, Arc::new(hub), gauges);
+    take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
+}
+
+/// What all sessions of the process share.
+fn context(
+    loaded: &Loaded,
+    (process, substrate, clock): (ProcessId, Substrate, Arc<dyn Clock>),
+    runner: SessionRunner,
+    (peers, standing): (watch::Receiver<Members>, &Standing),
+) -> Result<Context<Session>, Failure> {
+    Ok(Context {
+        process,
+        substrate,
+        clock,
+        runner: Arc::new(runner),
+        machine: machine_options(loaded),
+        activations: AtomicU64::new(1),
+        resident: AtomicU64::new(0),
+        speaks: greet::speaks(loaded.env())?,
+        peers,
+        lacks: Lacks::default(),
+        cordoned: Arc::clone(standing.cordoned()),
+    })
+}
+
+/// Follows the configuration's files, and how busy the node is.
+async fn look_after(
+    supervisor: &Supervisor,
+    loaded: &Loaded,
+    again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
+    (gauges, hub): (&Gauges, &FrameHub),
+) -> Result<(), Failure> {
+    let (agents, gauges, hub) = (again.0.clone(), gauges.clone(), hub.clone());
+    let look = move || gauges.clone().look(agents.clone(), hub.clone());
+    supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
+    let watched = loaded.clone();
+    let reload = move || reload::follow_files(watched.clone(), again.clone());
+    supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }
 
 /// Serves clients, and says in the data directory where.
 async fn open_gateway(
     loaded: &Loaded,
     backend: Arc<NodeBackend>,
-    shutdown: CancellationToken,
     clock: Arc<dyn Clock>,
-    (running, ready): (&mut Running, &mut Ready),
+    (running, ready, reached): (&mut Running, &mut Ready, &OnceLock<String>),
 ) -> Result<(), Failure> {
+    let remembering = running.operations.remember(&running.substrate);
+    remembering.await.map_err(unspawned)?;
     let token = token(loaded)?;
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
-    let serving = gateway::serve(options, backend, shutdown).await.map_err(|e| refused(&e))?;
+    let stop = running.shutdown.clone();
+    let serving = gateway::serve(options, backend, stop).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
+    running.operations.roots.gateway.get_or_init(|| serving.url.clone());
+    // Set once, here.
+    drop(advertised(&loaded.config, &serving.url).map(|url| reached.set(url)));
     ready.token = token;
     let dir = loaded.config.node.data_dir.clone();
     let process = ready.process;
@@ -245,27 +297,50 @@ async fn open_gateway(
 async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
-    (context, hub): (Arc<Context<Session>>, Arc<FrameHub>),
-    heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
-    (tell, members): (watch::Sender<membership::Members>, watch::Receiver<membership::Members>),
+    (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
+    agreed: Arc<AtomicU16>,
+    (tell, members): (watch::Sender<Members>, watch::Receiver<Members>),
 ) -> Result<(), Failure> {
-    let (process, supervisor) = (context.process, &running.supervisor);
+    let (me, supervisor) = (context.process, running.supervisor.clone());
+    let (ground, standing) = (running.substrate.clone(), Arc::clone(&running.standing));
     if roles.contains(&NodeRole::Worker) {
-        let options = WorkerOptions { drain_grace: config.node.drain, ..WorkerOptions::default() };
-        let spawned = Worker::spawn(context, hub, options, supervisor);
-        running.worker = Some(spawned.await.map_err(unspawned)?);
+        let options = WorkerOptions { drain_grace: config.node.drain };
+        let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
+        let worker = spawned.await.map_err(unspawned)?;
+        running.operations.roots.worker.get_or_init(|| worker.clone());
+        running.worker = Some(worker);
+    } else {
+        let answers =
+            move || answer_requests(Arc::clone(&context), None, (hub.clone(), standing.clone()));
+        supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)?;
     }
-    if !running.substrate.shared {
+    let begun = running.operations.begin(&ground, members.clone());
+    begun.await.map_err(unspawned)?;
+    if !ground.shared {
         return Ok(());
     }
-    let ground = running.substrate.clone();
-    let beat =
-        move || membership::run(ground.clone(), process, Arc::clone(&heartbeat), tell.clone());
-    supervisor.adopt_task("membership", beat).await.map_err(unspawned)?;
+    let (heartbeat, announcer) = (Arc::clone(&running.saying), running.announcer.clone());
+    let (substrate, options) = (ground.clone(), config.cluster.membership());
+    let part = Membership { substrate, me, options, heartbeat, view: tell, announcer };
+    let part = move || part.clone().run();
+    supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
+    let (saying, announcer) = (Arc::clone(&running.saying), running.announcer.clone());
+    let (standing, heard) = (Arc::clone(&running.standing), members.clone());
+    let greet = move || {
+        let (saying, standing) = (Arc::clone(&saying), Arc::clone(&standing));
+        greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
+    };
+    supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
+    #[cfg(feature = "nats")]
+    {
+        let (ground, name) = (ground.clone(), config.node.name.clone());
+        let answer = move || crate::bus::name::answer(ground.clone(), name.clone(), me);
+        supervisor.adopt_task("name", answer).await.map_err(unspawned)?;
+    }
     if let Some(worker) = running.worker.clone() {
-        let ground = running.substrate.clone();
-        let scan = move || scan::run(ground.clone(), process, worker.clone(), members.clone());
-        supervisor.adopt_task("worker.scan", scan).await.map_err(unspawned)?;
+        let follow = Follow { substrate: ground, me, worker, gauges, members };
+        let follow = move || follow.clone().run();
+        supervisor.adopt_task("worker.follow", follow).await.map_err(unspawned)?;
     }
     Ok(())
 }
@@ -275,13 +350,32 @@ fn unspawned(error: ractor::SpawnErr) -> Failure {
     Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
 }
 
+// === impl Ready ===
+
+impl Ready {
+    /// Of a node that does not serve yet.
+    fn soon(process: ProcessId, model: &str, substrate: &Substrate) -> Self {
+        let ground = substrate.health.describe();
+        Self {
+            url: String::new(),
+            process,
+            token: None,
+            banner: vec![
+                format!("clawnode {} on {ground}", env!("CARGO_PKG_VERSION")),
+                format!("model {model}"),
+            ],
+            model: model.to_owned(),
+        }
+    }
+}
+
 // === impl Running ===
 
 impl Running {
     /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
     async fn stop(self) {
         info!("draining");
-        self.draining.store(true, Ordering::Relaxed);
+        self.standing.drains();
         self.shutdown.cancel();
         if let Some(worker) = &self.worker {
             worker.drain().await;
@@ -289,7 +383,9 @@ impl Running {
         if let Some(serving) = self.serving {
             serving.ended().await;
         }
+        self.operations.feed.tell_now(&self.substrate, EventBody::NodeLeft).await;
         self.supervisor.stop().await;
+        greet::farewell(&self.substrate, &self.saying).await;
         self.substrate.health.close().await;
         if let Some((file, dir)) = self.node_file
             && let Err(error) = file.remove(&dir)
@@ -300,42 +396,15 @@ impl Running {
     }
 }
 
-fn machine_options(config: &Config) -> MachineOptions {
+fn machine_options(loaded: &Loaded) -> MachineOptions {
+    let config = &loaded.config;
     MachineOptions {
+        #[cfg(feature = "test-util")]
+        hides: greet::hides(loaded.env()),
         passivate_after: config.session.passivate_after,
         snapshot_every: u64::from(config.session.snapshot_every),
         ..MachineOptions::default()
     }
-}
-
-fn heartbeat(
-    config: &Config,
-    roles: &[NodeRole],
-    context: &Arc<Context<Session>>,
-    agents: &Agents,
-    draining: &Arc<AtomicBool>,
-) -> Arc<dyn Fn() -> Heartbeat + Send + Sync> {
-    let node = config.node.name.clone();
-    let roles = roles.to_vec();
-    let (context, agents) = (Arc::clone(context), agents.clone());
-    let draining = Arc::clone(draining);
-    let started = context.clock.now();
-    Arc::new(move || Heartbeat {
-        process: context.process,
-        node: node.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        roles: roles.clone(),
-        started,
-        draining: draining.load(Ordering::Relaxed),
-        entities: context.resident.load(Ordering::Relaxed),
-        config: agents.digest(),
-        cordoned: false,
-        speaks: VersionRange { oldest: *VERSIONS.start(), newest: *VERSIONS.end() },
-        capabilities: BTreeSet::new(),
-        load: Load::default(),
-        shed: 0,
-        first_of: 0,
-    })
 }
 
 fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {
@@ -394,108 +463,9 @@ fn refused(error: &ServeError) -> Failure {
     }
 }
 
-/// Reads the configuration again when one of its files has changed. What does not read is
-/// reported, and the old settings stay.
-async fn follow_files(
-    loaded: Loaded,
-    (agents, routes, models): (Agents, Arc<RwLock<Routes>>, CurrentModels),
-) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let mut current = loaded;
-    let mut seen = changed_at(&current);
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let now = changed_at(&current);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        let again = match current.reload() {
-            Ok(again) => again,
-            Err(error) => {
-                warn!(error = %ErrorChain(&error), "the configuration does not read; the old one stays");
-                continue;
-            }
-        };
-        match answering(&again.config, again.env(), &clock).await {
-            Ok(answering) => {
-                // Before the agents that name them.
-                models.replace(answering.models);
-                if let Err(error) = agents.reload(answering.agents).await {
-                    warn!(%error, "an agent cannot be started");
-                }
-                *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                    answering.routes;
-                current = again;
-                info!("agents, providers and bindings were read again");
-            }
-            Err(failure) => {
-                warn!(%failure, "the configuration is not valid; the old one stays");
-            }
-        }
-    }
-}
-
-fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
-    let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
-    let files = loaded.file.iter().chain(souls);
-    files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
-}
-
-/// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    Ok(Box::new(Directory::open(config).await?))
-}
-
-/// Looks for damage in the data directory, and repairs it if `apply`.
-pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
-    let dir = config.node.data_dir.clone();
-    let looked =
-        tokio::task::spawn_blocking(
-            move || {
-                if apply { local::repair(&dir) } else { local::inspect(&dir) }
-            },
-        );
-    let report = looked
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-        .map_err(|error| ground::refused(&error))?;
-    let mut findings: Vec<String> = report
-        .spans
-        .iter()
-        .map(|span| {
-            format!(
-                "`{}` at offset {}: {} bytes hold no readable record; a copy goes to `{}`",
-                span.file.display(),
-                span.offset,
-                span.len,
-                span.kept.display()
-            )
-        })
-        .collect();
-    findings.extend(report.damaged_entities.iter().map(|entity| {
-        format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
-    }));
-    Ok(RepairView { findings, applied: apply })
-}
-
-/// Writes the data directory to `file`, which must not exist.
-pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    // Open, it is held shared: no node can start while it is read.
-    let directory = Directory::open(config).await?;
-    let sessions = directory.all().await?.len() as u64;
-    let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
-    tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
-}
-
-/// Fills the data directory, which must be empty, from `file`.
-pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
-    let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
-    let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
-        .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
-    let sessions = Directory::open(config).await?.all().await?.len() as u64;
-    Ok(BackupView { file: file.display().to_string(), bytes, sessions })
+/// Where clients reach a gateway that serves at `url`, as far as it can tell.
+fn advertised(config: &Config, url: &str) -> Option<String> {
+    let it = &config.gateway;
+    let own = || (!it.listen.ip().is_unspecified()).then(|| url.to_owned());
+    it.advertise.clone().or_else(own)
 }

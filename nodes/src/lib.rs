@@ -3,10 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+#[cfg(feature = "nats")]
+pub mod bus;
 pub mod cli;
 pub mod client;
 pub mod config;
 pub mod failure;
 pub mod gateway;
+pub mod keeping;
 pub mod node;
 pub mod telemetry;

@@ -35,6 +35,16 @@ methods! {
     Ping = "ping";
     /// The node and the cluster, as far as this node sees them.
     Status = "status";
+    /// The processes of the cluster.
+    NodesList = "nodes.list";
+    /// The partitions: who serves them, in which order, and what waits in them.
+    PartitionsList = "partitions.list";
+    /// What each process runs.
+    ClusterTree = "cluster.tree";
+    /// What happened in the cluster lately; waits for more, if told to.
+    EventsList = "events.list";
+    /// What the answering gateway measures.
+    StatsShow = "stats.show";
     /// Sends a message to a session and streams the turn.
     ChatSend = "chat.send";
     /// Cancels a turn.
@@ -61,6 +71,12 @@ methods! {
     AgentsPause = "agents.pause";
     /// Lets it start turns again.
     AgentsResume = "agents.resume";
+    /// Lets a node hand everything over and end.
+    NodesDrain = "nodes.drain";
+    /// Lets a node take no more entities; it keeps those that it has.
+    NodesCordon = "nodes.cordon";
+    /// Lets it take entities again.
+    NodesUncordon = "nodes.uncordon";
     /// Sessions out of service: quarantined, or with a journal that cannot be used.
     QuarantineList = "quarantine.list";
     /// One of them, with the inputs that are parked or wait for it.
@@ -196,6 +212,49 @@ pub struct ParkedDrop {
 pub struct AgentParams {
     /// Its name.
     pub agent: String,
+}
+
+/// Parameters that name a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeParams {
+    /// Its name, or its process id where two have the same name.
+    pub node: String,
+}
+
+/// Parameters of `nodes.drain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodesDrain {
+    /// Its name, or its process id where two have the same name.
+    pub node: String,
+    /// Also if no worker is left then.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Parameters of `cluster.tree`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TreeParams {
+    /// Which node, by name or process id; all of them if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// Parameters of `events.list`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventsParams {
+    /// Only events after this number, as the last answer gave it in `next`; the newest if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// At most this many (100 if absent, 1,000 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// If there are none yet, wait so long for one, in milliseconds (at most 10,000).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u32>,
 }
 
 /// A JSON-RPC request as a client sends it.

@@ -7,6 +7,7 @@ use crate::{
     codec::{CodecError, decode, encode},
     event::Timestamp,
     id::{Digest, EntityId, IdempotencyKey, InputId, Kind},
+    node::VersionRange,
 };
 
 /// The oldest and newest version of the envelope that this build speaks.
@@ -72,6 +73,7 @@ pub struct Input {
 #[derive(Deserialize)]
 struct Readers {
     v_min: u16,
+    id: InputId,
 }
 
 /// Why an input was not taken.
@@ -81,10 +83,14 @@ pub enum InputError {
     #[error("input is not readable")]
     Codec(#[from] CodecError),
     /// Written for newer readers only.
-    #[error("input needs a reader of version `{needs}`, this build reads up to `{}`", VERSIONS.end())]
+    #[error("input needs a reader of version `{needs}`, this one reads up to `{reads}`")]
     TooNew {
+        /// Which.
+        input: InputId,
         /// The oldest reader that may take it.
         needs: u16,
+        /// The newest that this one reads.
+        reads: u16,
     },
     /// Its entity id is not the hash of its kind and key.
     #[error("input names entity `{found}`, but its key `{key}` is entity `{expected}`")]
@@ -155,18 +161,23 @@ impl Input {
 
     /// Reads an input and refuses one that is not meant for this build or contradicts itself.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, InputError> {
+        Self::read(bytes, VersionRange::from(VERSIONS))
+    }
+
+    /// Reads an input as a process does that speaks these versions.
+    pub fn read(bytes: &[u8], speaks: VersionRange) -> Result<Self, InputError> {
+        let reads = speaks.newest;
+        let too_new = |input, needs| InputError::TooNew { input, needs, reads };
         let input: Self = match decode(bytes) {
             Ok(input) => input,
             // A layout of later may not be readable, but it says for whom it is.
             Err(unreadable) => match decode::<Readers>(bytes) {
-                Ok(Readers { v_min }) if v_min > *VERSIONS.end() => {
-                    return Err(InputError::TooNew { needs: v_min });
-                }
+                Ok(Readers { v_min, id }) if v_min > reads => return Err(too_new(id, v_min)),
                 _ => return Err(unreadable.into()),
             },
         };
-        if input.v_min > *VERSIONS.end() {
-            return Err(InputError::TooNew { needs: input.v_min });
+        if input.v_min > reads {
+            return Err(too_new(input.id, input.v_min));
         }
         let expected = EntityId::derive(input.kind, &input.key);
         if expected != input.entity && input.order.is_none() {

@@ -96,6 +96,8 @@ pub struct Tail {
 
 /// A journal's events: names and encodings, declared once per entity kind.
 pub trait Grammar: Sized {
+    /// The wire names of all its kinds; only ever grows.
+    const KINDS: &'static [&'static str];
     /// The wire name of this event's kind.
     fn kind(&self) -> &'static str;
     /// Whether a reader that does not know the kind must stand back.
@@ -108,6 +110,10 @@ pub trait Grammar: Sized {
     fn view(&self) -> serde_json::Value;
     /// The event of this name, or `None` if the name is not known here.
     fn decode_body(kind: &str, body: &[u8]) -> Result<Option<Self>, CodecError>;
+    /// Whether a kind of this name is known here.
+    fn knows(kind: &str) -> bool {
+        Self::KINDS.contains(&kind)
+    }
 }
 
 /// Why a record is not what it should be.
@@ -255,6 +261,8 @@ macro_rules! grammar {
         }
 
         impl $crate::event::Grammar for $name {
+            const KINDS: &'static [&'static str] = &[ $( $wire, )* ];
+
             fn kind(&self) -> &'static str {
                 match self { $( Self::$variant(_) => $wire, )* }
             }

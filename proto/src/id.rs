@@ -9,6 +9,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use crate::name::{AgentName, Capability, IdempotencyKey, KeyPart, NodeName, SessionKey};
+
 /// Crockford's base-32 alphabet in lower case.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Digits that 128 bits take in base 32.
@@ -193,13 +195,6 @@ impl InputId {
             "clawnode input id v1",
             &[&entity.as_u128().to_be_bytes(), key.as_str().as_bytes()],
         ))
-    }
-}
-
-impl IdempotencyKey {
-    /// What an order of this name about the state behind `about` is called: a repeat is the same.
-    pub fn of_order(name: &'static str, about: Digest) -> Self {
-        Self(format!("order:{name}:{about}"))
     }
 }
 
@@ -409,153 +404,6 @@ impl<'de> Deserialize<'de> for Digest {
             }
         }
         deserializer.deserialize_any(Visitor)
-    }
-}
-
-macro_rules! name {
-    ($(#[$doc:meta])* $name:ident, $max:literal, $expected:literal, $allowed:expr) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
-
-        impl $name {
-            /// The longest it may be, in bytes.
-            pub const MAX: usize = $max;
-
-            /// Its text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = ParseIdError;
-
-            fn from_str(text: &str) -> Result<Self, ParseIdError> {
-                let allowed: fn(char) -> bool = $allowed;
-                if text.is_empty() || text.len() > Self::MAX || !text.chars().all(allowed) {
-                    return Err(ParseIdError::new(text, $expected));
-                }
-                Ok(Self(text.to_owned()))
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = ParseIdError;
-
-            fn try_from(text: String) -> Result<Self, ParseIdError> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
-            }
-        }
-    };
-}
-
-name!(
-    /// An agent's name in the configuration.
-    AgentName, 64, "an agent name: 1 to 64 of a-z, A-Z, 0-9, `-`, `_`, `.`",
-    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-);
-name!(
-    /// What people call a node; not unique over time, so never used to fence.
-    NodeName, 64, "a node name: 1 to 64 of a-z, A-Z, 0-9, `-`, `_`, `.`",
-    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-);
-name!(
-    /// Something that only some nodes can do, as they announce it: `session`.
-    Capability, 64, "a capability: 1 to 64 of a-z, A-Z, 0-9, `-`, `_`, `.`, `:`",
-    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':')
-);
-name!(
-    /// What a client calls one request, so that sending it again is harmless.
-    IdempotencyKey, 256, "an idempotency key: 1 to 256 bytes without control characters",
-    |c| !c.is_control()
-);
-name!(
-    /// One part of a session key.
-    KeyPart, 256, "a part of a session key: 1 to 256 bytes without `:` and control characters",
-    |c| c != ':' && !c.is_control()
-);
-
-/// A session's readable key, `{agent_id}:{channel}:{account}:{peer}`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SessionKey {
-    /// The agent that answers.
-    pub agent: AgentName,
-    /// Where the message came in: `cli`, `api`, `telegram`, ...
-    pub channel: KeyPart,
-    /// Our side of the channel: a bot, a workspace, `default`.
-    pub account: KeyPart,
-    /// The other side: a user, a room.
-    pub peer: KeyPart,
-}
-
-impl SessionKey {
-    /// The id of the session entity with this key.
-    pub fn entity(&self) -> EntityId {
-        EntityId::derive(Kind::Session, &self.to_string())
-    }
-}
-
-impl fmt::Display for SessionKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}:{}", self.agent, self.channel, self.account, self.peer)
-    }
-}
-
-impl fmt::Debug for SessionKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{self}\"")
-    }
-}
-
-impl FromStr for SessionKey {
-    type Err = ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        let malformed = || ParseIdError::new(text, "a session key `agent:channel:account:peer`");
-        let mut parts = text.split(':');
-        let mut next = || parts.next().ok_or_else(malformed);
-        let key = Self {
-            agent: next()?.parse()?,
-            channel: next()?.parse()?,
-            account: next()?.parse()?,
-            peer: next()?.parse()?,
-        };
-        if parts.next().is_some() { Err(malformed()) } else { Ok(key) }
-    }
-}
-
-impl TryFrom<String> for SessionKey {
-    type Error = ParseIdError;
-
-    fn try_from(text: String) -> Result<Self, ParseIdError> {
-        text.parse()
-    }
-}
-
-impl From<SessionKey> for String {
-    fn from(key: SessionKey) -> Self {
-        key.to_string()
     }
 }
 

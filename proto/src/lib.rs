@@ -13,14 +13,18 @@ pub mod codec;
 pub mod envelope;
 pub mod error;
 pub mod event;
+pub mod feed;
 pub mod frame;
 pub mod id;
 pub mod kernel;
 pub mod limits;
 pub mod llm;
+mod name;
 pub mod node;
+pub mod overview;
 pub mod session;
 pub mod subject;
+pub mod tree;
 pub mod view;
 
 pub use codec::CodecError;

@@ -17,9 +17,6 @@ pub const APPEND_EVENTS: usize = 64;
 pub const PENDING_INPUTS: usize = 256;
 /// Frames of a turn that its owner keeps for readers that resume.
 pub const FRAMES_KEPT: usize = 4_096;
-/// Bytes of frames in one answer to another process (768 KiB): with all around them they stay under
-/// what NATS carries in one message by default.
-pub const ANSWER_BYTES: usize = 768 << 10;
 /// Idempotency keys an entity remembers at least, whatever their age.
 pub const DEDUP_MIN: usize = 1_024;
 /// How long an entity remembers an idempotency key, in event time.
@@ -36,3 +33,13 @@ pub const PARTITIONS_NATS: u16 = 256;
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 /// How often a holder of a delivery says that it is alive.
 pub const ACK_PROGRESS: Duration = Duration::from_secs(5);
+/// Kinds of events and versions that one heartbeat names as lacking: more are the same news.
+pub const LACKS_TOLD: usize = 8;
+/// Entities that one process names in its tree; the rest are counted.
+pub const TREE_ENTITIES: usize = 256;
+/// Cluster events that a gateway remembers.
+pub const EVENTS_KEPT: usize = 1_024;
+/// Cluster events in one message on the bus.
+pub const EVENTS_BATCH: usize = 64;
+/// Characters of a text in a cluster event; more is cut.
+pub const EVENT_TEXT: usize = 200;

@@ -1,6 +1,6 @@
 //! What processes say to each other: heartbeats, and requests to one process.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,7 @@ use crate::{
     event::Timestamp,
     frame::Frame,
     id::{Capability, Digest, EntityId, Epoch, InputId, NodeName, ProcessId, TurnId},
+    tree::ProcessTree,
 };
 
 /// What a process does.
@@ -57,6 +58,39 @@ pub struct Heartbeat {
     /// Partitions that it serves first, by its own view of the cluster.
     #[serde(default)]
     pub first_of: u16,
+    /// The kinds of events that it knows, the kernel's and those of its entities.
+    #[serde(default)]
+    pub knows: BTreeSet<String>,
+    /// What entities wait for that no process which it hears of can serve: a kind of event, or
+    /// `input v2`. At most [`crate::limits::LACKS_TOLD`].
+    #[serde(default)]
+    pub lacks: BTreeSet<String>,
+    /// Whether this is the last word of a process that has handed everything over and ends.
+    #[serde(default)]
+    pub leaving: bool,
+    /// The bus's server that it is connected to, as that calls itself; empty if it does not say.
+    #[serde(default)]
+    pub server: String,
+    /// Where clients reach it, if it is a gateway that says so.
+    #[serde(default)]
+    pub url: Option<String>,
+}
+
+/// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.
+/// Nobody takes its word alone: each asks the suspect itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Hearsay {
+    /// Nobody listened when it was asked.
+    Suspected {
+        /// Who.
+        process: ProcessId,
+    },
+    /// Nobody listened twice, while the server that it was connected to was seen to live.
+    Gone {
+        /// Who.
+        process: ProcessId,
+    },
 }
 
 /// Versions of the envelope, both ends included.
@@ -68,10 +102,40 @@ pub struct VersionRange {
     pub newest: u16,
 }
 
+/// What is not a range of versions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a range of versions such as `1-2`")]
+pub struct ParseVersionRangeError(String);
+
 /// Those of a process that does not say: the first.
 impl Default for VersionRange {
     fn default() -> Self {
         Self { oldest: 1, newest: 1 }
+    }
+}
+
+/// Those that this build speaks.
+impl From<RangeInclusive<u16>> for VersionRange {
+    fn from(range: RangeInclusive<u16>) -> Self {
+        Self { oldest: *range.start(), newest: *range.end() }
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.oldest, self.newest)
+    }
+}
+
+impl FromStr for VersionRange {
+    type Err = ParseVersionRangeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let ends = text.split_once('-').and_then(|(oldest, newest)| {
+            Some(Self { oldest: oldest.parse().ok()?, newest: newest.parse().ok()? })
+        });
+        ends.filter(|range| range.oldest <= range.newest)
+            .ok_or_else(|| ParseVersionRangeError(text.to_owned()))
     }
 }
 
@@ -109,6 +173,17 @@ pub enum NodeRequest {
         entity: EntityId,
         /// Its input.
         input: InputId,
+        /// Who asks, to be rung should an owner that holds the input give the entity up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asker: Option<ProcessId>,
+    },
+    /// Serve this entity: its last owner gave it up, or the sender cannot read it. Answered like
+    /// `Ask` where its actor runs, else `Ok` if it is looked after now and `NotMine` if not.
+    Ring {
+        /// The entity.
+        entity: EntityId,
+        /// An input of it that waits.
+        input: InputId,
     },
     /// You lost the entity: stop paying for it.
     Fenced {
@@ -124,6 +199,8 @@ pub enum NodeRequest {
     },
     /// Hand everything over and end. Answered `Ok` before it has ended.
     Drain,
+    /// What do you run?
+    Tree,
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.
@@ -137,7 +214,7 @@ pub enum NodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeReply {
-    /// To `Ping`, `Fenced`, `Cordon` and `Drain`.
+    /// To `Ping`, `Fenced`, `Cordon`, `Drain`, and to a `Ring` that was heard.
     Ok,
     /// The actor itself has the input; leave it.
     Held,
@@ -145,6 +222,11 @@ pub enum NodeReply {
     Completed,
     /// This process does not own the entity; claim it.
     NotMine,
+    /// What it runs.
+    Tree {
+        /// Bounded: see [`crate::tree`].
+        tree: ProcessTree,
+    },
     /// What is left of the turn's frames, in order.
     Frames {
         /// At most [`crate::limits::FRAMES_KEPT`].

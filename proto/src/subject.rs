@@ -2,11 +2,18 @@
 //!
 //! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
 //! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
-//! · `.hb.{process}` heartbeats · `.rpc.{process}` requests to one process · `.usage` usage records.
+//! · `.hb.{process}` heartbeats · `.hb.{process}.gone` who does not answer · `.rpc.{process}` requests to one process
+//! · `.name.{node}` who has a node's name · `.usage` usage records
+//! · `.ev` what happens in the cluster.
 
 use std::{fmt, str::FromStr};
 
-use crate::id::{Digest, EntityId, ParseIdError, Partition, ProcessId, TimerId};
+use crate::id::{Digest, EntityId, NodeName, ParseIdError, Partition, ProcessId, TimerId};
+
+/// Keys of the bucket about agents begin with this.
+pub const AGENT_KEYS: &str = "agent.";
+/// Keys of the bucket about nodes that may join begin with this.
+pub const JOIN_KEYS: &str = "join.";
 
 /// What all subjects and stream names of one cluster begin with (`cn` unless configured).
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -124,6 +131,11 @@ impl Prefix {
         format!("{}.tok.{entity}", self.0)
     }
 
+    /// The provisional frames of all entities.
+    pub fn all_frames(&self) -> String {
+        format!("{}.tok.*", self.0)
+    }
+
     /// One process's heartbeat.
     pub fn heartbeat(&self, process: ProcessId) -> String {
         format!("{}.hb.{process}", self.0)
@@ -134,14 +146,45 @@ impl Prefix {
         format!("{}.hb.*", self.0)
     }
 
+    /// What one process says of others that do not answer.
+    pub fn hearsay(&self, process: ProcessId) -> String {
+        format!("{}.hb.{process}.gone", self.0)
+    }
+
+    /// What all processes say of others that do not answer.
+    pub fn all_hearsay(&self) -> String {
+        format!("{}.hb.*.gone", self.0)
+    }
+
     /// Requests to one process.
     pub fn rpc(&self, process: ProcessId) -> String {
         format!("{}.rpc.{process}", self.0)
     }
 
+    /// Requests to any process.
+    pub fn rpcs(&self) -> String {
+        format!("{}.rpc.*", self.0)
+    }
+
+    /// Where the process that has this node's name answers.
+    pub fn name(&self, node: &NodeName) -> String {
+        // A name may have dots, and no `=`; a subject's token is the other way round.
+        format!("{}.name.{}", self.0, node.as_str().replace('.', "="))
+    }
+
+    /// Where the processes with any name answer.
+    pub fn names(&self) -> String {
+        format!("{}.name.*", self.0)
+    }
+
     /// Usage records, at least once, keyed by call and attempt.
     pub fn usage(&self) -> String {
         format!("{}.usage", self.0)
+    }
+
+    /// What happens in the cluster, for those who watch.
+    pub fn events(&self) -> String {
+        format!("{}.ev", self.0)
     }
 
     /// The name of a stream or bucket: upper case, because NATS names share one space.

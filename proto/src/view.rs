@@ -2,17 +2,20 @@
 //!
 //! CLI, REST and JSON-RPC answer with the same documents. Fields are only ever added.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Timestamp,
     frame::FrameKey,
     id::{
-        AgentName, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation, InputId,
-        NodeName, ProcessId, Seq, TurnId,
+        AgentName, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
+        InputId, NodeName, ProcessId, Seq, TurnId,
     },
     llm::{Message, ModelRef, Usage},
-    node::NodeRole,
+    node::{Load, NodeRole, VersionRange},
+    overview::{BusView, DeadView, LookedView},
     session::TurnOutcome,
 };
 
@@ -40,12 +43,33 @@ pub struct NodeView {
     pub roles: Vec<NodeRole>,
     /// When it started, by its own clock.
     pub started: Timestamp,
-    /// Whether it takes no more work.
+    /// Whether it hands everything over and ends.
     pub draining: bool,
+    /// Whether it was told to take no more entities.
+    #[serde(default)]
+    pub cordoned: bool,
     /// Entities in its memory.
     pub entities: u64,
     /// The digest of its agents' configuration.
     pub config: Digest,
+    /// The versions of the envelope that it reads and writes.
+    #[serde(default)]
+    pub speaks: VersionRange,
+    /// What it can do beside its roles.
+    #[serde(default)]
+    pub capabilities: BTreeSet<Capability>,
+    /// How busy it is.
+    #[serde(default)]
+    pub load: Load,
+    /// By how many ranks it stands back, because it is busy.
+    #[serde(default)]
+    pub shed: u8,
+    /// Partitions that it serves first, by its own view of the cluster.
+    #[serde(default)]
+    pub first_of: u16,
+    /// Where clients reach it, if it is a gateway that says so: any gateway serves any session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// Answer of `status`.
@@ -68,8 +92,17 @@ pub struct StatusView {
     pub sessions: u64,
     /// The processes that this one hears of, itself included.
     pub nodes: Vec<NodeView>,
-    /// Sessions out of service.
+    /// Processes that fell silent lately and are held dead.
+    #[serde(default)]
+    pub dead: Vec<DeadView>,
+    /// How the bus is doing; absent in a cluster of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<BusView>,
+    /// Sessions out of service, among those that were looked at.
     pub quarantined: Vec<EntityId>,
+    /// Which sessions were looked at; absent if none were yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looked: Option<LookedView>,
     /// What a person should know.
     pub warnings: Vec<WarningView>,
 }
@@ -91,6 +124,12 @@ pub struct SessionRow {
     pub updated: Timestamp,
     /// What all its turns used.
     pub usage: Usage,
+    /// The process that has it, by its journal; absent if nobody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<ProcessId>,
+    /// What people call that process; absent if it is not heard of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
     /// Why it is not in service, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -166,6 +205,9 @@ pub struct VerifyRow {
     pub key: Option<String>,
     /// Events checked.
     pub events: u64,
+    /// The hash of the last one: two copies of a journal with the same are the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Digest>,
     /// The first thing that is wrong, naming the event; absent if nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -1,8 +1,11 @@
 //! The harness as a library: real servers and processes, scripted models, the conformance suite,
 //! the house rules.
 
+pub mod chaos;
 pub mod conformance;
+pub mod docker;
 pub mod fuzz;
+pub mod journals;
 pub mod model;
 pub mod nats;
 pub mod process;

@@ -89,7 +89,8 @@ fn records() -> Vec<Vec<u8>> {
 
 fn requests() -> Vec<Vec<u8>> {
     let entity = EntityId::from_u128(1);
-    let ask = NodeRequest::Ask { entity, input: clawnode_proto::InputId::from_u128(2) };
+    let ask =
+        NodeRequest::Ask { entity, input: clawnode_proto::InputId::from_u128(2), asker: None };
     let frames = NodeReply::Frames { frames: Vec::new(), truncated: true };
     vec![encode(&ask).unwrap(), encode(&frames).unwrap(), encode(&NodeRequest::Ping).unwrap()]
 }

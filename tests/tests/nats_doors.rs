@@ -320,3 +320,31 @@ fn the_shipped_configurations_are_valid_and_durable() -> Result {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_change_of_rank_moves_what_comes_and_leaves_nothing_behind() -> Result {
+    let (server, mine) = substrate().await?;
+    let theirs = connect(options(&server)).await?;
+    let partition = entity().partition(mine.partitions);
+    let mut own = mine.inbox.consume(partition, 0).await?;
+    let mut other = theirs.inbox.consume(partition, 1).await?;
+    for number in 0..40 {
+        let rank = if number / 4 % 2 == 0 { 0 } else { 3 };
+        own.set_rank(rank).await?;
+        let position = mine.inbox.put(&input(number)?).await?;
+        let (at_own, delivery) = tokio::select! {
+            delivery = next(&mut own) => (true, delivery?),
+            delivery = next(&mut other) => (false, delivery?),
+        };
+        assert!(delivery.position == position && !delivery.redelivered, "{number}: {delivery:?}");
+        // The server takes a pull aside before it counts; the first ones may come before it does.
+        let counts = number % 4 >= 2;
+        assert!(!counts || at_own == (rank == 0), "{number} went to the wrong one");
+        delivery.handle.ack().await?;
+        // Its pull is at the server before the next one comes.
+        theirs.inbox.pending(entity()).await?;
+    }
+    mine.health.close().await;
+    theirs.health.close().await;
+    Ok(())
+}

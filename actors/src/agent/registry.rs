@@ -7,7 +7,9 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
-use clawnode_proto::{AgentName, Digest, Position, codec, view::AgentView};
+use clawnode_proto::{
+    AgentName, Digest, Position, codec, subject::AGENT_KEYS as KEYS, view::AgentView,
+};
 use futures_util::StreamExt;
 use ractor::SpawnErr;
 use serde::{Deserialize, Serialize};
@@ -16,8 +18,6 @@ use tracing::{info, warn};
 use super::{AgentHandle, AgentOptions};
 use crate::supervise::{ChildKind, Factory, Supervisor};
 
-/// What agents' keys in the bucket begin with.
-const KEYS: &str = "agent.";
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
 
@@ -292,7 +292,7 @@ mod tests {
         agents.get(&name).unwrap().admit(Box::new(Asking(tx, false)));
         assert!(rx.recv().await.unwrap().is_some());
         let children = supervisor.children().await;
-        assert_eq!(children.iter().filter(|(child, _)| child == "agent.ada").count(), 1);
+        assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
         agents.pause(&name, true).await.unwrap();
         let bucket = Arc::clone(&substrate.bucket);

@@ -117,6 +117,10 @@ pub enum FoldError {
 struct SnapshotBody {
     core: Core,
     kind: ByteBuf,
+    /// The required kinds that are folded in the state: who does not know one of them would lose
+    /// what it left there.
+    #[serde(default)]
+    needs: Vec<String>,
 }
 
 /// A journal as it was read, before anything is made of it.
@@ -137,6 +141,8 @@ pub struct Entity<K: EntityKind> {
     pub core: Core,
     /// The kind's part.
     pub state: K::State,
+    /// Which of `K::Event::KINDS` are folded in `state`, a bit each.
+    pub(super) folded: u64,
 }
 
 // === impl Core ===
@@ -254,13 +260,26 @@ impl Core {
         }
     }
 
-    /// What the journal says without its kind: for admission, quarantine and deletion.
-    pub fn of(id: EntityId, loaded: &Loaded) -> Result<Self, FoldError> {
+    /// What the journal says without its kind: for admission, quarantine and deletion. A required
+    /// event that is neither the kernel's nor one that `knows` knows is refused: who cannot fold
+    /// the entity does not claim it.
+    pub fn of(
+        id: EntityId,
+        loaded: &Loaded,
+        knows: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, FoldError> {
         let mut core = Self::default();
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
+                if let Some(kind) = body.needs.iter().find(|kind| !knows(kind)) {
+                    return Err(FoldError::unknown(id, sealed, kind));
+                }
                 core = body.core;
                 core.known = core.accepted.iter().map(|one| one.input).collect();
+            }
+            let head = &sealed.head;
+            if head.required && !KernelEvent::knows(&head.kind) && !knows(&head.kind) {
+                return Err(FoldError::unknown(id, sealed, &head.kind));
             }
             core.apply(id, sealed)
         })?;
@@ -307,6 +326,10 @@ impl Core {
 impl FoldError {
     fn violation(entity: EntityId, sealed: &Sealed, source: Violation) -> Self {
         Self::Violation { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
+    }
+
+    fn unknown(entity: EntityId, sealed: &Sealed, kind: &str) -> Self {
+        Self::Unknown { entity, n: sealed.head.n, kind: kind.to_owned() }
     }
 
     fn body(entity: EntityId, sealed: &Sealed, source: CodecError) -> Self {
@@ -371,7 +394,7 @@ fn snapshot_body(
 impl<K: EntityKind> Entity<K> {
     /// An entity that nothing has happened to yet.
     pub fn unborn(id: EntityId) -> Self {
-        Self { id, core: Core::default(), state: K::State::default() }
+        Self { id, core: Core::default(), state: K::State::default(), folded: 0 }
     }
 
     /// Folds a journal.
@@ -381,6 +404,10 @@ impl<K: EntityKind> Entity<K> {
             if let Some(body) = snapshot {
                 entity.core = body.core;
                 entity.core.known = entity.core.accepted.iter().map(|one| one.input).collect();
+                for kind in &body.needs {
+                    let bit = bit::<K>(kind).ok_or_else(|| FoldError::unknown(id, sealed, kind))?;
+                    entity.folded |= bit;
+                }
                 entity.state = codec::decode(&body.kind)
                     .map_err(|source| FoldError::body(id, sealed, source))?;
             }
@@ -420,6 +447,7 @@ impl<K: EntityKind> Entity<K> {
             }
             Some(KernelEvent::Deleted(_)) => {
                 K::deleted(&mut self.state);
+                self.folded = 0;
                 Ok(())
             }
             Some(_) => Ok(()),
@@ -432,12 +460,15 @@ impl<K: EntityKind> Entity<K> {
         let decoded = K::Event::decode_body(&sealed.head.kind, &sealed.body)
             .map_err(|source| FoldError::body(self.id, sealed, source))?;
         match decoded {
-            Some(event) => Ok(K::fold(&mut self.state, &sealed.head, &event)),
-            None if sealed.head.required => Err(FoldError::Unknown {
-                entity: self.id,
-                n: sealed.head.n,
-                kind: sealed.head.kind.clone(),
-            }),
+            Some(event) => {
+                if sealed.head.required {
+                    self.folded |= bit::<K>(&sealed.head.kind).unwrap_or_default();
+                }
+                Ok(K::fold(&mut self.state, &sealed.head, &event))
+            }
+            None if sealed.head.required => {
+                Err(FoldError::unknown(self.id, sealed, &sealed.head.kind))
+            }
             None => Ok(Ok(())),
         }
     }
@@ -445,8 +476,19 @@ impl<K: EntityKind> Entity<K> {
     /// The encoded state, as a snapshot keeps it.
     pub fn snapshot(&self) -> Result<Vec<u8>, CodecError> {
         let kind = ByteBuf::from(codec::encode(&self.state)?);
-        codec::encode(&SnapshotBody { core: self.core.clone(), kind })
+        let needs = K::Event::KINDS
+            .iter()
+            .filter(|kind| bit::<K>(kind).is_some_and(|bit| self.folded & bit != 0))
+            .map(|kind| (*kind).to_owned())
+            .collect();
+        codec::encode(&SnapshotBody { core: self.core.clone(), kind, needs })
     }
+}
+
+/// The bit of one of a kind's own events; kinds beyond the 64th have none and are not named.
+fn bit<K: EntityKind>(kind: &str) -> Option<u64> {
+    let at = K::Event::KINDS.iter().position(|one| *one == kind)?;
+    u32::try_from(at).ok().map(|at| 1_u64.checked_shl(at).unwrap_or_default())
 }
 
 /// The blob that a journal's first record needs, if its snapshot is in one.

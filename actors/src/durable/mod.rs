@@ -32,6 +32,6 @@ pub mod sim;
 
 pub use core::{Core, Entity, FoldError, Loaded, Service};
 pub use kind::{EffectClass, EntityKind, Violation};
-pub use machine::{Activation, In, Machine, MachineOptions, Now, Out, Stop};
+pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, Stop};
 #[cfg(feature = "test-util")]
 pub use planted::Planted;

@@ -3,13 +3,21 @@
 //! Owns nothing. Sending stores an input; following listens to frames and falls back on the
 //! journal; reading folds the journal.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clawnode_cluster::{Clock, StoreError, Substrate};
 use clawnode_proto::{
     Attempt, CallId, CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
     IdempotencyKey, Input, Kind, Position, SessionKey, Traceparent, TurnId,
+    envelope::VERSIONS,
     limits::{APPEND_BYTES, INLINE_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
@@ -17,8 +25,9 @@ use clawnode_proto::{
 use futures_util::stream::BoxStream;
 
 use super::{
-    follow::{Follow, TurnEvent, follow},
+    follow::{Follow, follow},
     kind::Session,
+    progress::TurnEvent,
 };
 use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
 
@@ -110,6 +119,7 @@ pub struct Sent {
 pub struct Sessions {
     pub(super) substrate: Substrate,
     pub(super) clock: Arc<dyn Clock>,
+    version: Arc<AtomicU16>,
 }
 
 impl fmt::Debug for Sent {
@@ -166,7 +176,14 @@ impl From<SendError> for ErrorBody {
 impl Sessions {
     /// A door on these stores.
     pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
-        Self { substrate, clock }
+        Self { substrate, clock, version: Arc::new(AtomicU16::new(*VERSIONS.end())) }
+    }
+
+    /// The same, writing inputs as the version that stands there: the newest that all processes
+    /// speak.
+    #[must_use]
+    pub fn writing(self, version: Arc<AtomicU16>) -> Self {
+        Self { version, ..self }
     }
 
     /// Stores a message durably and follows its turn. A repeat under the same key finds the
@@ -182,6 +199,7 @@ impl Sessions {
         let input = self.fitted(session, input).await?;
         let mut stored =
             Input::new(Kind::Session, &key.to_string(), idempotency_key, self.clock.now(), &input)?;
+        stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
         if self.substrate.inbox.pending(session).await? >= PENDING_INPUTS {
             return Err(SendError::Overloaded { session: key.to_string() });
@@ -237,6 +255,7 @@ impl Sessions {
             entity.core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
         let now = self.clock.now();
         let mut stored = Input::new(Kind::Session, &key, idempotency_key, now, input)?;
+        stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
         self.substrate.inbox.put(&stored).await?;
         Ok(())

@@ -1,17 +1,15 @@
 //! Following a turn: frames as they come, the journal where they do not.
 //!
-//! [`Progress`] is the pure part: it puts frames in order, drops what is repeated or superseded
-//! and knows what the reader has seen. The loop around it listens, asks the owner for what was
-//! missed, and reads the journal when frames stay away: frames are never the only path.
+//! [`Progress`] is the pure part. The loop around it listens, asks the owner for what was missed,
+//! and reads the journal when frames stay away: frames are never the only path.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_cluster::{BusEvent, StoreError, Subscription};
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, Frame, FrameBody, FrameKey, TurnId, codec,
+    EntityId, ErrorBody, ErrorCode, Frame, FrameKey, TurnId, codec,
     frame::FrameBatch,
-    llm::Usage,
     node::{NodeReply, NodeRequest},
     session::TurnOutcome,
 };
@@ -21,6 +19,7 @@ use tracing::debug;
 
 use super::{
     client::{SendError, Sessions},
+    progress::{Progress, TurnBody, TurnEvent},
     state::Turn,
 };
 use crate::durable::Service;
@@ -37,42 +36,6 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Looks in a row after which a turn that is nowhere does not exist.
 const ABSENCES_MAX: u32 = 2;
 
-/// One event of a turn, as a client will see it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TurnEvent {
-    /// Where to resume from, once this event was seen.
-    pub cursor: FrameKey,
-    /// What happened.
-    pub body: TurnBody,
-}
-
-/// What happened in a turn.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TurnBody {
-    /// More of the reply.
-    Text(String),
-    /// What a call used.
-    Usage(Usage),
-    /// Something the user should know while the turn goes on.
-    Notice {
-        /// A stable name.
-        name: String,
-        /// For people.
-        message: String,
-    },
-    /// Forget the reply shown so far; it now begins with this.
-    Reset {
-        /// The reply so far.
-        text: String,
-    },
-    /// Events were left out because the reader was slow; a `Reset` follows.
-    Lagged,
-    /// The turn failed; `Done` follows.
-    Error(ErrorBody),
-    /// The turn has ended and is in the journal. The last event.
-    Done(TurnOutcome),
-}
-
 /// What is to be followed.
 pub(super) struct Follow {
     pub(super) sessions: Sessions,
@@ -84,103 +47,12 @@ pub(super) struct Follow {
     pub(super) fresh: bool,
 }
 
-/// What the reader has seen of a turn: pure.
-#[derive(Debug)]
-struct Progress {
-    turn: TurnId,
-    /// The last frame that was taken.
-    at: Option<FrameKey>,
-    /// Calls that were superseded by a later one.
-    past: Vec<clawnode_proto::CallId>,
-    /// Bytes of text shown by calls that are past.
-    text_before: u64,
-    /// Bytes of text shown by the current call.
-    text_of_call: u64,
-    /// Whether text may be missing, so that only the journal can tell.
-    holes: bool,
-}
-
 /// Why following goes on or not.
 enum Next {
     More,
     /// Ended as far as frames say, but something was missed: only the journal has the whole.
     ReadJournal,
     Over,
-}
-
-// === impl Progress ===
-
-impl Progress {
-    fn new(turn: TurnId, after: Option<FrameKey>) -> Self {
-        Self {
-            turn,
-            at: after.filter(|key| key.turn == turn),
-            past: Vec::new(),
-            text_before: 0,
-            text_of_call: 0,
-            // A reader that resumes has shown text that is not counted here.
-            holes: after.is_some(),
-        }
-    }
-
-    fn shown(&self) -> u64 {
-        self.text_before + self.text_of_call
-    }
-
-    /// Takes a frame; says what the reader is to see of it.
-    fn take(&mut self, frame: Frame) -> Vec<TurnEvent> {
-        let key = frame.key;
-        if key.turn != self.turn || self.past.contains(&key.call) {
-            return Vec::new();
-        }
-        let mut events = Vec::new();
-        match self.at {
-            Some(at) if at.call == key.call && key.attempt < at.attempt => return events,
-            Some(at) if at.call == key.call && key.attempt == at.attempt => {
-                if key.index <= at.index {
-                    return events;
-                }
-                let closing = key.index >= FrameKey::ERROR;
-                self.holes |= !closing && key.index != at.index + 1;
-            }
-            Some(at) if at.call == key.call => {
-                // A higher attempt: what the lower one said is void.
-                self.holes |= key.index != 0 && key.index < FrameKey::ERROR;
-                if self.text_of_call > 0 || self.holes {
-                    self.holes |= self.text_before > 0;
-                    events.push(self.event(key, TurnBody::Reset { text: String::new() }));
-                }
-                self.text_of_call = 0;
-            }
-            Some(at) => {
-                self.past.push(at.call);
-                self.text_before += std::mem::take(&mut self.text_of_call);
-                self.holes |= key.index != 0 && key.index < FrameKey::ERROR;
-            }
-            None => self.holes |= key.index != 0 && key.index < FrameKey::ERROR,
-        }
-        self.at = Some(key);
-        let body = match frame.body {
-            FrameBody::Text { delta } => {
-                self.text_of_call += delta.len() as u64;
-                TurnBody::Text(delta)
-            }
-            FrameBody::Usage { usage } => TurnBody::Usage(usage),
-            FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
-            FrameBody::Error { error } => TurnBody::Error(error),
-            FrameBody::Done { outcome, text_bytes } => {
-                self.holes |= text_bytes != self.shown();
-                TurnBody::Done(outcome)
-            }
-        };
-        events.push(self.event(key, body));
-        events
-    }
-
-    fn event(&self, cursor: FrameKey, body: TurnBody) -> TurnEvent {
-        debug_assert_eq!(cursor.turn, self.turn, "I7: frames of one turn only");
-        TurnEvent { cursor, body }
-    }
 }
 
 // === the loop ===
@@ -239,11 +111,11 @@ impl Follower {
                     match codec::decode::<FrameBatch>(&message.payload) {
                         Ok(batch) => {
                             let ours =
-                                batch.frames.iter().any(|one| one.key.turn == self.progress.turn);
+                                batch.frames.iter().any(|one| one.key.turn == self.progress.turn());
                             if ours {
                                 until = Instant::now() + SILENCE;
                             }
-                            self.take(batch.frames).await
+                            self.hear(batch.frames).await
                         }
                         Err(failure) => {
                             debug!(%failure, "a frame is not readable");
@@ -251,10 +123,7 @@ impl Follower {
                         }
                     }
                 }
-                Ok(Some(BusEvent::Lagged)) => {
-                    self.progress.holes = true;
-                    self.catch_up(false).await
-                }
+                Ok(Some(BusEvent::Lagged)) => self.catch_up(true).await,
                 Ok(None) => return,
                 Err(_elapsed) => {
                     let caught = self.catch_up(false).await;
@@ -277,23 +146,35 @@ impl Follower {
         }
     }
 
-    async fn take(&mut self, frames: Vec<Frame>) -> Next {
-        for frame in frames {
-            // Whoever has seen frames of a call would take this one for an old one.
-            if frame.key == refusal_key(self.progress.turn) {
+    /// Takes what was heard. What is missing before it is asked of the owner first, once: what the
+    /// owner does not have either, the end makes good.
+    async fn hear(&mut self, mut frames: Vec<Frame>) -> Next {
+        // Whoever has seen frames of a call would take a refusal for an old one.
+        let (heard, rings) = (frames.len(), refusal_key(self.progress.turn()));
+        frames.retain(|one| one.key != rings);
+        let refused = frames.len() < heard;
+        if self.progress.misses_before(&frames) {
+            let caught = self.catch_up(true).await;
+            if !matches!(caught, Next::More) {
+                return caught;
+            }
+        }
+        let events = frames.into_iter().flat_map(|frame| self.progress.take(frame)).collect();
+        match self.tell_all(events).await {
+            Next::More if refused => Next::ReadJournal,
+            next => next,
+        }
+    }
+
+    async fn tell_all(&mut self, events: Vec<TurnEvent>) -> Next {
+        for event in events {
+            let over = matches!(event.body, TurnBody::Done(_));
+            if over && (self.progress.has_holes() || self.lagged) {
                 return Next::ReadJournal;
             }
-            for event in self.progress.take(frame) {
-                if let TurnBody::Done(_) = &event.body
-                    && (self.progress.holes || self.lagged)
-                {
-                    return Next::ReadJournal;
-                }
-                let over = matches!(event.body, TurnBody::Done(_));
-                self.tell(event).await;
-                if over {
-                    return Next::Over;
-                }
+            self.tell(event).await;
+            if over {
+                return Next::Over;
             }
         }
         Next::More
@@ -336,11 +217,11 @@ impl Follower {
                 return Next::More;
             }
         };
-        let turn = entity.state.turn(self.progress.turn);
+        let turn = entity.state.turn(self.progress.turn());
         if let Some(turn) = turn
             && let Some(outcome) = turn.outcome.clone()
         {
-            self.progress.turn = turn.id;
+            self.progress.is_of(turn.id);
             return self.tell_end(turn, outcome).await;
         }
         // What has not ended will not: neither what was parked nor what was journaled before.
@@ -355,7 +236,7 @@ impl Follower {
         let Some(turn) = turn else {
             return self.absent(waiting.is_ok_and(|waiting| waiting == 0)).await;
         };
-        self.progress.turn = turn.id;
+        self.progress.is_of(turn.id);
         if ask && let Some(owner) = entity.core.incarnation {
             return self.ask(owner.process).await;
         }
@@ -369,7 +250,7 @@ impl Follower {
         if self.absences < ABSENCES_MAX {
             return Next::More;
         }
-        let message = format!("session `{}` has no turn `{}`", self.session, self.progress.turn);
+        let message = format!("session `{}` has no turn `{}`", self.session, self.progress.turn());
         let error = ErrorBody::new(ErrorCode::NotFound, message)
             .hint("it was deleted, or never was; `clawnode sessions show` has what there is");
         self.refuse(error).await
@@ -388,10 +269,10 @@ impl Follower {
                 Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
             }
         }
-        if self.progress.at.is_none() && !text.is_empty() {
-            self.send(TurnEvent { cursor, body: TurnBody::Text(text) }).await;
-        } else if self.progress.at.is_some() {
+        if self.progress.has_begun() {
             self.send(TurnEvent { cursor, body: TurnBody::Reset { text } }).await;
+        } else if !text.is_empty() {
+            self.send(TurnEvent { cursor, body: TurnBody::Text(text) }).await;
         }
         self.send(TurnEvent { cursor, body: TurnBody::Usage(turn.usage) }).await;
         if let Some(error) = error_of(&outcome) {
@@ -402,15 +283,16 @@ impl Follower {
     }
 
     async fn ask(&mut self, owner: clawnode_proto::ProcessId) -> Next {
-        let request = NodeRequest::Frames { entity: self.session, turn: self.progress.turn };
+        let request = NodeRequest::Frames { entity: self.session, turn: self.progress.turn() };
         let Ok(bytes) = codec::encode(&request) else { return Next::More };
         let substrate = &self.sessions.substrate;
         let subject = substrate.prefix.rpc(owner);
         let answer = substrate.bus.request(subject, Bytes::from(bytes), ASK_TIMEOUT).await;
         match answer.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
-            Ok(Ok(NodeReply::Frames { frames, truncated })) => {
-                self.progress.holes |= truncated;
-                self.take(frames).await
+            // Whether some are missing shows in their keys.
+            Ok(Ok(NodeReply::Frames { frames, truncated: _ })) => {
+                let events = self.progress.recall(frames);
+                self.tell_all(events).await
             }
             Ok(_) => Next::More,
             Err(failure) => {
@@ -421,7 +303,7 @@ impl Follower {
     }
 
     async fn refuse(&mut self, error: ErrorBody) -> Next {
-        let cursor = super::client::start_of(self.progress.turn);
+        let cursor = super::client::start_of(self.progress.turn());
         let failure = clawnode_proto::llm::ModelFailure {
             class: clawnode_proto::llm::FailureClass::Lost,
             message: error.message.clone(),
@@ -478,8 +360,8 @@ mod tests {
 
     use clawnode_cluster::{SystemClock, local};
     use clawnode_proto::{
-        Attempt, CallId,
-        llm::{Sampling, StopReason, Text},
+        Attempt, CallId, FrameBody,
+        llm::{Sampling, StopReason, Text, Usage},
     };
 
     use super::*;
@@ -536,7 +418,7 @@ mod tests {
             .collect();
         let done = FrameBody::Done { outcome: outcome.clone(), text_bytes: count as u64 };
         frames.push(Frame { key: key(FrameKey::DONE), body: done });
-        assert!(matches!(follower.take(frames).await, Next::ReadJournal));
+        assert!(matches!(follower.hear(frames).await, Next::ReadJournal));
         let whole = "x".repeat(count);
         let turn = turn(id, &whole);
         let ((), bodies) = tokio::join!(

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Input, Position, Sealed, Seq, Timestamp, codec,
+    Digest, EntityId, ErrorChain, Grammar, Input, Position, ProcessId, Sealed, Seq, Tail,
+    Timestamp, codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},
@@ -28,13 +29,13 @@ const ARCHIVES_MAX: usize = 100_000;
 /// Journals that are read at the same time for one list.
 const READS_MAX: usize = 16;
 
-/// Sessions, counted.
+/// Sessions that were looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// How many there are.
+pub struct Looked {
+    /// How many.
     pub sessions: usize,
-    /// How many were looked at.
-    pub looked: usize,
+    /// The last of them; none if there was none.
+    pub last: Option<EntityId>,
     /// Those of them that are out of service.
     pub quarantined: Vec<EntityId>,
 }
@@ -53,21 +54,18 @@ impl Sessions {
         Ok(SessionList { sessions: rows.collect().await, next })
     }
 
-    /// How many sessions there are, at most `limit`, and which of the first `looked` are out of
-    /// service. Reads last records only, and folds none.
-    pub async fn count(&self, limit: usize, looked: usize) -> Result<Count, StoreError> {
-        // In one call: on NATS each one asks every partition.
-        let mut ids = self.substrate.journal.entities(None, limit).await?;
-        let sessions = ids.len();
-        ids.truncate(looked);
-        let looked = ids.len();
+    /// Which of at most `limit` sessions after `after` are out of service. Reads last records only,
+    /// and folds none.
+    pub async fn look(&self, after: Option<EntityId>, limit: usize) -> Result<Looked, StoreError> {
+        let ids = self.substrate.journal.entities(after, limit).await?;
+        let (looked, last) = (ids.len(), ids.last().copied());
         let quarantined = stream::iter(ids)
             .map(|id| async move { self.is_quarantined(id).await.then_some(id) })
             .buffered(READS_MAX)
             .filter_map(std::future::ready)
             .collect()
             .await;
-        Ok(Count { sessions, looked, quarantined })
+        Ok(Looked { sessions: looked, last, quarantined })
     }
 
     /// Out of service, nothing follows but parked inputs.
@@ -94,6 +92,8 @@ impl Sessions {
                 events: entity.core.tail.n.0,
                 updated: entity.core.tail.ts,
                 usage: entity.state.usage,
+                owner: owner_of(&entity),
+                node: None,
                 detail: match entity.core.service {
                     Service::Quarantined { reason } => Some(reason),
                     Service::Active | Service::Deleted => None,
@@ -107,6 +107,8 @@ impl Sessions {
                 events: 0,
                 updated: Timestamp(0),
                 usage: Usage::default(),
+                owner: None,
+                node: None,
                 detail: Some(ErrorChain(&failure).to_string()),
             },
         }
@@ -192,11 +194,14 @@ impl Sessions {
 
     async fn verify_one(&self, id: EntityId) -> VerifyRow {
         match self.check(id).await {
-            Ok((key, events)) => VerifyRow { id, key, events, problem: None },
+            Ok((key, tail)) => {
+                VerifyRow { id, key, events: tail.n.0, head: Some(tail.hash), problem: None }
+            }
             Err(failure) => VerifyRow {
                 id,
                 key: None,
                 events: 0,
+                head: None,
                 problem: Some(ErrorChain(&failure).to_string()),
             },
         }
@@ -204,17 +209,17 @@ impl Sessions {
 
     /// Folds the whole chain: each archived segment from the snapshot it began with, then what is
     /// in the journal.
-    async fn check(&self, id: EntityId) -> Result<(Option<String>, u64), SendError> {
+    async fn check(&self, id: EntityId) -> Result<(Option<String>, Tail), SendError> {
         let segments = self.segments(id).await?;
-        let mut events = 0;
+        let mut tail = Tail::START;
         let mut key = None;
         for segment in segments.iter().rev() {
             let entity = Entity::<Session>::of(id, segment)?;
             replay(id, segment, &mut 0)?;
             key = entity.core.key.or(key);
-            events = entity.core.tail.n.0;
+            tail = entity.core.tail;
         }
-        Ok((key, events))
+        Ok((key, tail))
     }
 
     /// Plays a session's turns again without a model; how many requests were compared, and the
@@ -319,6 +324,12 @@ impl Sessions {
     }
 }
 
+/// Who wrote the journal last, unless that gave the session up.
+fn owner_of(entity: &Entity<Session>) -> Option<ProcessId> {
+    let writer = entity.core.incarnation.filter(|_| !entity.core.released)?;
+    matches!(entity.core.service, Service::Active).then_some(writer.process)
+}
+
 fn state_of(entity: &Entity<Session>) -> &'static str {
     match (&entity.core.service, entity.state.open.is_empty()) {
         (Service::Quarantined { .. }, _) => "quarantined",
@@ -400,6 +411,7 @@ fn body_view(sealed: &Sealed) -> Value {
             let input: Option<SessionInput> = codec::decode(&accepted.input.body).ok();
             json!({
                 "input": accepted.input.id,
+                "v": accepted.input.v,
                 "idempotency_key": accepted.input.idempotency_key,
                 "body": input,
             })

@@ -17,6 +17,7 @@ mod follow;
 mod frames;
 mod inspect;
 pub mod kind;
+mod progress;
 mod quarantine;
 pub mod route;
 pub mod run;
@@ -24,8 +25,8 @@ pub mod state;
 
 pub use client::{SendError, Sent, Sessions};
 pub use context::Assembled;
-pub use follow::{TurnBody, TurnEvent};
 pub use frames::FrameHub;
 pub use kind::{CallKey, Outcome, Session, SessionJob};
+pub use progress::{TurnBody, TurnEvent};
 pub use run::{ResolveModel, SessionRunner, TraceLink};
 pub use state::{SessionState, Step, StepEnd, Turn};

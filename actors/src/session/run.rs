@@ -3,11 +3,12 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, Clock, StoreError, Substrate};
+use clawnode_cluster::{Backoff, Clock, Feed, StoreError, Substrate};
 use clawnode_proto::{
-    AgentName, Attempt, Digest, EntityId, ErrorChain, Frame, FrameBody, FrameKey, Input, InputId,
-    Traceparent, TurnId, codec,
+    AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
+    Input, InputId, ProcessId, Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
+    feed::{EventBody, brief},
     frame::FrameBatch,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, Text, Usage, UsageRecord},
@@ -70,6 +71,7 @@ pub struct SessionRunner {
     pub(super) hub: FrameHub,
     clock: Arc<dyn Clock>,
     link: TraceLink,
+    feed: Feed,
 }
 
 impl fmt::Debug for SessionRunner {
@@ -128,9 +130,9 @@ impl SessionRunner {
         models: Arc<dyn ResolveModel>,
         hub: FrameHub,
         clock: Arc<dyn Clock>,
-        link: TraceLink,
+        (link, feed): (TraceLink, Feed),
     ) -> Self {
-        Self { substrate, agents, models, hub, clock, link }
+        Self { substrate, agents, models, hub, clock, link, feed }
     }
 
     pub(super) async fn publish(
@@ -294,6 +296,8 @@ impl SessionRunner {
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
+        let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
+        self.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
         self.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
@@ -356,6 +360,10 @@ impl Runner<Session> for SessionRunner {
                     "session.call", session = %entity, turn = %job.turn, call = %job.call,
                     attempt = job.attempt.0
                 );
+                if job.call == CallId::derive(job.turn, 0) {
+                    let turn = job.turn;
+                    self.feed.tell(EventBody::TurnStarted { session: entity, turn });
+                }
                 if let Some(trace) = &job.trace {
                     (self.link)(&span, trace);
                 }
@@ -391,10 +399,33 @@ impl Runner<Session> for SessionRunner {
         })
     }
 
+    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
+        self.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+    }
+
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
         self.hub.forget(entity);
+        let happened = match stop {
+            Stop::Passivated | Stop::Released | Stop::TooNew(_) | Stop::Defect(_) => None,
+            Stop::Fenced => Some(EventBody::Fenced { session: entity }),
+            Stop::Quarantined(reason) => {
+                Some(EventBody::Quarantined { session: entity, reason: brief(reason) })
+            }
+            Stop::Corrupt(detail) | Stop::Diverged(detail) => Some(EventBody::Warning {
+                name: "session.corrupt".to_owned(),
+                message: brief(&format!("session `{entity}`: {detail}")),
+            }),
+        };
+        if let Some(happened) = happened {
+            self.feed.tell(happened);
+        }
         let error = match stop {
-            Stop::Passivated | Stop::Released | Stop::Fenced | Stop::Defect(_) => return,
+            // Another process answers for what waits, now or once there is one that can.
+            Stop::Passivated
+            | Stop::Released
+            | Stop::Fenced
+            | Stop::TooNew(_)
+            | Stop::Defect(_) => return,
             Stop::Quarantined(reason) => ErrorBody::new(
                 ErrorCode::Quarantined,
                 format!("session `{entity}` is out of service: {reason}; the message is parked"),

@@ -13,11 +13,12 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_proto::Traceparent;
+use clawnode_proto::{ProcessId, Traceparent};
 use futures_util::{Stream, StreamExt};
+use tokio::sync::broadcast;
 
 use crate::{
-    Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription,
+    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription,
     bus::{SUBSCRIPTION_CAPACITY, matches},
 };
 
@@ -159,6 +160,14 @@ impl Bus for LocalBus {
             }
             Err(_elapsed) => Err(RequestError::Timeout { subject, timeout }),
         }
+    }
+
+    fn attached(&self) -> Attached {
+        Attached::default()
+    }
+
+    fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
+        None
     }
 }
 

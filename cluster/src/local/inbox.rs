@@ -129,6 +129,11 @@ impl Consumer for LocalConsumer {
             return Ok(Delivery { entity, position, redelivered: item.seen, bytes, handle });
         }
     }
+
+    /// Ranks order processes; here is one.
+    async fn set_rank(&mut self, _rank: u8) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 #[async_trait]

@@ -10,7 +10,8 @@
 //!
 //! Files of a data directory: `lock` (who holds it), `format` (version, partitions), `log/*.seg`
 //! (truth), `blobs/*` (content by digest), `index/` (sled; may be deleted at any time while no
-//! process runs), `index.state` (whether `index/` may be trusted).
+//! process runs), `index.state` (whether `index/` may be trusted), `moved.json` (where its sessions
+//! went, if they did).
 //!
 //! Invariants: LOC-1 nothing is answered before it is synced. LOC-2 the index holds nothing that
 //! is not in the synced log. LOC-3 a segment goes only after every live record in it has a synced
@@ -36,6 +37,7 @@ mod index;
 mod journal;
 mod lock;
 mod log;
+mod moved;
 mod open;
 mod options;
 #[cfg(feature = "test-util")]
@@ -50,6 +52,7 @@ mod timers;
 pub(crate) mod watch;
 
 pub use bus::LocalBus;
+pub use moved::{Moved, identity, moved, set_moved, take_back};
 pub use open::{open, open_read_only};
 #[cfg(feature = "test-util")]
 pub use options::Planted;

@@ -25,6 +25,7 @@ use super::{
     journal::LocalJournal,
     lock::DirLock,
     log::{Files, Log},
+    moved::refuse_moved,
     reader::{Damage, ReplayError},
     recovery::{Recovered, recover, recover_with_index},
     shared::{Client, Queue, Shared},
@@ -48,6 +49,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         .create(dir)
         .map_err(OpenError::io("create", dir))?;
     let lock = DirLock::exclusive(dir)?;
+    refuse_moved(dir)?;
     let (log_dir, blob_dir) = (log_dir(dir), dir.join("blobs"));
     for dir in [&log_dir, &blob_dir] {
         disk.create_dir(dir).map_err(OpenError::io("create", dir))?;

@@ -77,6 +77,20 @@ pub enum OpenError {
         /// Who: `process 4711`.
         holder: String,
     },
+    /// Its sessions were moved elsewhere.
+    #[error(
+        "the sessions of data directory `{}` {} to {to}",
+        .dir.display(),
+        if *complete { "were moved" } else { "are being moved" }
+    )]
+    Moved {
+        /// Which directory.
+        dir: PathBuf,
+        /// Where to.
+        to: String,
+        /// Whether all of them are there.
+        complete: bool,
+    },
     /// A newer program wrote it.
     #[error(
         "data directory `{}` has format {found}, this program knows up to {supported}; \

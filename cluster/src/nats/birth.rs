@@ -17,7 +17,7 @@ use super::{
     api::{Api, Failure},
     connect::{ConnectError, failed},
     journal::expecting,
-    options::{NatsOptions, Replicas},
+    options::{Birth, NatsOptions, Replicas},
     stream::Reader,
     topology::{self, ConsumerSpec, StreamSpec, TopologyError},
 };
@@ -29,17 +29,22 @@ pub(super) const FORMAT: u32 = 1;
 const CREATED_AT_ONCE: usize = 16;
 
 /// What a connection must know of the cluster's birth.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Born {
     pub(super) replicas: u8,
     pub(super) partitions: u16,
+    /// Which cluster it is; none if it was born before there were ids.
+    pub(super) cluster: Option<String>,
 }
 
 /// How the cluster was born, as it is stored.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     format: u32,
     partitions: u16,
+    /// A name that no other cluster has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
     /// Whether all streams and consumers were created.
     complete: bool,
 }
@@ -62,18 +67,36 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
     let midwife = Midwife { api, options, deadline: Instant::now() + options.connect_timeout };
     let replicas = midwife.replicas().await?;
     let bucket = topology::bucket(&options.prefix, replicas);
-    midwife.create(&bucket).await?;
+    let may_create = options.birth != Birth::Never;
+    if may_create {
+        midwife.create(&bucket).await?;
+    } else if midwife.existing(&bucket).await?.is_none() {
+        return Err(midwife.unborn("it has no streams"));
+    }
     let reader = Reader::new(api.clone(), bucket.name.clone())
         .await
         .map_err(|failure| failed(options, failure))?;
-    let (record, position) = midwife.record(&reader).await?;
-    let born = Born { replicas, partitions: record.partitions };
-    if record.complete {
-        midwife.check_all(born).await?;
+    let found = if may_create {
+        Some(midwife.record(&reader).await?)
     } else {
-        info!(prefix = %options.prefix, ?born, "a cluster is born");
-        midwife.create_all(born).await?;
-        let complete = encode(Record { complete: true, ..record })?;
+        midwife.found(&reader).await?
+    };
+    let Some((record, position)) = found else {
+        return Err(midwife.unborn("it has no record of its birth"));
+    };
+    let born = Born { replicas, partitions: record.partitions, cluster: record.cluster.clone() };
+    midwife.check_cluster(&born)?;
+    if !record.complete && !may_create {
+        return Err(midwife.unborn("its birth is not complete"));
+    }
+    if record.complete && options.birth != Birth::Mend {
+        midwife.check_all(&born).await?;
+        return Ok(born);
+    }
+    info!(prefix = %options.prefix, ?born, "a cluster is born");
+    midwife.create_all(&born).await?;
+    if !record.complete {
+        let complete = encode(&Record { complete: true, ..record })?;
         let done = midwife.store(position, &complete).await?;
         debug!(by_us = done.is_some(), "birth is complete");
     }
@@ -118,18 +141,24 @@ impl Midwife<'_> {
         let wanted = Record {
             format: FORMAT,
             partitions: self.options.partitions.unwrap_or(PARTITIONS_NATS),
+            cluster: Some(ulid::Ulid::generate().to_string()),
             complete: false,
         };
-        if let Some(position) = self.store(Position(0), &encode(wanted)?).await? {
+        if let Some(position) = self.store(Position(0), &encode(&wanted)?).await? {
             return Ok((wanted, position));
         }
+        let subject = self.options.prefix.birth();
+        let vanished = || failed(self.options, format!("`{subject}` vanished from its stream"));
+        self.found(reader).await?.ok_or_else(vanished)
+    }
+
+    /// The record of the birth, if there is one.
+    async fn found(&self, reader: &Reader) -> Result<Option<(Record, Position)>, ConnectError> {
         let subject = self.options.prefix.birth();
         let stored = self
             .patiently(|| async { reader.last(&subject).await.map_err(Trouble::Failure) })
             .await?;
-        let Some(stored) = stored else {
-            return Err(failed(self.options, format!("`{subject}` vanished from its stream")));
-        };
+        let Some(stored) = stored else { return Ok(None) };
         let record: Record = serde_json::from_slice(&stored.payload).map_err(|error| {
             failed(self.options, format!("`{subject}` is not readable: {error}"))
         })?;
@@ -140,7 +169,29 @@ impl Midwife<'_> {
             Some(configured) if configured != record.partitions => {
                 Err(ConnectError::Partitions { born: record.partitions, configured })
             }
-            _ => Ok((record, Position(stored.sequence))),
+            _ => Ok(Some((record, Position(stored.sequence)))),
+        }
+    }
+
+    fn unborn(&self, detail: &str) -> ConnectError {
+        ConnectError::Unborn {
+            urls: self.options.shown_urls(),
+            prefix: self.options.prefix.to_string(),
+            detail: detail.to_owned(),
+        }
+    }
+
+    /// Refuses another cluster than the one that is expected.
+    fn check_cluster(&self, born: &Born) -> Result<(), ConnectError> {
+        match (&self.options.cluster, &born.cluster) {
+            (Some(expected), found) if found.as_ref() != Some(expected) => {
+                Err(ConnectError::OtherCluster {
+                    urls: self.options.shown_urls(),
+                    found: found.clone().unwrap_or_else(|| "one without a name".to_owned()),
+                    expected: expected.clone(),
+                })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -162,7 +213,7 @@ impl Midwife<'_> {
         .await
     }
 
-    async fn create_all(&self, born: Born) -> Result<(), ConnectError> {
+    async fn create_all(&self, born: &Born) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         self.create(&timers).await?;
         self.create_consumer(&due).await?;
@@ -180,7 +231,7 @@ impl Midwife<'_> {
     }
 
     /// Checks the streams; each partition's consumer is checked by who opens it.
-    async fn check_all(&self, born: Born) -> Result<(), ConnectError> {
+    async fn check_all(&self, born: &Born) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         for spec in std::iter::once(&timers).chain(&others) {
             self.patiently(|| async { spec.check(self.api).await.map_err(Trouble::Topology) })
@@ -252,8 +303,8 @@ impl Trouble {
     }
 }
 
-fn encode(record: Record) -> Result<Bytes, ConnectError> {
-    serde_json::to_vec(&record)
+fn encode(record: &Record) -> Result<Bytes, ConnectError> {
+    serde_json::to_vec(record)
         .map(Bytes::from)
         .map_err(|error| ConnectError::Options(error.to_string()))
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Message, Request, RequestErrorKind, Subscriber};
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_proto::Traceparent;
+use clawnode_proto::{ProcessId, Traceparent};
 use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::api::{Api, Failure};
 use crate::{
-    Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, bus::SUBSCRIPTION_CAPACITY,
+    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription,
+    bus::SUBSCRIPTION_CAPACITY,
 };
 
 /// What errors call it.
@@ -130,6 +131,15 @@ impl Bus for NatsBus {
             }),
             Err(_) => Err(RequestError::Timeout { subject, timeout }),
         }
+    }
+
+    fn attached(&self) -> Attached {
+        let server = self.api.client.server_info().server_id;
+        Attached { server, breaks: self.api.signals.breaks() }
+    }
+
+    fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
+        self.api.signals.partings()
     }
 }
 

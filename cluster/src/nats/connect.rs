@@ -3,15 +3,16 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
-use clawnode_proto::limits::PARTITIONS_MAX;
+use clawnode_proto::{ErrorChain, limits::PARTITIONS_MAX};
 use rand::Rng;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{sync::broadcast, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{
     api::Api,
+    auth::Credential,
     birth::{self, Born, FORMAT},
     blobs::NatsBlobs,
     bucket::NatsBucket,
@@ -20,20 +21,25 @@ use super::{
     inbox::NatsInbox,
     journal::NatsJournal,
     options::{Login, NatsOptions},
-    signals::{Forgotten, Signals},
+    parting,
+    signals::Signals,
     stream::Reader,
     timers::NatsTimers,
     topology::Names,
 };
-use crate::{Substrate, clock::Backoff};
+use crate::{Clock, Substrate, SystemClock, clock::Backoff};
 
 /// The oldest server with all that this needs: message schedules into sourced streams with durable
-/// consumers, and prioritized pulls.
-const OLDEST_SERVER: (i64, i64, i64) = (2, 15, 0);
+/// consumers, and prioritized pulls; and the one that all of it was tried on.
+const OLDEST_SERVER: [u64; 3] = [2, 15, 1];
+/// Most of what a server calls its version that is shown.
+const VERSION_SHOWN: usize = 40;
 /// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often the client asks the server for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Partings that wait to be heard; older ones are found by asking.
+const PARTINGS_KEPT: usize = 256;
 /// The longest wait between two tries to reconnect.
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
 
@@ -50,6 +56,49 @@ pub enum ConnectError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// The credentials file holds none.
+    #[error("`{path}` is no NATS credentials file: {detail}")]
+    NoCredentials {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// Its time is over.
+    #[error(
+        "the credential `{name}` for this cluster has ended; ask its operator for another \
+         (`clawnode cluster join-token`), and join again"
+    )]
+    Expired {
+        /// What people call it.
+        name: String,
+    },
+    /// There is no cluster.
+    #[error(
+        "no cluster of prefix `{prefix}` is at `{urls}` yet: {detail}; its operator gives birth to \
+         it with `clawnode cluster join-token`"
+    )]
+    Unborn {
+        /// Where.
+        urls: String,
+        /// What subjects would begin with.
+        prefix: String,
+        /// What is missing.
+        detail: String,
+    },
+    /// Another cluster is there.
+    #[error(
+        "the cluster at `{urls}` is `{found}`, but this node belongs to `{expected}`; correct the \
+         servers or the prefix, or, if it is to change clusters, give it another data directory"
+    )]
+    OtherCluster {
+        /// Where.
+        urls: String,
+        /// The one that is there.
+        found: String,
+        /// The one that was expected.
+        expected: String,
     },
     /// Nobody answers there.
     #[error(
@@ -70,7 +119,7 @@ pub enum ConnectError {
         detail: String,
     },
     /// It is too old.
-    #[error("NATS at `{urls}` is version `{found}`, but 2.15.0 or newer is needed; upgrade it")]
+    #[error("NATS at `{urls}` is version `{found}`, but 2.15.1 or newer is needed; upgrade it")]
     TooOld {
         /// Where.
         urls: String,
@@ -157,38 +206,88 @@ fn check(options: &NatsOptions) -> Result<(), ConnectError> {
 }
 
 /// Connects, and checks the server's version.
-async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
-    let signals = Signals::new();
+pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
+    let partings = options.sys_credentials.as_ref().map(|_| broadcast::Sender::new(PARTINGS_KEPT));
+    let signals = Signals::new(partings.clone());
     let client = client(options, Arc::clone(&signals)).await?;
-    let (major, minor, patch) = OLDEST_SERVER;
-    if !client.is_server_compatible(major, minor, patch) {
-        let found = client.server_info().version;
+    let found = client.server_info().version;
+    if version(&found).is_none_or(|version| version < OLDEST_SERVER) {
+        let found = found.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
         return Err(ConnectError::TooOld { urls: options.shown_urls(), found });
     }
+    let closing = CancellationToken::new();
+    if let (Some(path), Some(partings)) = (&options.sys_credentials, partings) {
+        let sys = NatsOptions {
+            credentials: Some(path.clone()),
+            credential: None,
+            process: None,
+            ..options.clone()
+        };
+        // Its own comings and goings mean nothing here. Boxed, because a node has it rarely.
+        let sys = Box::pin(self::client(&sys, Signals::new(None))).await?;
+        parting::watch(sys, partings, closing.clone()).await.map_err(|it| failed(options, it))?;
+    }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
-    Ok(Api {
-        client,
-        context,
-        signals,
-        closing: CancellationToken::new(),
-        timeout: options.request_timeout,
-    })
+    Ok(Api { client, context, signals, closing, timeout: options.request_timeout })
 }
 
-async fn client(options: &NatsOptions, signals: Arc<Signals>) -> Result<Client, ConnectError> {
-    let mut how = match options.login() {
+/// A task that ends with whoever waits for it.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The numbers of a version such as `2.15.1` or `2.16.0-RC.1`.
+fn version(text: &str) -> Option<[u64; 3]> {
+    let numbers = text.split(['-', '+']).next()?;
+    let mut parts = numbers.splitn(3, '.').map(|part| part.parse().ok());
+    Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+/// The credential to log in with, if it is a key.
+fn credential(options: &NatsOptions) -> Result<Option<Credential>, ConnectError> {
+    if options.credential.is_some() {
+        return Ok(options.credential.clone());
+    }
+    let Some(path) = &options.credentials else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+    match Credential::from_creds(&text) {
+        Ok(credential) => Ok(Some(credential)),
+        Err(error) => Err(ConnectError::NoCredentials {
+            path: path.clone(),
+            detail: ErrorChain(&error).to_string(),
+        }),
+    }
+}
+
+/// Connects as the options say.
+pub(super) async fn client(
+    options: &NatsOptions,
+    signals: Arc<Signals>,
+) -> Result<Client, ConnectError> {
+    let credential = credential(options)?;
+    let mut how = match options.login().filter(|_| credential.is_none()) {
         Some(Login::User(user, password)) => ConnectOptions::with_user_and_password(user, password),
         Some(Login::Token(token)) => ConnectOptions::with_token(token),
         None => ConnectOptions::new(),
     };
-    if let Some(path) = &options.credentials {
+    if let Some(credential) = credential {
         how = how
-            .credentials_file(path)
-            .await
-            .map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+            .credentials(&credential.to_creds())
+            .map_err(|error| ConnectError::Options(error.to_string()))?;
+        if let Some(inbox) = credential.inbox() {
+            how = how.custom_inbox_prefix(inbox);
+        }
+    }
+    if let Some(ca) = &options.ca {
+        how = how.add_root_certificates(ca.clone()).require_tls(true);
     }
     let how = how
-        .name("clawnode")
+        .name(options.process.map_or_else(|| "clawnode".to_owned(), |it| it.to_string()))
         .connection_timeout(options.connect_timeout)
         .request_timeout(Some(options.request_timeout))
         .ping_interval(PING_INTERVAL)
@@ -198,13 +297,20 @@ async fn client(options: &NatsOptions, signals: Arc<Signals>) -> Result<Client, 
             async move { signals.take(event) }
         });
     let urls = options.shown_urls();
-    match tokio::time::timeout(options.connect_timeout, how.connect(&options.urls)).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => {
+    // A task of its own, because what a server says before the login can make the client panic.
+    let servers = options.urls.clone();
+    let mut connecting = AbortOnDrop(tokio::spawn(async move { how.connect(servers).await }));
+    match tokio::time::timeout(options.connect_timeout, &mut connecting.0).await {
+        Ok(Ok(Ok(client))) => Ok(client),
+        Ok(Err(_panic)) => Err(ConnectError::Unreachable {
+            urls,
+            detail: "what answers there is not a NATS server".to_owned(),
+        }),
+        Ok(Ok(Err(error))) => {
             let detail = error.to_string();
             Err(match error.kind() {
                 ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                    ConnectError::Login { urls, detail }
+                    refused_login(options, detail)
                 }
                 _ => ConnectError::Unreachable { urls, detail },
             })
@@ -213,6 +319,18 @@ async fn client(options: &NatsOptions, signals: Arc<Signals>) -> Result<Client, 
             urls,
             detail: format!("no answer within {:?}", options.connect_timeout),
         }),
+    }
+}
+
+/// Why the login was refused, as far as the credential itself tells. Only the server knows: this
+/// host's clock may be wrong.
+fn refused_login(options: &NatsOptions, detail: String) -> ConnectError {
+    let now = SystemClock.now().0 / 1_000;
+    match credential(options) {
+        Ok(Some(ended)) if ended.is_expired(now) => {
+            ConnectError::Expired { name: ended.name().to_owned() }
+        }
+        _ => ConnectError::Login { urls: options.shown_urls(), detail },
     }
 }
 
@@ -250,20 +368,23 @@ pub(super) fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> C
 async fn assemble(
     api: Api,
     options: NatsOptions,
-    Born { replicas, partitions }: Born,
+    Born { replicas, partitions, cluster }: Born,
 ) -> Result<Substrate, ConnectError> {
     let names = Names::new(&options.prefix);
     let prefix = options.prefix.clone();
     let reader = async |name: String| {
         Reader::new(api.clone(), name).await.map_err(|failure| failed(&options, failure))
     };
-    let elections = api
-        .client
-        .subscribe(format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{}.*", names.inbox))
-        .await
-        .map_err(|error| failed(&options, error))?;
-    let forgotten = Forgotten::watch(&api.signals, partitions, elections, api.closing.clone());
-    let seen = Seen { urls: options.shown_urls(), replicas, journal: names.journal.clone() };
+    api.signals.look_after(api.client.clone(), api.closing.clone());
+    let credential = credential(&options)?;
+    let seen = Seen {
+        urls: options.shown_urls(),
+        replicas,
+        journal: names.journal.clone(),
+        streams: names.all(),
+        cluster,
+        expires: credential.and_then(|it| it.expires()),
+    };
     Ok(Substrate {
         journal: Arc::new(NatsJournal::new(
             api.clone(),
@@ -277,7 +398,6 @@ async fn assemble(
             partitions,
             options.ack_wait,
             reader(names.inbox).await?,
-            forgotten,
         )),
         bus: Arc::new(NatsBus::new(api.clone())),
         bucket: Arc::new(NatsBucket::new(api.clone(), prefix.clone(), reader(names.bucket).await?)),
@@ -293,4 +413,26 @@ async fn assemble(
         partitions,
         shared: true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbers_or_unknown() {
+        for (text, found) in [
+            ("2.15.1", Some([2, 15, 1])),
+            ("2.16.0-RC.1", Some([2, 16, 0])),
+            ("2.9.25", Some([2, 9, 25])),
+            ("2.15", None),
+            ("v2.15.1", None),
+            ("", None),
+            ("99999999999999999999.1.1", None),
+            ("2.15.1.1", None),
+        ] {
+            assert_eq!(version(text), found, "{text}");
+        }
+        assert!([2, 15, 0] < OLDEST_SERVER);
+    }
 }

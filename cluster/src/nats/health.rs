@@ -3,17 +3,27 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_proto::limits::MESSAGE_BYTES;
+use clawnode_proto::{
+    limits::MESSAGE_BYTES,
+    overview::{BusView, StoreView},
+};
+use futures_util::future::join_all;
+use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::api::Api;
-use crate::{Health, Warning};
+use crate::{Clock, Health, Lost, SystemClock, Warning};
 
 /// How long a readiness check waits for the journal's leader.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a look at the servers waits for one stream: people wait for the answer.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long closing waits for what is under way.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long before its end a credential is warned of.
+const EXPIRY_NEAR: Duration = Duration::from_hours(14 * 24);
 /// Bytes that a message may have for the largest input to fit: the user's message in its envelope.
 const PAYLOAD_NEEDED: usize = MESSAGE_BYTES * 2;
 
@@ -30,6 +40,51 @@ pub(super) struct Seen {
     pub(super) urls: String,
     pub(super) replicas: u8,
     pub(super) journal: String,
+    /// All streams.
+    pub(super) streams: Vec<String>,
+    /// The cluster's id; none if it was born before there were ids.
+    pub(super) cluster: Option<String>,
+    /// When our credential ends, in seconds since 1970.
+    pub(super) expires: Option<u64>,
+}
+
+/// What a server says of a stream.
+#[derive(Debug, Deserialize)]
+struct StreamInfo {
+    config: StreamConfig,
+    state: StreamState,
+    cluster: Option<StreamCluster>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamConfig {
+    #[serde(default)]
+    num_replicas: u8,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamState {
+    #[serde(default)]
+    messages: u64,
+    #[serde(default)]
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamCluster {
+    leader: Option<String>,
+    #[serde(default)]
+    replicas: Vec<Follower>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Follower {
+    #[serde(default)]
+    current: bool,
+    #[serde(default)]
+    offline: bool,
+    #[serde(default)]
+    lag: u64,
 }
 
 // === impl NatsHealth ===
@@ -37,6 +92,36 @@ pub(super) struct Seen {
 impl NatsHealth {
     pub(super) fn new(api: Api, seen: Seen) -> Self {
         Self { api, seen }
+    }
+
+    async fn store(&self, name: &str) -> StoreView {
+        let (subject, question) = (format!("STREAM.INFO.{name}"), json!({}));
+        let asked = self.api.ask::<StreamInfo>(&subject, &question);
+        let named = StoreView { name: name.to_owned(), ..StoreView::default() };
+        match tokio::time::timeout(LOOK_TIMEOUT, asked).await {
+            Ok(Ok(info)) => info.view(named),
+            Ok(Err(failure)) => StoreView { problem: Some(failure.to_string()), ..named },
+            Err(_) => {
+                let problem = format!("no answer within {LOOK_TIMEOUT:?}");
+                StoreView { problem: Some(problem), ..named }
+            }
+        }
+    }
+}
+
+impl StreamInfo {
+    fn view(self, named: StoreView) -> StoreView {
+        let followers = self.cluster.as_ref().map_or(&[][..], |it| &it.replicas);
+        let behind = followers.iter().filter(|it| !it.current || it.offline).count();
+        StoreView {
+            replicas: self.config.num_replicas,
+            behind: u8::try_from(behind).unwrap_or(u8::MAX),
+            lag: followers.iter().map(|it| it.lag).max().unwrap_or_default(),
+            records: self.state.messages,
+            bytes: self.state.bytes,
+            leader: self.cluster.and_then(|it| it.leader),
+            ..named
+        }
     }
 }
 
@@ -62,6 +147,14 @@ impl Health for NatsHealth {
             Ok(Err(failure)) => Err(format!("the journal's stream does not answer: {failure}")),
             Err(_) => Err(format!("the journal's stream does not answer within {READY_TIMEOUT:?}")),
         }
+    }
+
+    fn cluster(&self) -> Option<String> {
+        self.seen.cluster.clone()
+    }
+
+    async fn lost(&self) -> Lost {
+        self.api.signals.lost(&self.seen.urls).await
     }
 
     async fn warnings(&self) -> Vec<Warning> {
@@ -99,7 +192,39 @@ impl Health for NatsHealth {
                 hint: "set `max_payload: 4MB` in the server's configuration".to_owned(),
             });
         }
+        let left = |end: u64| Duration::from_secs(end.saturating_sub(SystemClock.now().0 / 1_000));
+        if let Some(left) = self.seen.expires.map(left).filter(|left| *left < EXPIRY_NEAR) {
+            warnings.push(Warning {
+                name: "bus.credential".to_owned(),
+                message: format!(
+                    "this node's credential ends in {} hours, and then it is refused",
+                    left.as_secs() / 3_600
+                ),
+                hint: "make a join token (`clawnode cluster join-token`), and start the node with \
+                       it once"
+                    .to_owned(),
+            });
+        }
         warnings
+    }
+
+    async fn bus(&self) -> Option<BusView> {
+        let server = self.api.client.server_info();
+        let began = Instant::now();
+        let stores = join_all(self.seen.streams.iter().map(|name| self.store(name))).await;
+        let took = began.elapsed();
+        let mut servers = server.connect_urls.clone();
+        if servers.is_empty() {
+            servers.push(format!("{}:{}", server.host, server.port));
+        }
+        servers.sort_unstable();
+        Some(BusView {
+            server: server.server_name.clone(),
+            cluster: server.cluster.clone(),
+            servers,
+            answers_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            stores,
+        })
     }
 
     async fn close(&self) {

@@ -8,25 +8,23 @@ use clawnode_proto::{
     EntityId, Input, Partition, Position,
     subject::{Prefix, entity_of},
 };
-use tokio::time::Instant;
+use tokio::{sync::OnceCell, time::Instant};
 use tracing::debug;
 
 use super::{
     api::{Api, Failure},
     pull::Pull,
-    signals::Forgotten,
+    signals::{Forgotten, elections},
     stream::Reader,
     topology::{self, TopologyError},
 };
-use crate::{Consumer, Inbox, StoreError, Waiting, clock::Backoff};
+use crate::{Consumer, Depth, Inbox, StoreError, Waiting, clock::Backoff, inbox::RANK_MAX};
 
 /// What errors call it.
 pub(super) const STORE: &str = "inbox";
 /// How long `put` tries again while the stream has no leader: an election takes up to 8 s, and a
 /// client waits for the answer.
 const PUT_PATIENCE: Duration = Duration::from_secs(12);
-/// The highest rank, counted from 0, that pulls a partition; the server knows ten priorities.
-const RANK_MAX: u8 = 3;
 
 /// The inbox on `JetStream`.
 #[derive(Debug)]
@@ -36,7 +34,8 @@ pub(super) struct NatsInbox {
     partitions: u16,
     ack_wait: Duration,
     reader: Reader,
-    forgotten: Arc<Forgotten>,
+    /// Listened for when the first partition is pulled; who never pulls need not.
+    forgotten: OnceCell<Arc<Forgotten>>,
 }
 
 // === impl NatsInbox ===
@@ -48,9 +47,20 @@ impl NatsInbox {
         partitions: u16,
         ack_wait: Duration,
         reader: Reader,
-        forgotten: Arc<Forgotten>,
     ) -> Self {
-        Self { api, prefix, partitions, ack_wait, reader, forgotten }
+        Self { api, prefix, partitions, ack_wait, reader, forgotten: OnceCell::new() }
+    }
+
+    /// What tells of pulls that the server forgot.
+    async fn forgotten(&self) -> Result<&Arc<Forgotten>, Failure> {
+        self.forgotten
+            .get_or_try_init(|| async {
+                let elections = self.api.client.subscribe(elections(self.reader.name())).await;
+                let elections = elections.map_err(|error| Failure::Unknown(error.to_string()))?;
+                let closing = self.api.closing.clone();
+                Ok(Forgotten::watch(&self.api.signals, self.partitions, elections, closing))
+            })
+            .await
     }
 
     fn subject(&self, entity: EntityId) -> String {
@@ -120,6 +130,18 @@ impl Inbox for NatsInbox {
         Ok(subjects.keys().filter_map(|subject| entity_of(subject)).collect())
     }
 
+    async fn depths(&self) -> Result<Option<Vec<Depth>>, StoreError> {
+        let backlogs = self.reader.backlogs().await.map_err(store_error)?;
+        let mut depths = vec![Depth::default(); usize::from(self.partitions)];
+        for (name, (waiting, in_hand)) in backlogs {
+            let partition = topology::partition_of_consumer(&name);
+            if let Some(depth) = partition.and_then(|at| depths.get_mut(at)) {
+                *depth = Depth { waiting, in_hand };
+            }
+        }
+        Ok(Some(depths))
+    }
+
     async fn consume(
         &self,
         partition: Partition,
@@ -129,9 +151,10 @@ impl Inbox for NatsInbox {
         if rank > RANK_MAX {
             return Err(refused(format!("rank {rank} is over the highest rank {RANK_MAX}")));
         }
-        let forgotten = self.forgotten.of(partition).ok_or_else(|| {
-            refused(format!("partition {partition} is not one of {}", self.partitions))
-        })?;
+        let forgotten =
+            self.forgotten().await.map_err(store_error)?.of(partition).ok_or_else(|| {
+                refused(format!("partition {partition} is not one of {}", self.partitions))
+            })?;
         self.ensure_consumer(partition).await?;
         let consumer = format!("{}.p{partition}", self.reader.name());
         let pull = Pull::open(self.api.clone(), &consumer, rank, forgotten).await;

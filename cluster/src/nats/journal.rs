@@ -109,6 +109,11 @@ impl Journal for NatsJournal {
         }
         Ok(found)
     }
+
+    async fn count(&self) -> Result<u64, StoreError> {
+        // The stream has nothing but journals, and each has one subject.
+        self.reader.subject_count().await.map_err(store_error)
+    }
 }
 
 /// Headers with which a publish is stored only if the subject's last message is at `expected`.

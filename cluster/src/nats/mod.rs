@@ -16,6 +16,7 @@
 //! | `connect` | from options to a substrate, with errors that say what to do |
 //! | `birth` | how a cluster comes into being, and is found again |
 //! | `topology` | every stream and consumer, in one table |
+//! | `auth` | keys, credentials and permissions |
 //! | `api` | one request, one publish, and what their failures mean |
 //! | `stream` | reads from a stream's leader |
 //! | `signals` | what the connection and the servers tell by themselves |
@@ -24,6 +25,7 @@
 //! Not here: retries of an append (`crate::outcome` and its callers), timers' sweeps (the kernel).
 
 mod api;
+pub mod auth;
 mod birth;
 mod blobs;
 mod bucket;
@@ -33,6 +35,7 @@ mod health;
 mod inbox;
 mod journal;
 mod options;
+mod parting;
 mod pull;
 mod rfc3339;
 mod signals;
@@ -42,4 +45,4 @@ mod topology;
 mod watch;
 
 pub use connect::{ConnectError, connect};
-pub use options::{NatsOptions, Replicas};
+pub use options::{Birth, NatsOptions, Replicas};

@@ -2,7 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clawnode_proto::{limits, subject::Prefix};
+use clawnode_proto::{ProcessId, limits, subject::Prefix};
+
+use super::auth::Credential;
 
 /// How to reach NATS, and what is stored there.
 #[derive(Clone)]
@@ -13,6 +15,21 @@ pub struct NatsOptions {
     pub urls: Vec<String>,
     /// A `.creds` file with the user's JWT and seed. `None`: as the URL says, or nobody.
     pub credentials: Option<PathBuf>,
+    /// A `.creds` file of the servers' system account. `None`: servers tell nothing of the
+    /// connections of others, which are found to be gone by asking.
+    pub sys_credentials: Option<PathBuf>,
+    /// Who connects: the connection's name, by which others know whose it was when it ends.
+    pub process: Option<ProcessId>,
+    /// A credential at hand; it goes before `credentials`.
+    pub credential: Option<Credential>,
+    /// Certificates, PEM, of who may sign the servers' certificates. With it TLS is required, and
+    /// only these are trusted; `None`: TLS if the server asks for it, signed by anybody whom this
+    /// machine trusts.
+    pub ca: Option<PathBuf>,
+    /// Whether the cluster may come into being here.
+    pub birth: Birth,
+    /// The cluster that must be there, as its birth named it; `None`: any.
+    pub cluster: Option<String>,
     /// What all subjects and streams begin with; clusters with different prefixes share one NATS
     /// account without meeting.
     pub prefix: Prefix,
@@ -54,12 +71,30 @@ pub enum Replicas {
     Three,
 }
 
+/// Whether streams and consumers may be created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Birth {
+    /// If there is no cluster yet.
+    #[default]
+    IfMissing,
+    /// Never: this user may not.
+    Never,
+    /// What is missing is created, also of a cluster that was born long ago.
+    Mend,
+}
+
 impl NatsOptions {
     /// The servers at `urls`, and defaults for the rest.
     pub fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
         Self {
             urls: urls.into_iter().map(Into::into).collect(),
             credentials: None,
+            sys_credentials: None,
+            process: None,
+            credential: None,
+            ca: None,
+            birth: Birth::default(),
+            cluster: None,
             prefix: Prefix::default(),
             partitions: None,
             replicas: Replicas::Auto,
@@ -92,6 +127,9 @@ impl fmt::Debug for NatsOptions {
         f.debug_struct("NatsOptions")
             .field("urls", &self.shown_urls())
             .field("credentials", &self.credentials)
+            .field("sys_credentials", &self.sys_credentials)
+            .field("credential", &self.credential)
+            .field("ca", &self.ca)
             .field("prefix", &self.prefix)
             .field("partitions", &self.partitions)
             .field("replicas", &self.replicas)

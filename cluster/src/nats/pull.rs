@@ -5,6 +5,9 @@
 //! but one small request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
 //! [`super::signals`] says so.
 //!
+//! A change of rank sends new pulls, with answers of their own, before the old ones are given up; what
+//! was on its way to the old ones is taken like the rest.
+//!
 //! Credit is how many messages the server may still send us; it bounds what is buffered here.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -38,6 +41,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 /// Pauses in a row after which the caller is told (10 s; an election takes up to 8 s).
 const PAUSES_MAX: u32 = 40;
+/// Changes of rank whose answers may be under way at once; each takes a round trip.
+const RETIRING_MAX: usize = 4;
 /// What the server says is left of a pull that is over.
 const PENDING_MESSAGES: &str = "Nats-Pending-Messages";
 
@@ -48,6 +53,8 @@ pub(super) struct Pull {
     reply: String,
     rank: u8,
     messages: Option<Subscriber>,
+    /// The answers to pulls of earlier ranks, until what was under way has come.
+    retiring: Vec<Subscriber>,
     forgotten: watch::Receiver<u64>,
     waits: Waits,
     pause: Option<Instant>,
@@ -92,13 +99,7 @@ impl Pull {
         rank: u8,
         mut forgotten: watch::Receiver<u64>,
     ) -> Result<Self, Failure> {
-        api.check_open()?;
-        let reply = api.client.new_inbox();
-        let messages = api
-            .client
-            .subscribe(format!("{reply}.*"))
-            .await
-            .map_err(|error| Failure::Unknown(error.to_string()))?;
+        let (reply, messages) = listen(&api).await?;
         forgotten.mark_unchanged();
         Ok(Self {
             subject: format!("$JS.API.CONSUMER.MSG.NEXT.{consumer}"),
@@ -106,6 +107,7 @@ impl Pull {
             reply,
             rank,
             messages: Some(messages),
+            retiring: Vec::new(),
             forgotten,
             waits: Waits::default(),
             pause: None,
@@ -140,8 +142,12 @@ impl Pull {
     async fn wait(&mut self) -> Option<Woken> {
         let until = self.pause.unwrap_or_else(|| self.waits.look_again(Instant::now()));
         let messages = self.messages.as_mut()?;
+        let retiring = &mut self.retiring;
         tokio::select! {
             biased;
+            message = retired(retiring), if !retiring.is_empty() => {
+                Some(message.map_or(Woken::Time, Woken::Message))
+            }
             message = messages.next() => message.map(Woken::Message),
             changed = self.forgotten.changed() => changed.ok().map(|()| Woken::Forgotten),
             () = self.api.closing.cancelled() => None,
@@ -238,30 +244,76 @@ impl Consumer for Pull {
             }
         }
     }
+
+    async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError> {
+        if rank == self.rank {
+            return Ok(());
+        }
+        let closed = |failure: Failure| failure.of_store(STORE);
+        let (reply, messages) = listen(&self.api).await.map_err(closed)?;
+        let old = self.messages.replace(messages);
+        (self.reply, self.rank, self.waits) = (reply, rank, Waits::default());
+        let sent = match self.pause {
+            Some(_) => Ok(()),
+            None => self.refill().await,
+        };
+        if let Some(mut old) = old {
+            // Only now: the server has the new pulls by the time that it forgets these.
+            if let Err(error) = old.drain().await {
+                debug!(%error, "cannot give up the pulls of an earlier rank");
+            }
+            if self.retiring.len() == RETIRING_MAX {
+                self.retiring.remove(0);
+            }
+            self.retiring.push(old);
+        }
+        sent.map_err(closed)
+    }
+}
+
+/// A new place for answers.
+async fn listen(api: &Api) -> Result<(String, Subscriber), Failure> {
+    api.check_open()?;
+    let reply = api.client.new_inbox();
+    match api.client.subscribe(format!("{reply}.*")).await {
+        Ok(messages) => Ok((reply, messages)),
+        Err(error) => Err(Failure::Unknown(error.to_string())),
+    }
+}
+
+/// The next message to a place that was given up; none when there is no such place any more.
+async fn retired(retiring: &mut Vec<Subscriber>) -> Option<Message> {
+    loop {
+        let oldest = retiring.first_mut()?;
+        match oldest.next().await {
+            // The server's words about pulls that are given up mean nothing now.
+            Some(message) if message.status.is_some_and(|it| it != StatusCode::OK) => {}
+            Some(message) => return Some(message),
+            None => drop(retiring.remove(0)),
+        }
+    }
 }
 
 impl Drop for Pull {
     /// Stops pulling, and gives back at once what was delivered but not taken.
     fn drop(&mut self) {
-        let (Some(mut messages), Ok(runtime)) =
-            (self.messages.take(), tokio::runtime::Handle::try_current())
-        else {
-            return;
-        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let context = self.api.context.clone();
-        runtime.spawn(async move {
-            if let Err(error) = messages.unsubscribe().await {
-                debug!(%error, "cannot stop a pull");
-            }
-            while let Some(message) = messages.next().await {
-                if message.status.is_none_or(|status| status == StatusCode::OK) {
+        let mut places = std::mem::take(&mut self.retiring);
+        if let Some(mut messages) = self.messages.take() {
+            runtime.spawn(async move {
+                if let Err(error) = messages.drain().await {
+                    debug!(%error, "cannot stop a pull");
+                }
+                places.push(messages);
+                while let Some(message) = retired(&mut places).await {
                     let message = jetstream::Message { message, context: context.clone() };
                     if let Err(error) = message.ack_with(AckKind::Nak(None)).await {
                         debug!(%error, "cannot give back a delivery");
                     }
                 }
-            }
-        });
+            });
+        }
     }
 }
 
@@ -349,7 +401,8 @@ impl AckHandle for Ack {
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        self.answer(AckKind::Nak(Some(delay))).await
+        // A delay, be it none, waits for the server's next look at what is pending.
+        self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay))).await
     }
 }
 

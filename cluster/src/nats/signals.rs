@@ -5,24 +5,48 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use async_nats::{Event, ServerError};
-use clawnode_proto::Partition;
+use async_nats::{
+    Client, ClientError, ConnectErrorKind, Event, ServerError, client::FlushErrorKind,
+};
+use clawnode_proto::{Partition, ProcessId};
 use futures_util::StreamExt;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::Lost;
+
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
+
+/// Refusals in a row, without a connection in between, that end the hope for one: a server that
+/// starts may know its accounts a moment late.
+const REFUSALS: u32 = 5;
+
+/// How often the client is seen to be alive.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Where the servers tell that a consumer of this stream has another leader.
+pub(super) fn elections(stream: &str) -> String {
+    format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{stream}.*")
+}
 
 /// What the connection tells.
 #[derive(Debug)]
 pub(super) struct Signals {
     connected: watch::Sender<u64>,
+    breaks: AtomicU64,
     denied: Mutex<VecDeque<String>>,
+    partings: Option<broadcast::Sender<ProcessId>>,
+    refused: watch::Sender<u32>,
+    broken: CancellationToken,
 }
 
 /// For each partition, how many times its pulls were forgotten.
@@ -32,16 +56,40 @@ pub(super) struct Forgotten(Vec<watch::Sender<u64>>);
 // === impl Signals ===
 
 impl Signals {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { connected: watch::Sender::new(0), denied: Mutex::default() })
+    /// What a connection tells; with the partings of others, if servers tell us of them.
+    pub(super) fn new(partings: Option<broadcast::Sender<ProcessId>>) -> Arc<Self> {
+        Arc::new(Self {
+            connected: watch::Sender::new(0),
+            breaks: AtomicU64::new(0),
+            denied: Mutex::default(),
+            partings,
+            refused: watch::Sender::new(0),
+            broken: CancellationToken::new(),
+        })
+    }
+
+    /// How many times the connection broke, was made anew, or was said to end soon.
+    pub(super) fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Relaxed)
+    }
+
+    /// Processes whose connections end, if servers tell.
+    pub(super) fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
+        self.partings.as_ref().map(broadcast::Sender::subscribe)
     }
 
     /// Takes what the client tells.
     pub(super) fn take(&self, event: Event) {
+        let ends = matches!(event, Event::Disconnected | Event::LameDuckMode | Event::Closed);
         match event {
             Event::Connected => {
                 info!("connected to NATS");
+                self.refused.send_replace(0);
                 self.connected.send_modify(|count| *count += 1);
+                // The first connection broke nothing.
+                if *self.connected.borrow() > 1 {
+                    self.breaks.fetch_add(1, Ordering::Relaxed);
+                }
             }
             Event::ServerError(ServerError::Other(text)) => {
                 warn!(%text, "NATS server error");
@@ -53,8 +101,48 @@ impl Signals {
                     denied.push_back(subject.to_owned());
                 }
             }
-            event => warn!(%event, "NATS connection"),
+            event => {
+                warn!(%event, "NATS connection");
+                if matches!(&event, Event::ClientError(ClientError::Other(text)) if is_refusal(text))
+                {
+                    self.refused.send_modify(|count| *count += 1);
+                }
+            }
         }
+        if ends {
+            self.breaks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until there is no hope for a connection: the servers refuse this user for good, or
+    /// nobody serves the connection any more.
+    pub(super) async fn lost(&self, urls: &str) -> Lost {
+        let mut refused = self.refused.subscribe();
+        tokio::select! {
+            () = self.broken.cancelled() => Lost::Broken(format!(
+                "the connection to NATS at `{urls}` is beyond repair: its client ended"
+            )),
+            // The sender is ours, so it is not dropped.
+            _ = refused.wait_for(|count| *count >= REFUSALS) => Lost::Refused(format!(
+                "NATS at `{urls}` refuses this node's credential: it was revoked, or its time is over"
+            )),
+        }
+    }
+
+    /// Sees to it that the client's own task lives: a server that says what the client does not
+    /// expect can end it (async-nats 0.51 panics at an empty `-ERR`), and nothing tells of that.
+    pub(super) fn look_after(self: &Arc<Self>, client: Client, closing: CancellationToken) {
+        let signals = Arc::clone(self);
+        tokio::spawn(closing.run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let flushed = client.flush().await;
+                if flushed.is_err_and(|error| error.kind() == FlushErrorKind::SendError) {
+                    signals.broken.cancel();
+                    return;
+                }
+            }
+        }));
     }
 
     /// Whether the server said that this user may not publish there. It says so apart from the
@@ -63,6 +151,13 @@ impl Signals {
         let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         denied.iter().any(|known| known == subject)
     }
+}
+
+/// Whether a try to connect was refused because of who tried.
+fn is_refusal(text: &str) -> bool {
+    [ConnectErrorKind::AuthorizationViolation, ConnectErrorKind::Authentication]
+        .iter()
+        .any(|kind| text.contains(&kind.to_string()))
 }
 
 /// The subject in `Permissions Violation for Publish to "a.b"`.
@@ -128,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_refused_publish_is_remembered_by_its_subject() {
-        let signals = Signals::new();
+        let signals = Signals::new(None);
         for number in 0..=DENIED_KEPT {
             signals.take(Event::ServerError(ServerError::Other(format!(
                 "Permissions Violation for Publish to \"cn.j.{number}\""

@@ -120,6 +120,55 @@ impl Reader {
         }
     }
 
+    /// How many subjects have messages: a number that the server keeps.
+    pub(super) async fn subject_count(&self) -> Result<u64, Failure> {
+        #[derive(Deserialize)]
+        struct Info {
+            state: State,
+        }
+        #[derive(Deserialize)]
+        struct State {
+            #[serde(default)]
+            num_subjects: u64,
+        }
+        let info: Info = self.api.ask(&format!("STREAM.INFO.{}", self.name), &json!({})).await?;
+        Ok(info.state.num_subjects)
+    }
+
+    /// What each consumer of this stream has left, by its name: not delivered, and delivered
+    /// without an acknowledgement.
+    pub(super) async fn backlogs(&self) -> Result<BTreeMap<String, (u64, u64)>, Failure> {
+        #[derive(Deserialize)]
+        struct Page {
+            #[serde(default)]
+            total: usize,
+            #[serde(default)]
+            consumers: Vec<Consumer>,
+        }
+        #[derive(Deserialize)]
+        struct Consumer {
+            name: String,
+            #[serde(default)]
+            num_pending: u64,
+            #[serde(default)]
+            num_ack_pending: u64,
+        }
+        let mut all = BTreeMap::new();
+        let mut offset = 0;
+        loop {
+            let question = json!({ "offset": offset });
+            let page: Page =
+                self.api.ask(&format!("CONSUMER.LIST.{}", self.name), &question).await?;
+            offset += page.consumers.len();
+            let is_end = page.consumers.is_empty() || offset >= page.total;
+            let left = |it: Consumer| (it.name, (it.num_pending, it.num_ack_pending));
+            all.extend(page.consumers.into_iter().map(left));
+            if is_end {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Removes the messages whose subjects match.
     pub(super) async fn purge(&self, filter: &str) -> Result<(), Failure> {
         #[derive(Deserialize)]

@@ -22,7 +22,7 @@ const SPARE_CONSUMERS: i64 = 1_024;
 const EXPIRY_MARKER: Duration = Duration::from_mins(1);
 /// The consumer that moves due timers to the inbox. A durable one, because an automatic one forgets
 /// where it was when its stream restarts, and then skips what came due in between.
-const DUE_CONSUMER: &str = "inbox";
+pub(super) const DUE_CONSUMER: &str = "inbox";
 
 /// A stream that must be as described here.
 #[derive(Debug)]
@@ -90,6 +90,12 @@ impl Names {
             bucket: prefix.store("BUCKET"),
             blobs: prefix.store("BLOBS"),
         }
+    }
+
+    /// All of them, the most important first.
+    pub(super) fn all(&self) -> Vec<String> {
+        let Self { journal, inbox, timers, bucket, blobs } = self;
+        [journal, inbox, timers, bucket, blobs].map(Clone::clone).to_vec()
     }
 }
 

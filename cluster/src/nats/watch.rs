@@ -86,6 +86,8 @@ impl Watcher {
     async fn replay(&self) -> Result<Replay, Failure> {
         let unknown = |error: String| Failure::Unknown(error);
         let config = OrderedConfig {
+            // A name, so that the request's subject says what is watched, and permissions can tell.
+            name: Some(format!("w{}", ulid::Ulid::generate())),
             filter_subject: self.bucket.filter(&self.prefix),
             deliver_policy: DeliverPolicy::LastPerSubject,
             ..OrderedConfig::default()

@@ -7,11 +7,9 @@ use bytes::Bytes;
 use clawnode_proto::{EntityId, Input, Partition, Position};
 
 use super::{Delivered, Reply, Request, Token, doors::stray, doors_driver::Client};
-use crate::{AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting};
+use crate::{AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting, inbox::RANK_MAX};
 
 const STORE: &str = "simulated inbox";
-/// The highest rank, counted from 0. Ranks order processes; here is one.
-const RANK_MAX: u8 = 3;
 
 /// Inboxes of a world.
 #[derive(Debug)]
@@ -94,6 +92,11 @@ impl Consumer for SimConsumer {
             let handle = Arc::new(SimHandle { client: self.client.clone(), token });
             return Ok(Delivery { entity, position, redelivered, bytes, handle });
         }
+    }
+
+    /// Ranks order processes; here is one.
+    async fn set_rank(&mut self, _rank: u8) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

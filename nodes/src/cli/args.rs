@@ -5,7 +5,12 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 
-use super::{agents, backup, chat, config, doctor, journal, sessions, up};
+#[cfg(feature = "tui")]
+use super::top;
+use super::{
+    agents, backup, chat, config, doctor, events, import, journal, node, parked, quarantine,
+    sessions, tree, up, verify,
+};
 use crate::config::Flag;
 
 /// What `--help` ends with.
@@ -23,7 +28,30 @@ Examples:
   echo 'hello' | clawnode up --chat        the same, scripted
   clawnode --role gateway --nats nats://127.0.0.1:4222
   clawnode sessions list --json
+  clawnode nodes -o wide
+  clawnode events --follow
   clawnode config show";
+
+/// What `status --help` ends with.
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  clawnode status
+  clawnode status -o wide
+  clawnode status -o json | jq '.warnings[].name'";
+
+/// What `nodes --help` ends with.
+const NODES_EXAMPLES: &str = "\
+Examples:
+  clawnode nodes
+  clawnode nodes -o wide
+  clawnode nodes -o json | jq -r '.nodes[] | select(.draining) | .node'";
+
+/// What `partitions --help` ends with.
+const PARTITIONS_EXAMPLES: &str = "\
+Examples:
+  clawnode partitions
+  clawnode partitions -o wide
+  clawnode partitions -o json | jq '[.partitions[].waiting] | add'";
 
 /// Durable virtual actors for AI agents, over NATS.
 #[derive(Debug, Parser)]
@@ -37,6 +65,8 @@ pub(super) struct Cli {
     /// Be a node that holds client connections (gateway), owns sessions (worker), or both
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
     pub role: Vec<Role>,
+    #[command(flatten)]
+    pub join: up::JoinArgs,
     #[command(flatten)]
     pub flags: GlobalFlags,
     #[command(subcommand)]
@@ -78,7 +108,8 @@ pub(super) struct GlobalFlags {
     /// Serve beyond loopback without TLS, because a proxy in front has it
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub plain_http: bool,
-    /// Speak to the node at this address, not to this machine's own
+    /// Speak to the node at this address, not to this machine's own; of several (comma-separated),
+    /// to whichever answers
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
     /// Read the node's token from this file
@@ -87,9 +118,23 @@ pub(super) struct GlobalFlags {
     /// Print JSON: documents to standard output, errors and logs to standard error
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub json: bool,
+    /// Print documents so: as tables, with more columns, or as JSON (as `--json`)
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", conflicts_with = "json")]
+    pub output: Option<Format>,
     /// Log this much to standard error: error, warn, info, debug, trace, or a filter
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<String>,
+}
+
+/// How documents are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    // For people.
+    Table,
+    // For people with wide screens.
+    Wide,
+    // For programs.
+    Json,
 }
 
 /// What a node does.
@@ -111,13 +156,35 @@ pub(super) enum Command {
     /// Talk to an agent at the terminal
     Chat(chat::ChatArgs),
     /// Show the node and the cluster
+    #[command(after_help = STATUS_EXAMPLES)]
     Status,
+    /// List the nodes of the cluster, with what they do and how busy they are
+    #[command(after_help = NODES_EXAMPLES)]
+    Nodes,
+    /// List the partitions: who serves them, in which order, and what waits in them
+    #[command(after_help = PARTITIONS_EXAMPLES)]
+    Partitions,
+    /// Show what every process of the cluster runs, as a tree
+    Tree(tree::TreeArgs),
+    /// Show what happened in the cluster lately, and follow what happens
+    Events(events::EventsArgs),
+    /// Watch nodes, sessions, throughput and latencies at the terminal
+    #[cfg(feature = "tui")]
+    Top(top::TopArgs),
     /// List, show, follow, export and delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List, show, put back in service and drop sessions that are out of service
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
+    /// List inputs that were put aside, because nobody can serve them
+    Parked(parked::ParkedArgs),
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
+    /// Drain, cordon and uncordon a node of a cluster
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// Show, verify, replay and repair journals
     #[command(subcommand)]
     Journal(journal::JournalCommand),
@@ -125,11 +192,20 @@ pub(super) enum Command {
     Backup(backup::BackupArgs),
     /// Fill an empty data directory from a backup
     Restore(backup::RestoreArgs),
+    /// Move the sessions of a data directory into a cluster
+    Import(import::ImportArgs),
+    /// Make the keys of a cluster, let hosts join it, and revoke what they were given
+    #[cfg(feature = "nats")]
+    #[command(subcommand)]
+    Cluster(super::cluster::ClusterCommand),
     /// Look for what keeps a node from working, and say what to do about it
     Doctor(doctor::DoctorArgs),
     /// Show and check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Do harm to a cluster made for it, and judge what is left
+    #[command(hide = true)]
+    Verify(verify::VerifyArgs),
 }
 
 impl From<Role> for NodeRole {
@@ -142,6 +218,16 @@ impl From<Role> for NodeRole {
 }
 
 impl GlobalFlags {
+    /// Whether documents and errors are JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.json || self.output == Some(Format::Json)
+    }
+
+    /// Whether tables have all their columns.
+    pub(super) fn is_wide(&self) -> bool {
+        self.output == Some(Format::Wide)
+    }
+
     /// The settings that were made on the command line.
     pub(super) fn settings(&self) -> Vec<Flag> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();

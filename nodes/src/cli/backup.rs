@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::{context::Context, offline::BackupView};
 use crate::{
-    app,
     failure::{Exit, Failure},
+    keeping,
 };
 
 /// `backup`.
@@ -27,14 +27,14 @@ pub(super) struct RestoreArgs {
 /// `backup`.
 pub(super) async fn backup(args: BackupArgs, context: &Context) -> Result<Exit, Failure> {
     refuse_beside_a_node(context, "a backup").await?;
-    let done = app::backup(&context.loaded.config, &args.file).await?;
+    let done = keeping::backup(&context.loaded.config, &args.file).await?;
     report(context, "wrote", &done)
 }
 
 /// `restore`.
 pub(super) async fn restore(args: RestoreArgs, context: &Context) -> Result<Exit, Failure> {
     refuse_beside_a_node(context, "a restore").await?;
-    let done = app::restore(&context.loaded.config, &args.file).await?;
+    let done = keeping::restore(&context.loaded.config, &args.file).await?;
     report(context, "restored from", &done)
 }
 

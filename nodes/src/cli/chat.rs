@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use clawnode_cluster::Backoff;
 use clawnode_proto::{
     AgentName, ErrorBody,
     api::{ChatCancel, ChatSend, Method, SendMode},
@@ -17,23 +16,18 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     context::Context,
+    link::{RECONNECT_FOR, backoff},
     output::Output,
     signals::{Signals, Stop},
     terminal::Lines,
     turn::{Step, Turn},
 };
 use crate::{
-    client::{Client, ClientError, Incoming, Socket},
+    client::{ClientError, Gateways, Incoming, Socket},
     config::Env,
     failure::{Exit, Failure},
 };
 
-/// How long a lost node is looked for before the chat gives up: longer than a restart takes.
-const RECONNECT_FOR: Duration = Duration::from_mins(1);
-/// The first wait between two tries, doubling with jitter...
-const RECONNECT_FIRST: Duration = Duration::from_millis(200);
-/// ...up to this.
-const RECONNECT_MOST: Duration = Duration::from_secs(3);
 /// How long a connection is kept between two turns. Nobody answers pings meanwhile, so the gateway
 /// would close it soon after.
 const IDLE_MOST: Duration = Duration::from_secs(20);
@@ -49,7 +43,8 @@ Examples:
   clawnode chat
   clawnode chat --agent ops
   printf 'one\\ntwo\\n' | clawnode chat      a turn a line; exit code 1 if one failed
-  clawnode chat --url https://node.example --token-file token";
+  clawnode chat --url https://node.example --token-file token
+  clawnode chat --url https://a.example,https://b.example    goes on at one if the other is lost";
 
 /// `chat`.
 #[derive(Debug, Args)]
@@ -62,15 +57,16 @@ pub(super) struct ChatArgs {
 
 /// `chat`.
 pub(super) async fn run(args: ChatArgs, context: &Context) -> Result<Exit, Failure> {
-    let client = context.client()?;
-    client.ping().await?;
-    talk(context, client, args.agent).await
+    let mut gateways = context.gateways()?;
+    gateways.reach().await?;
+    gateways.found();
+    talk(context, gateways, args.agent).await
 }
 
 /// Talks until the input ends.
 pub(super) async fn talk(
     context: &Context,
-    client: Client,
+    gateways: Gateways,
     agent: Option<AgentName>,
 ) -> Result<Exit, Failure> {
     let mut lines = Lines::open();
@@ -78,8 +74,8 @@ pub(super) async fn talk(
     let peer = peer(context.loaded.env());
     let interactive = lines.interactive;
     let mut chat =
-        Chat { out: context.out, client, socket: None, signals, agent, peer, interactive };
-    let url = chat.client.url();
+        Chat { out: context.out, gateways, socket: None, signals, agent, peer, interactive };
+    let url = chat.gateways.current().url();
     context.out.talk(&if context.out.json {
         json!({ "event": "ready", "url": url }).to_string()
     } else {
@@ -124,7 +120,7 @@ fn peer(env: &Env) -> String {
 
 struct Chat {
     out: Output,
-    client: Client,
+    gateways: Gateways,
     socket: Option<(Socket, Instant)>,
     signals: Signals,
     agent: Option<AgentName>,
@@ -147,11 +143,13 @@ enum Followed {
     Lost(ClientError),
 }
 
-/// What of the reply is shown so far.
-#[derive(Default)]
-struct Shown {
-    text: String,
+/// What keeps a turn that has lost its gateway going.
+struct Patience {
+    /// When to give up.
+    until: Instant,
     interrupted: bool,
+    /// Whether the gateway before this connection was lost.
+    again: bool,
 }
 
 impl Chat {
@@ -168,27 +166,38 @@ impl Chat {
             idempotency_key: Some(ulid::Ulid::generate().to_string()),
             mode: SendMode::Turn,
         });
-        let mut shown = Shown::default();
-        let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MOST);
-        let mut give_up = Instant::now() + RECONNECT_FOR;
+        let mut waits = backoff();
+        let until = Instant::now() + RECONNECT_FOR;
+        let mut patience = Patience { until, interrupted: false, again: false };
         loop {
-            let followed = self.follow(&mut turn, &mut shown, &mut give_up).await?;
+            let before = patience.until;
+            let followed = self.follow(&mut turn, &mut patience).await?;
             let lost = match followed {
                 Followed::Ended(said) => {
-                    self.finish(&shown)?;
+                    self.finish(&mut turn)?;
                     return Ok(said);
                 }
                 Followed::Lost(error) => error,
             };
             self.socket = None;
-            if !lost.is_lost() || Instant::now() >= give_up {
-                self.finish(&shown)?;
+            // One that was learnt, and asks for another token.
+            if patience.again && lost.is_refused() && self.gateways.forget() {
+                continue;
+            }
+            if !(lost.is_lost() || lost.is_passing()) || Instant::now() >= patience.until {
+                self.finish(&mut turn)?;
                 return Err(lost.into());
             }
-            if backoff.tries() == 0 {
+            if patience.until != before {
+                // This gateway told us something: it counts as a new loss.
+                waits = backoff();
+            }
+            if waits.tries() == 0 {
                 self.out.talk(&format!("lost the node ({lost}); trying again"));
             }
-            let wait = backoff.next(&mut rand::rng());
+            self.gateways.lost();
+            patience.again = true;
+            let wait = waits.next(&mut rand::rng());
             tokio::select! {
                 () = sleep(wait) => {}
                 _ = self.signals.next() => return Ok(Said::Left),
@@ -200,15 +209,14 @@ impl Chat {
     async fn follow(
         &mut self,
         turn: &mut Turn,
-        shown: &mut Shown,
-        give_up: &mut Instant,
+        patience: &mut Patience,
     ) -> Result<Followed, Failure> {
         let (method, params) = turn.request().map_err(|error| {
             Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
         })?;
         let mut socket = match self.socket.take() {
             Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
-            _ => match Socket::open(&self.client).await {
+            _ => match Socket::open(self.gateways.current()).await {
                 Ok(socket) => socket,
                 Err(error) => return Ok(Followed::Lost(error)),
             },
@@ -222,10 +230,10 @@ impl Chat {
                 incoming = socket.next() => incoming,
                 stop = self.signals.next() => {
                     // The end of this process is not the end of the turn.
-                    if stop == Stop::Terminate || shown.interrupted {
+                    if stop == Stop::Terminate || patience.interrupted {
                         return Ok(Followed::Ended(Said::Left));
                     }
-                    shown.interrupted = true;
+                    patience.interrupted = true;
                     cancel(&mut socket, turn, self.out).await;
                     continue;
                 }
@@ -234,7 +242,10 @@ impl Chat {
                 Ok(Incoming::Frame { id, event, cursor, data }) if id == request => {
                     // Only what moves the turn on counts: a node that refuses is not there again.
                     if cursor.is_some() {
-                        *give_up = Instant::now() + RECONNECT_FOR;
+                        patience.until = Instant::now() + RECONNECT_FOR;
+                        if std::mem::take(&mut patience.again) {
+                            self.gateways.found();
+                        }
                     }
                     if self.out.json {
                         self.out.json_line(&json!({ "event": event.name(), "data": data }))?;
@@ -251,8 +262,8 @@ impl Chat {
             };
             match step {
                 Step::Wait => {}
-                Step::Show(text) => self.show(shown, &text)?,
-                Step::Restart(text) => self.restart(shown, text)?,
+                Step::Show(text) => self.show(&text)?,
+                Step::Anew(text) => self.anew(&text)?,
                 Step::Tell(message) => self.out.talk(&format!("note: {message}")),
                 Step::Completed => {
                     self.socket = Some((socket, Instant::now()));
@@ -263,7 +274,7 @@ impl Chat {
                     return Ok(Followed::Ended(Said::Badly(error)));
                 }
                 Step::Again => {
-                    let url = self.client.url().to_owned();
+                    let url = self.gateways.current().url().to_owned();
                     let detail = "it lost sight of the turn".to_owned();
                     return Ok(Followed::Lost(ClientError::Unreachable { url, detail }));
                 }
@@ -271,34 +282,33 @@ impl Chat {
         }
     }
 
-    fn show(&self, shown: &mut Shown, text: &str) -> Result<(), Failure> {
-        shown.text.push_str(text);
-        if self.interactive && !self.out.json { self.out.reply(text) } else { Ok(()) }
+    /// Whether the reply is shown as it comes.
+    const fn is_live(&self) -> bool {
+        self.interactive && !self.out.json
     }
 
-    fn restart(&self, shown: &mut Shown, text: String) -> Result<(), Failure> {
-        let anew = !shown.text.is_empty() && !text.starts_with(shown.text.as_str());
-        let more = match text.strip_prefix(shown.text.as_str()) {
-            Some(more) => more.to_owned(),
-            None => text.clone(),
-        };
-        shown.text = text;
-        if !self.interactive || self.out.json {
+    fn show(&self, text: &str) -> Result<(), Failure> {
+        if self.is_live() { self.out.reply(text) } else { Ok(()) }
+    }
+
+    fn anew(&self, text: &str) -> Result<(), Failure> {
+        if !self.is_live() {
             return Ok(());
         }
-        if anew {
-            self.out.reply("\n")?;
-            self.out.talk("note: the reply begins anew");
-        }
-        self.out.reply(&more)
+        self.out.reply("\n")?;
+        self.out.talk("note: the reply begins anew");
+        self.out.reply(text)
     }
 
     /// Ends the reply's line; for a script, prints the reply.
-    fn finish(&self, shown: &Shown) -> Result<(), Failure> {
-        match (self.out.json || shown.text.is_empty(), self.interactive) {
+    fn finish(&self, turn: &mut Turn) -> Result<(), Failure> {
+        if let Step::Anew(text) = turn.rest() {
+            self.anew(&text)?;
+        }
+        match (self.out.json || turn.text().is_empty(), self.interactive) {
             (true, _) => Ok(()),
             (false, true) => self.out.reply("\n"),
-            (false, false) => self.out.reply(&format!("{}\n", shown.text)),
+            (false, false) => self.out.reply(&format!("{}\n", turn.text())),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{args::GlobalFlags, offline::Offline, output::Output};
 use crate::{
-    client::{Client, ClientError, Target},
+    client::{Client, ClientError, Gateways, Target},
     config::{Env, Loaded, Sources, env, load},
     failure::{Exit, Failure},
 };
@@ -50,9 +50,9 @@ impl Context {
         self.url.is_some()
     }
 
-    /// The node that is meant; it need not be there.
-    pub(super) fn client(&self) -> Result<Client, ClientError> {
-        Client::find(&Target {
+    /// The gateways that are meant; they need not be there.
+    pub(super) fn gateways(&self) -> Result<Gateways, ClientError> {
+        Gateways::find(&Target {
             data_dir: self.data_dir().clone(),
             url: self.url.clone(),
             token: self.loaded.token.clone(),
@@ -63,8 +63,8 @@ impl Context {
 
     /// The node that is meant, if it answers; `None` if none runs on the data directory.
     pub(super) async fn running(&self) -> Result<Option<Client>, Failure> {
-        let found = match self.client() {
-            Ok(client) => client.ping().await.map(|()| client),
+        let found = match self.gateways() {
+            Ok(mut gateways) => gateways.reach().await.cloned(),
             Err(error) => Err(error),
         };
         match found {
@@ -79,8 +79,17 @@ impl Context {
     pub(super) async fn door(&self) -> Result<Door, Failure> {
         match self.running().await? {
             Some(client) => Ok(Door::Node(client)),
-            None => crate::app::open_read_only(&self.loaded.config).await.map(Door::Directory),
+            None => crate::keeping::open_read_only(&self.loaded.config).await.map(Door::Directory),
         }
+    }
+
+    /// The node that is meant; of several, the first that answers.
+    pub(super) async fn client(&self) -> Result<Client, ClientError> {
+        let mut gateways = self.gateways()?;
+        if self.url.as_ref().is_some_and(|url| url.contains(',')) {
+            gateways.reach().await?;
+        }
+        Ok(gateways.current().clone())
     }
 
     /// Calls a method of the node that is meant.
@@ -89,7 +98,7 @@ impl Context {
         method: Method,
         params: Value,
     ) -> Result<T, Failure> {
-        read(method, self.client()?.call(method, params).await?)
+        read(method, self.client().await?.call(method, params).await?)
     }
 }
 
@@ -108,7 +117,8 @@ impl Door {
     }
 }
 
-fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result<T, Failure> {
+/// Reads a method's answer.
+pub(super) fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result<T, Failure> {
     serde_json::from_value(answer).map_err(|error| {
         let what = format!("the answer to `{}` is not as expected: {error}", method.as_str());
         Failure::new(Exit::Failed, "protocol", what)

@@ -13,14 +13,17 @@ use super::{
     output::{Output, Tone, clean, time},
 };
 use crate::{
-    app,
     failure::{Exit, Failure},
+    keeping,
 };
 
 /// Events of one page: the most that a node gives.
 const PAGE: usize = 1_000;
 /// Longest body of an event in a table; `--json` has it whole.
 const BODY_CHARS: usize = 100;
+
+/// Characters of the last event's hash that are shown to people.
+const HEAD_CHARS: usize = 16;
 
 /// `journal`.
 #[derive(Debug, Subcommand)]
@@ -107,16 +110,22 @@ async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Fail
                 Some(problem) => clean(problem),
                 None => "sound".to_owned(),
             };
-            vec![it.key.clone().unwrap_or_else(|| it.id.to_string()), it.events.to_string(), found]
+            let head = it.head.map(|head| head.to_string().chars().take(HEAD_CHARS).collect());
+            vec![
+                it.key.clone().unwrap_or_else(|| it.id.to_string()),
+                it.events.to_string(),
+                head.unwrap_or_default(),
+                found,
+            ]
         };
-        out.table(&["session", "events", "verdict"], verdict.journals.iter().map(row))
+        out.table(&["session", "events", "head", "verdict"], verdict.journals.iter().map(row))
     })?;
     Ok(if verdict.is_sound() { Exit::Ok } else { Exit::Failed })
 }
 
 async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
     // A replay reads the directory itself, also beside a running node: it needs nothing of it.
-    let directory = app::open_read_only(&context.loaded.config).await?;
+    let directory = keeping::open_read_only(&context.loaded.config).await?;
     let view: ReplayView = directory.replay(session.as_deref()).await?;
     let sound = view.sessions.iter().all(|row| row.problem.is_none());
     let out = context.out;
@@ -132,7 +141,7 @@ async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Fail
 
 async fn repair(context: &Context, yes: bool) -> Result<Exit, Failure> {
     super::backup::refuse_beside_a_node(context, "a repair").await?;
-    let view: RepairView = app::repair(&context.loaded.config, yes).await?;
+    let view: RepairView = keeping::repair(&context.loaded.config, yes).await?;
     let out = context.out;
     out.document(&view, |view| {
         if view.findings.is_empty() {

@@ -8,18 +8,32 @@ mod agents;
 mod args;
 mod backup;
 mod chat;
+#[cfg(feature = "nats")]
+mod cluster;
 mod config;
 mod context;
 mod doctor;
+mod events;
+mod import;
 mod journal;
+mod link;
+mod node;
+mod nodes;
 pub mod offline;
 mod output;
+mod parked;
+mod partitions;
+mod quarantine;
 mod run;
 mod sessions;
 mod signals;
 mod status;
 mod terminal;
+#[cfg(feature = "tui")]
+mod top;
+mod tree;
 mod turn;
 mod up;
+mod verify;
 
 pub use run::main;

@@ -55,3 +55,35 @@ pub struct BackupView {
     /// Sessions in it.
     pub sessions: u64,
 }
+
+/// What `import` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportView {
+    /// The data directory.
+    pub from: String,
+    /// The cluster.
+    pub to: String,
+    /// Sessions that are in the cluster now, as they were in the directory or further on.
+    pub sessions: u64,
+    /// Those of them of which something was copied this time.
+    pub moved: u64,
+    /// Inputs that wait in the cluster since.
+    pub inputs: u64,
+    /// Timers that are set in the cluster.
+    pub timers: u64,
+    /// Large bodies that were copied.
+    pub blobs: u64,
+    /// Shared settings that were copied, such as an agent's pause.
+    pub values: u64,
+    /// What stays in the directory.
+    pub refused: Vec<ImportRefusal>,
+}
+
+/// Something that was not moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportRefusal {
+    /// A session, by key and id, or a setting.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}

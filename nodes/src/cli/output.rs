@@ -17,6 +17,8 @@ use crate::{
 pub(super) struct Output {
     /// Whether documents and errors are JSON.
     pub json: bool,
+    /// Whether tables have all their columns.
+    pub wide: bool,
     /// Whether colours may be used on standard output.
     color: bool,
 }
@@ -34,9 +36,15 @@ pub(super) enum Tone {
 
 impl Output {
     /// Output for this environment: `NO_COLOR` is honoured (<https://no-color.org>).
-    pub(super) fn new(json: bool, env: &Env) -> Self {
+    pub(super) fn new(json: bool, wide: bool, env: &Env) -> Self {
         let wanted = env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb");
-        Self { json, color: wanted && io::stdout().is_terminal() }
+        Self { json, wide, color: wanted && io::stdout().is_terminal() }
+    }
+
+    /// Whether colours may be used.
+    #[cfg(feature = "tui")]
+    pub(super) const fn color(self) -> bool {
+        self.color
     }
 
     /// Prints a document: JSON if asked for, else what `human` makes of it.
@@ -158,6 +166,33 @@ impl Output {
     }
 }
 
+/// A size in bytes as people read it.
+pub(super) fn size(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut shown = format!("{bytes} B");
+    let mut tenths = u128::from(bytes) * 10;
+    for unit in units {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1_024;
+        shown = format!("{}.{} {unit}", tenths / 10, tenths % 10);
+    }
+    shown
+}
+
+/// How long something took or has lasted, in at most two units.
+pub(super) fn span(millis: u64) -> String {
+    let seconds = millis / 1_000;
+    match seconds {
+        0 => format!("{millis}ms"),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
 /// Text that others wrote, without what a terminal would obey: control characters but line breaks
 /// and tabs become `\u{fffd}`.
 pub(super) fn clean(text: &str) -> String {
@@ -202,6 +237,28 @@ mod tests {
             (4_102_444_800, "2100-01-01T00:00:00Z"),
         ] {
             assert_eq!(time(Timestamp(seconds * 1_000)), text);
+        }
+    }
+
+    #[test]
+    fn sizes_and_spans_are_as_people_say_them() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_536, "1.5 KiB"),
+            (5 << 30, "5.0 GiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+        for (millis, text) in [
+            (12, "12ms"),
+            (59_999, "59s"),
+            (61_000, "1m1s"),
+            (7_260_000, "2h1m"),
+            (90_000_000, "1d1h"),
+        ] {
+            assert_eq!(span(millis), text);
         }
     }
 

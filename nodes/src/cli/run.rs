@@ -5,14 +5,16 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 use clawnode_proto::node::NodeRole;
 
+#[cfg(feature = "tui")]
+use super::top;
 use super::{
     agents,
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, journal,
+    doctor, events, import, journal, node, nodes,
     output::Output,
-    sessions, status, up,
+    parked, partitions, quarantine, sessions, status, tree, up, verify,
 };
 use crate::{
     config::{Env, Origin},
@@ -29,7 +31,7 @@ pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let out = Output::new(cli.flags.json, &env);
+    let out = Output::new(cli.flags.is_json(), cli.flags.is_wide(), &env);
     match dispatch(cli, &env, out).await {
         Ok(exit) => exit,
         Err(failure) => {
@@ -50,17 +52,21 @@ fn usage(error: &clap::Error) -> Exit {
 }
 
 async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
-    let Cli { role, flags, command } = cli;
+    let Cli { role, join, flags, command } = cli;
     let command = match (command, role.is_empty()) {
+        (Some(_), true) if join.join.is_some() || join.join_file.is_some() => {
+            return Ok(conflict("`--join` goes with `--role`, or after `up` and `run`"));
+        }
         (Some(command), true) => command,
-        (None, false) => Command::Run(up::RunArgs { role }),
+        (None, false) => Command::Run(up::RunArgs { role, join }),
         (Some(_), false) => {
             return Ok(conflict("`--role` goes with no command, or after `run`"));
         }
         (None, true) => return Ok(conflict("a command is needed, or `--role`")),
     };
-    // Both judge a configuration that may be broken.
+    // They do without a configuration, or judge one that may be broken.
     match &command {
+        Command::Verify(args) => return verify::run(args).await,
         Command::Doctor(args) => return doctor::run(args, &flags, env, out).await,
         Command::Config(config::ConfigCommand::Check(args)) => {
             return config::check(args, &flags, env, out);
@@ -81,18 +87,32 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Up(args) => Box::pin(up::up(args, context)).await,
         Command::Run(args) => {
             let roles: Vec<NodeRole> = args.role.into_iter().map(NodeRole::from).collect();
-            Box::pin(up::run(roles, context)).await
+            Box::pin(up::run(roles, args.join, context)).await
         }
         Command::Chat(args) => Box::pin(chat::run(args, context)).await,
         Command::Status => status::run(context).await,
+        Command::Nodes => nodes::run(context).await,
+        Command::Partitions => partitions::run(context).await,
+        Command::Tree(args) => tree::run(args, context).await,
+        Command::Events(args) => events::run(args, context).await,
+        #[cfg(feature = "tui")]
+        Command::Top(args) => top::run(args, context).await,
         Command::Sessions(command) => Box::pin(sessions::run(command, context)).await,
+        Command::Quarantine(command) => quarantine::run(command, context).await,
+        Command::Parked(args) => parked::run(args, context).await,
         Command::Agents(command) => agents::run(command, context).await,
+        Command::Node(command) => node::run(command, context).await,
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Restore(args) => backup::restore(args, context).await,
+        Command::Import(args) => Box::pin(import::run(args, context)).await,
+        #[cfg(feature = "nats")]
+        Command::Cluster(command) => Box::pin(super::cluster::run(command, context)).await,
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
-        Command::Doctor(_) | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
+        Command::Verify(_)
+        | Command::Doctor(_)
+        | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
     }
 }
 

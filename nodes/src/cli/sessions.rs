@@ -5,7 +5,7 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use clap::Subcommand;
 use clawnode_proto::{
     TurnId,
-    api::{ListParams, Method, SessionParams, SessionsResume},
+    api::{ListParams, Method, SessionParams},
     llm::{Message, Role, Text},
     view::{HistoryView, SessionList, SessionRow, TurnView},
 };
@@ -14,10 +14,12 @@ use tokio::time::sleep;
 
 use super::{
     context::{Context, Door},
+    link::Link,
     output::{Output, clean, time},
+    turn::{Step, Turn},
 };
 use crate::{
-    client::{Client, Event, Incoming, Socket},
+    client::{ClientError, Incoming, Socket},
     failure::{Exit, Failure},
 };
 
@@ -59,8 +61,8 @@ pub(super) enum SessionsCommand {
         /// The session: `agent:channel:account:peer`, or its id
         session: String,
         /// Write here instead of to standard output; the file must not exist
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
     /// Delete a session and what is personal in it
     Delete {
@@ -85,12 +87,12 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
         SessionsCommand::Tail { session, turns, follow } => {
             tail(context, &session, turns, follow).await
         }
-        SessionsCommand::Export { session, output } => export(context, &session, output).await,
+        SessionsCommand::Export { session, file } => export(context, &session, file).await,
         SessionsCommand::Delete { session, yes } => delete(context, &session, yes).await,
     }
 }
 
-fn params(session: &str) -> Value {
+pub(super) fn params(session: &str) -> Value {
     json!(SessionParams { session: session.to_owned() })
 }
 
@@ -118,21 +120,37 @@ async fn list(context: &Context, limit: u32, after: Option<String>) -> Result<Ex
 }
 
 fn table(out: Output, sessions: &[SessionRow]) -> String {
-    let head = ["session", "state", "turns", "events", "tokens in", "tokens out", "updated"];
+    let mut head =
+        vec!["session", "state", "node", "turns", "events", "tokens in", "tokens out", "updated"];
+    if out.wide {
+        head.extend(["id", "owner"]);
+    }
     let row = |it: &SessionRow| {
         let state = match &it.detail {
             Some(detail) => format!("{}: {detail}", it.state),
             None => it.state.clone(),
         };
-        vec![
+        // An owner that is not heard of is dead, or does not know yet that it lives.
+        let node = match (&it.node, it.owner) {
+            (Some(node), _) => node.to_string(),
+            (None, Some(_)) => "gone".to_owned(),
+            (None, None) => "-".to_owned(),
+        };
+        let mut row = vec![
             it.key.clone().unwrap_or_else(|| it.id.to_string()),
             state,
+            node,
             it.turns.to_string(),
             it.events.to_string(),
             it.usage.input_tokens.to_string(),
             it.usage.output_tokens.to_string(),
             time(it.updated),
-        ]
+        ];
+        if out.wide {
+            let owner = it.owner.map_or_else(|| "-".to_owned(), |it| it.to_string());
+            row.extend([it.id.to_string(), owner]);
+        }
+        row
     };
     out.table(&head, sessions.iter().map(row))
 }
@@ -181,28 +199,25 @@ async fn tail(
     if !follow {
         return Ok(Exit::Ok);
     }
-    let Door::Node(client) = door else {
+    if matches!(door, Door::Directory(_)) {
         return Err(Failure::new(
             Exit::Unreachable,
             "not_running",
             "nothing can be followed, because no node runs",
         )
         .hint("start one with `clawnode up`"));
-    };
+    }
+    let mut link = Link::new(context)?;
     // Turns that have ended were shown whole; one that still runs is followed from its beginning.
     let mut seen = last.turns.iter().rev().find(|turn| turn.outcome.is_some()).map(|it| it.turn);
     loop {
-        let history: HistoryView = read_history(&client, session).await?;
+        let history = link.history(session).await?;
         for turn in after(&history.turns, seen) {
-            follow_turn(context, &client, session, turn).await?;
+            follow_turn(&mut link, session, turn).await?;
             seen = Some(turn.turn);
         }
         sleep(FOLLOW_EVERY).await;
     }
-}
-
-async fn read_history(client: &Client, session: &str) -> Result<HistoryView, Failure> {
-    Door::Node(client.clone()).call(Method::SessionsHistory, params(session)).await
 }
 
 /// The turns after `seen`; all, if it is not among them.
@@ -211,60 +226,87 @@ fn after(turns: &[TurnView], seen: Option<TurnId>) -> &[TurnView] {
     turns.get(at.map_or(0, |at| at + 1)..).unwrap_or_default()
 }
 
-/// Prints a turn as it goes, until it ends.
-async fn follow_turn(
-    context: &Context,
-    client: &Client,
-    session: &str,
-    turn: &TurnView,
-) -> Result<(), Failure> {
-    let out = context.out;
+/// Prints a turn as it goes, until it ends, over as many connections as it takes.
+async fn follow_turn(link: &mut Link, session: &str, it: &TurnView) -> Result<(), Failure> {
+    let out = link.out;
     if !out.json {
-        for said in turn.messages.iter().filter(|it| it.role == Role::User) {
+        for said in it.messages.iter().filter(|it| it.role == Role::User) {
             out.line(&format!("\n{}", message(said)))?;
         }
         out.write("assistant: ")?;
     }
-    let resume = SessionsResume {
-        session: session.to_owned(),
-        turn: Some(turn.turn.to_string()),
-        cursor: None,
-    };
-    let mut socket = Socket::open(client).await?;
-    let request = socket.send(Method::SessionsResume, json!(resume)).await?;
+    let mut turn = Turn::begun(session.to_owned(), it.turn);
     loop {
-        match socket.next().await? {
-            Incoming::Answer { result: Err(error), .. } => return Err(error.into()),
-            Incoming::Frame { id, event, data, .. } if id == request => {
-                if out.json {
-                    out.json_line(
-                        &json!({ "turn": turn.turn, "event": event.name(), "data": data }),
-                    )?;
+        match follow_on(link, &mut turn, it.turn).await? {
+            None => {
+                if let (Step::Anew(text), false) = (turn.rest(), out.json) {
+                    out.reply(&format!("\n{text}"))?;
                 }
-                match event {
-                    Event::Text(text) if !out.json => out.reply(&text)?,
-                    Event::Reset(text) if !out.json => out.reply(&format!("\n{text}"))?,
-                    Event::Error(error) if !out.json => out.talk(&format!("\n[{}]", error.message)),
-                    Event::Done(_) => {
-                        socket.close().await;
-                        return if out.json { Ok(()) } else { out.line("") };
-                    }
-                    _ => {}
-                }
+                return if out.json { Ok(()) } else { out.line("") };
             }
-            _ => {}
+            Some(lost) => link.lost(lost).await?,
         }
     }
 }
 
-async fn export(
-    context: &Context,
-    session: &str,
-    output: Option<PathBuf>,
-) -> Result<Exit, Failure> {
+/// Follows a turn on one connection; how that was lost, if the turn has not ended.
+async fn follow_on(
+    link: &mut Link,
+    turn: &mut Turn,
+    id: TurnId,
+) -> Result<Option<ClientError>, Failure> {
+    let out = link.out;
+    let (method, params) = turn.request().map_err(|error| {
+        Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
+    })?;
+    let mut socket = match Socket::open(link.gateways.current()).await {
+        Ok(socket) => socket,
+        Err(error) => return Ok(Some(error)),
+    };
+    let request = match socket.send(method, params).await {
+        Ok(request) => request,
+        Err(error) => return Ok(Some(error)),
+    };
+    loop {
+        let step = match socket.next().await {
+            Ok(Incoming::Frame { id: of, event, cursor, data }) if of == request => {
+                if cursor.is_some() {
+                    link.found();
+                }
+                if out.json {
+                    out.json_line(&json!({ "turn": id, "event": event.name(), "data": data }))?;
+                }
+                turn.take(event, cursor)
+            }
+            Ok(Incoming::Answer { result: Err(error), .. }) => return Err(error.into()),
+            Ok(_) => Step::Wait,
+            Err(error) => return Ok(Some(error)),
+        };
+        match step {
+            Step::Show(text) if !out.json => out.reply(&text)?,
+            Step::Anew(text) if !out.json => out.reply(&format!("\n{text}"))?,
+            Step::Failed(error) if !out.json => {
+                out.talk(&format!("\n[{}]", error.message));
+                return Ok(None);
+            }
+            Step::Completed | Step::Failed(_) => {
+                socket.close().await;
+                return Ok(None);
+            }
+            Step::Again => {
+                let url = link.gateways.current().url().to_owned();
+                let detail = "it lost sight of the turn".to_owned();
+                return Ok(Some(ClientError::Unreachable { url, detail }));
+            }
+            Step::Wait | Step::Tell(_) | Step::Show(_) | Step::Anew(_) => {}
+        }
+    }
+}
+
+async fn export(context: &Context, session: &str, file: Option<PathBuf>) -> Result<Exit, Failure> {
     let everything: Value =
         context.door().await?.call(Method::SessionsExport, params(session)).await?;
-    let Some(path) = output else {
+    let Some(path) = file else {
         context.out.document(&everything, |it| format!("{it:#}"))?;
         return Ok(Exit::Ok);
     };

@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 
 use clawnode_proto::{
     api::Method,
-    node::NodeRole,
-    view::{NodeView, StatusView},
+    overview::{BusView, StoreView},
+    view::StatusView,
 };
 use serde_json::json;
 
 use super::{
     context::Context,
-    output::{Output, Tone, time},
+    nodes,
+    output::{Output, Tone, size, span},
 };
 use crate::failure::{Exit, Failure};
 
@@ -23,25 +24,36 @@ pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
 }
 
 fn human(out: Output, it: &StatusView) -> String {
-    let facts = [
+    let mut facts = vec![
         ("version", it.version.clone()),
         ("process", it.process.to_string()),
         ("substrate", it.substrate.clone()),
         ("partitions", it.partitions.to_string()),
         ("model", it.model.clone()),
         ("sessions", it.sessions.to_string()),
-        ("quarantined", it.quarantined.len().to_string()),
+        ("quarantined", quarantined(it)),
     ];
+    facts.extend(it.bus.as_ref().map(|bus| ("bus", bus_line(bus))));
     let mut text = String::new();
     for (name, value) in facts {
         add(&mut text, &format!("{name:<12} {value}"));
     }
     add(&mut text, "");
-    let rows = it.nodes.iter().map(node_row);
-    let head = ["node", "process", "version", "roles", "started", "entities", "state"];
-    add(&mut text, &out.table(&head, rows));
+    add(&mut text, &nodes::table(out, &it.nodes));
+    if let (Some(bus), true) = (&it.bus, out.wide) {
+        add(&mut text, "");
+        add(&mut text, &stores(out, bus));
+    }
+    let told = it.warnings.len() + it.quarantined.len() + it.dead.len();
+    if told > 0 {
+        add(&mut text, "");
+    }
+    for dead in &it.dead {
+        let line = format!("{dead} fell silent and is held dead");
+        add(&mut text, &out.paint(Tone::Bad, &line));
+    }
     for session in &it.quarantined {
-        let line = format!("quarantined {session}: see `clawnode sessions show {session}`");
+        let line = format!("quarantined {session}: see `clawnode quarantine show {session}`");
         add(&mut text, &out.paint(Tone::Bad, &line));
     }
     for warning in &it.warnings {
@@ -57,22 +69,49 @@ fn add(text: &mut String, line: &str) {
     }
 }
 
-fn node_row(it: &NodeView) -> Vec<String> {
-    let roles: Vec<_> = it.roles.iter().map(|&role| role_name(role)).collect();
-    vec![
-        it.node.to_string(),
-        it.process.to_string(),
-        it.version.clone(),
-        roles.join(","),
-        time(it.started),
-        it.entities.to_string(),
-        if it.draining { "draining".to_owned() } else { "ready".to_owned() },
-    ]
+fn quarantined(it: &StatusView) -> String {
+    match it.looked {
+        Some(looked) => {
+            let (count, ago) = (it.quarantined.len(), span(looked.age_ms));
+            format!("{count} (of {} sessions looked at, {ago} ago)", looked.sessions)
+        }
+        None => "not known yet: the sessions are being looked at".to_owned(),
+    }
 }
 
-const fn role_name(role: NodeRole) -> &'static str {
-    match role {
-        NodeRole::Gateway => "gateway",
-        NodeRole::Worker => "worker",
-    }
+fn bus_line(bus: &BusView) -> String {
+    let replicas = bus.stores.iter().map(|it| it.replicas).filter(|it| *it > 0).min();
+    let replicas = replicas.map_or_else(|| "R?".to_owned(), |it| format!("R{it}"));
+    let lag = bus.stores.iter().map(|it| it.lag).max().unwrap_or_default();
+    let behind = bus.stores.iter().filter(|it| it.behind > 0 || it.problem.is_some()).count();
+    let health = match (behind, lag) {
+        (0, _) => "in step".to_owned(),
+        (behind, lag) => format!("not in step: {behind} (up to {lag} operations behind)"),
+    };
+    let server = match &bus.cluster {
+        Some(cluster) => format!("{} of cluster {cluster}", bus.server),
+        None => bus.server.clone(),
+    };
+    let (servers, answers) = (bus.servers.len(), bus.answers_us.div_ceil(1_000));
+    format!("{server}; {servers} known, {replicas}, {health}, answers in {answers} ms")
+}
+
+fn stores(out: Output, bus: &BusView) -> String {
+    let row = |it: &StoreView| {
+        let state = match (&it.problem, it.behind) {
+            (Some(problem), _) => problem.clone(),
+            (None, 0) => "in step".to_owned(),
+            (None, behind) => format!("{behind} behind by {}", it.lag),
+        };
+        vec![
+            it.name.clone(),
+            format!("R{}", it.replicas),
+            it.leader.clone().unwrap_or_else(|| "-".to_owned()),
+            state,
+            it.records.to_string(),
+            size(it.bytes),
+        ]
+    };
+    let head = ["store", "replicas", "leader", "state", "records", "size"];
+    out.table(&head, bus.stores.iter().map(row))
 }

@@ -2,7 +2,7 @@
 //! shown. Pure; [`super::chat`] does the talking.
 
 use clawnode_proto::{
-    ErrorBody, ErrorCode, FrameKey,
+    CallId, ErrorBody, ErrorCode, FrameKey, TurnId,
     api::{ChatSend, Method, SessionsResume},
     session::TurnOutcome,
     view::AcceptedView,
@@ -14,10 +14,32 @@ use crate::client::Event;
 /// One turn, from what is said to how it ended.
 #[derive(Debug)]
 pub(super) struct Turn {
-    say: ChatSend,
+    begin: Begin,
     accepted: Option<AcceptedView>,
+    /// The last place in the turn that was seen.
     cursor: Option<FrameKey>,
+    /// Calls that a later one has followed.
+    past: Vec<CallId>,
     error: Option<ErrorBody>,
+    reply: Reply,
+}
+
+/// How it begins.
+#[derive(Debug)]
+enum Begin {
+    /// By saying something.
+    Say(ChatSend),
+    /// It has begun already.
+    Follow { session: String, turn: TurnId },
+}
+
+/// The reply, and what of it was printed, which cannot be taken back.
+#[derive(Debug, Default)]
+struct Reply {
+    /// All of it so far.
+    text: String,
+    /// What was printed since it was last said that it begins anew.
+    printed: String,
 }
 
 /// What to do about a frame.
@@ -26,8 +48,8 @@ pub(super) struct Turn {
 pub(super) enum Step {
     /// Show more of the reply.
     Show(String),
-    /// The reply begins anew, with this.
-    Restart(String),
+    /// What was shown is void: the reply begins anew, with this.
+    Anew(String),
     /// Tell the person something.
     Tell(String),
     /// Nothing.
@@ -44,18 +66,32 @@ impl Turn {
     /// A turn that begins by saying `say`. It needs an idempotency key, because it may be sent
     /// again.
     pub(super) fn new(say: ChatSend) -> Self {
-        Self { say, accepted: None, cursor: None, error: None }
+        Self::of(Begin::Say(say))
     }
 
-    /// What to send now: the message until it is stored, from then on the wish to follow.
+    /// A turn that has begun.
+    pub(super) fn begun(session: String, turn: TurnId) -> Self {
+        Self::of(Begin::Follow { session, turn })
+    }
+
+    fn of(begin: Begin) -> Self {
+        let (past, reply) = (Vec::new(), Reply::default());
+        Self { begin, accepted: None, cursor: None, past, error: None, reply }
+    }
+
+    /// What to send now: the message until it is stored, from then on the wish to follow. At any
+    /// gateway.
     pub(super) fn request(&self) -> Result<(Method, Value), serde_json::Error> {
-        let Some(accepted) = &self.accepted else {
-            return Ok((Method::ChatSend, serde_json::to_value(&self.say)?));
+        let (session, turn) = match (&self.accepted, &self.begin) {
+            (Some(accepted), _) => (&accepted.session, accepted.turn),
+            (None, Begin::Follow { session, turn }) => (session, *turn),
+            (None, Begin::Say(say)) => return Ok((Method::ChatSend, serde_json::to_value(say)?)),
         };
+        let cursor = self.cursor.or(self.accepted.as_ref().map(|accepted| accepted.cursor));
         let resume = SessionsResume {
-            session: accepted.session.clone(),
-            turn: Some(accepted.turn.to_string()),
-            cursor: Some(self.cursor.unwrap_or(accepted.cursor).to_string()),
+            session: session.clone(),
+            turn: Some(turn.to_string()),
+            cursor: cursor.map(|cursor| cursor.to_string()),
         };
         Ok((Method::SessionsResume, serde_json::to_value(resume)?))
     }
@@ -65,18 +101,43 @@ impl Turn {
         self.accepted.as_ref()
     }
 
-    /// Takes a frame in.
+    /// The reply so far.
+    pub(super) fn text(&self) -> &str {
+        &self.reply.text
+    }
+
+    /// Takes a frame in. What was seen before, from this gateway or another, is not seen again.
     pub(super) fn take(&mut self, event: Event, cursor: Option<FrameKey>) -> Step {
-        if let Some(cursor) = cursor {
-            self.cursor = Some(cursor);
-        }
         match event {
             Event::Accepted(view) => {
                 self.accepted.get_or_insert(view);
                 Step::Wait
             }
-            Event::Text(text) => Step::Show(text),
-            Event::Reset(text) => Step::Restart(text),
+            Event::Text(more) => {
+                if cursor.is_some_and(|cursor| !self.advance(cursor)) {
+                    return Step::Wait;
+                }
+                self.reply.text.push_str(&more);
+                self.reply.show()
+            }
+            Event::Reset(text) => {
+                if let Some(cursor) = cursor {
+                    self.go_to(cursor);
+                }
+                self.reply.text = text;
+                self.reply.show()
+            }
+            event => {
+                if let Some(cursor) = cursor {
+                    self.advance(cursor);
+                }
+                self.tell(event)
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) -> Step {
+        match event {
             Event::Notice(message) => Step::Tell(message),
             Event::Lagged => Step::Tell("some of the reply was left out for a moment".to_owned()),
             Event::Error(error) => {
@@ -84,8 +145,47 @@ impl Turn {
                 Step::Wait
             }
             Event::Done(outcome) => self.done(outcome),
-            Event::Usage(_) | Event::Unknown(_) => Step::Wait,
+            Event::Accepted(_)
+            | Event::Text(_)
+            | Event::Reset(_)
+            | Event::Usage(_)
+            | Event::Unknown(_) => Step::Wait,
         }
+    }
+
+    /// Goes on to `cursor`, unless it was seen already.
+    fn advance(&mut self, cursor: FrameKey) -> bool {
+        match self.cursor {
+            _ if self.past.contains(&cursor.call) => return false,
+            Some(at) if at.call != cursor.call => self.past.push(at.call),
+            Some(at) if (cursor.attempt, cursor.index) <= (at.attempt, at.index) => return false,
+            Some(_) | None => {}
+        }
+        self.cursor = Some(cursor);
+        true
+    }
+
+    /// Takes the gateway's word on where the reader is, which may be further back.
+    fn go_to(&mut self, cursor: FrameKey) {
+        if let Some(back) = self.past.iter().position(|call| *call == cursor.call) {
+            self.past.truncate(back);
+        } else if let Some(at) = self.cursor
+            && at.call != cursor.call
+        {
+            self.past.push(at.call);
+        }
+        self.cursor = Some(cursor);
+    }
+
+    /// What is left to print once the turn has ended: a reply that began anew and did not get as
+    /// far as what was printed.
+    pub(super) fn rest(&mut self) -> Step {
+        let Reply { text, printed } = &mut self.reply;
+        if *text == *printed {
+            return Step::Wait;
+        }
+        printed.clone_from(text);
+        Step::Anew(text.clone())
     }
 
     fn done(&mut self, outcome: Option<TurnOutcome>) -> Step {
@@ -110,13 +210,33 @@ impl Turn {
     }
 }
 
+// === impl Reply ===
+
+impl Reply {
+    /// What was not printed yet. A reply that begins anew is not printed again as long as it says
+    /// the same as before.
+    fn show(&mut self) -> Step {
+        if let Some(more) = self.text.strip_prefix(self.printed.as_str()) {
+            let more = more.to_owned();
+            self.printed.push_str(&more);
+            return if more.is_empty() { Step::Wait } else { Step::Show(more) };
+        }
+        if self.printed.starts_with(&self.text) {
+            return Step::Wait;
+        }
+        self.printed.clone_from(&self.text);
+        Step::Anew(self.text.clone())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        Attempt, CallId, TurnId,
+        Attempt,
         api::SendMode,
         llm::{FailureClass, ModelFailure, StopReason},
     };
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -193,6 +313,120 @@ mod tests {
                 assert_eq!(turn.take(Event::Error(error), None), Step::Wait);
             }
             assert_eq!(turn.take(Event::Done(outcome), None), step);
+        }
+    }
+
+    #[test]
+    fn a_reply_that_says_the_same_again_is_not_printed_again() {
+        let mut turn = turn();
+        let text = |text: &str| Event::Text(text.to_owned());
+        assert_eq!(turn.take(text("Hello"), Some(cursor(0))), Step::Show("Hello".into()));
+        assert_eq!(turn.take(text("Hello"), Some(cursor(0))), Step::Wait, "a repeat");
+        assert_eq!(turn.take(Event::Reset(String::new()), Some(cursor(0))), Step::Wait);
+        let again = |index| FrameKey { attempt: Attempt(2), ..cursor(index) };
+        assert_eq!(turn.take(text("Hel"), Some(again(0))), Step::Wait);
+        assert_eq!(turn.take(text("lo, w"), Some(again(1))), Step::Show(", w".into()));
+        assert_eq!(turn.take(text("late"), Some(cursor(9))), Step::Wait, "of the attempt before");
+        assert_eq!(turn.take(Event::Reset("Hey".into()), Some(again(1))), Step::Anew("Hey".into()));
+        assert_eq!(turn.rest(), Step::Wait);
+        assert_eq!(turn.take(Event::Reset("He".into()), Some(again(2))), Step::Wait);
+        assert_eq!(turn.rest(), Step::Anew("He".into()), "it ended before it got as far");
+        assert_eq!(turn.text(), "He");
+    }
+
+    /// What is seen on a screen.
+    #[derive(Default)]
+    struct Screen(String);
+
+    impl Screen {
+        fn see(&mut self, step: Step) {
+            match step {
+                Step::Show(more) => self.0.push_str(&more),
+                Step::Anew(text) => self.0 = text,
+                _ => {}
+            }
+        }
+    }
+
+    /// A piece of the reply, where it ends in the whole, and its place.
+    struct Piece {
+        text: String,
+        before: usize,
+        key: FrameKey,
+    }
+
+    fn pieces(calls: &[Vec<String>]) -> (Vec<Piece>, String) {
+        let (mut pieces, mut whole) = (Vec::new(), String::new());
+        for (call, texts) in calls.iter().enumerate() {
+            for (index, text) in texts.iter().enumerate() {
+                let index = u32::try_from(index).unwrap();
+                let call = CallId::from_u128(call as u128 + 1);
+                let key = FrameKey { call, ..cursor(index) };
+                pieces.push(Piece { text: text.clone(), before: whole.len(), key });
+                whole.push_str(text);
+            }
+        }
+        (pieces, whole)
+    }
+
+    /// How one connection goes: how far before the reader's place the gateway begins, whether it
+    /// resets there, how many pieces it joins, and how many it says until it is gone.
+    type Connection = (usize, bool, usize, usize);
+
+    proptest! {
+        /// GATE-5, the client's side: whatever two gateways repeat, reset and join, and wherever
+        /// each is cut off, the reply is shown once and whole.
+        #[test]
+        fn gate_5_frames_of_two_gateways_make_one_reply(
+            calls in prop::collection::vec(prop::collection::vec("[a-c]{1,2}", 1..6), 1..4),
+            connections in prop::collection::vec(
+                (0..4_usize, any::<bool>(), 1..4_usize, 0..5_usize), 0..8,
+            ),
+        ) {
+            let connections: Vec<Connection> = connections;
+            let (pieces, whole) = pieces(&calls);
+            let (mut turn, mut screen) = (turn(), Screen::default());
+            let mut shown = String::new();
+            let last = (0, false, 1, usize::MAX);
+            for (back, resets, joined, most) in connections.into_iter().chain([last]) {
+                // Where the reader is, by what it would ask for.
+                let at = turn.cursor.map_or(0, |cursor| {
+                    1 + pieces.iter().position(|piece| piece.key == cursor).unwrap()
+                });
+                let mut next = at.saturating_sub(back);
+                let mut left = most;
+                if resets && next > 0 && left > 0 {
+                    let text = {
+                        let told = pieces.get(next).map_or(whole.len(), |it| it.before);
+                        whole.get(..told).unwrap().to_owned()
+                    };
+                    let step = turn.take(Event::Reset(text), Some(pieces[next - 1].key));
+                    prop_assert!(!matches!(step, Step::Anew(_)), "nothing has changed");
+                    screen.see(step);
+                    left -= 1;
+                }
+                while left > 0 && next < pieces.len() {
+                    // What the reader has is repeated piece by piece, as it came.
+                    let many = if next < at { 1 } else { joined };
+                    // Texts of different calls are never joined.
+                    let call = pieces[next].key.call;
+                    let same = pieces[next..].iter().take(many);
+                    let many = same.take_while(|piece| piece.key.call == call).count();
+                    let some = &pieces[next..next + many];
+                    let text: String = some.iter().map(|piece| piece.text.as_str()).collect();
+                    let step = turn.take(Event::Text(text), some.last().map(|piece| piece.key));
+                    if let Step::Show(more) = &step {
+                        shown.push_str(more);
+                    }
+                    screen.see(step);
+                    next += some.len();
+                    left -= 1;
+                }
+            }
+            prop_assert_eq!(turn.text(), whole.as_str());
+            prop_assert_eq!(turn.rest(), Step::Wait);
+            prop_assert_eq!(&screen.0, &whole);
+            prop_assert_eq!(shown, whole, "each piece once");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `up` and `run`: be a node.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use clawnode_proto::node::NodeRole;
 use serde::Serialize;
@@ -10,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::{args::Role, chat, context::Context, signals::Signals};
 use crate::{
     app::{self, NodeArgs, Ready},
-    client::Client,
+    client::{Client, Gateways},
+    config::{Env, Secret, env},
     failure::{Exit, Failure},
+    keeping,
 };
 
 /// Examples of `up`.
@@ -27,7 +31,21 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   clawnode run --role gateway --nats nats://127.0.0.1:4222
   clawnode run --role worker  --nats nats://127.0.0.1:4222
-  clawnode run --role gateway,worker";
+  clawnode run --role gateway,worker
+  clawnode run --role worker --join-file token   join the cluster that the token is for";
+
+/// How a node joins a cluster.
+#[derive(Debug, Default, Args)]
+#[group(id = "joining")]
+pub(super) struct JoinArgs {
+    /// Join the cluster that this token is for; `CLAWNODE_JOIN` and `--join-file` keep it out of
+    /// lists of processes
+    #[arg(long, value_name = "TOKEN", conflicts_with = "join_file")]
+    pub join: Option<String>,
+    /// Join the cluster that the token in this file is for
+    #[arg(long, value_name = "FILE")]
+    pub join_file: Option<PathBuf>,
+}
 
 /// `up`.
 #[derive(Debug, Args)]
@@ -36,6 +54,12 @@ pub(super) struct UpArgs {
     /// Talk to the agent here; where a node already runs, use that one
     #[arg(long)]
     pub chat: bool,
+    /// Use the data directory although its sessions were moved to a cluster: from then on there are
+    /// two of each, and they go different ways
+    #[arg(long)]
+    pub take_back: bool,
+    #[command(flatten)]
+    pub join: JoinArgs,
 }
 
 /// `run`.
@@ -45,29 +69,58 @@ pub(super) struct RunArgs {
     /// What this node does: hold client connections (gateway), own sessions (worker), or both
     #[arg(long, value_enum, value_delimiter = ',', required = true, value_name = "ROLE")]
     pub role: Vec<Role>,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+impl JoinArgs {
+    /// The token, if there is one: of the command line, a file, or the environment.
+    fn token(self, env: &Env) -> Result<Option<Secret>, Failure> {
+        if let Some(path) = self.join_file {
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                let message = format!("cannot read `{}`: {error}", path.display());
+                Failure::new(Exit::Config, "join_token_invalid", message)
+                    .hint("name the file with the token")
+            })?;
+            return Ok(Some(Secret::new(text)));
+        }
+        let text = self.join.or_else(|| env.get(env::JOIN).map(str::to_owned));
+        Ok(text.map(Secret::new))
+    }
 }
 
 /// `up`: a node with all roles, perhaps with a chat.
 pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure> {
     let roles = vec![NodeRole::Gateway, NodeRole::Worker];
-    if !args.chat {
-        return run(roles, context).await;
+    if args.take_back
+        && let Some(to) = keeping::take_back(&context.loaded.config).await?
+    {
+        context.out.talk(&format!("taken back; its sessions were moved to {to}"));
     }
+    if !args.chat {
+        return run(roles, args.join, context).await;
+    }
+    let join = args.join.token(context.loaded.env())?;
     match context.running().await? {
-        Some(client) => chat::talk(context, client, None).await,
-        None => node_and_chat(roles, context).await,
+        Some(client) => chat::talk(context, Gateways::alone(client), None).await,
+        None => node_and_chat(roles, join, context).await,
     }
 }
 
 /// A node until a signal ends it.
-pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    mut roles: Vec<NodeRole>,
+    join: JoinArgs,
+    context: &Context,
+) -> Result<Exit, Failure> {
     roles.sort_unstable();
     roles.dedup();
+    let join = join.token(context.loaded.env())?;
     let mut signals = Signals::take()?;
-    let (node, ready, stop) = node(roles, context);
+    let (node, ready, stop) = node(roles, join, context);
     let mut node = std::pin::pin!(node);
     let mut ready = std::pin::pin!(ready);
-    let mut told = false;
+    let (mut told, mut signalled) = (false, false);
     loop {
         tokio::select! {
             ended = &mut node => return ended.map(|()| Exit::Ok),
@@ -79,9 +132,11 @@ pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<E
                 }
             }
             _ = signals.next() => {
-                if stop.is_cancelled() {
+                // A drain from afar is none: the first signal may still come after it.
+                if signalled {
                     return Err(hurried());
                 }
+                signalled = true;
                 tracing::info!("stopping; a second signal stops at once");
                 stop.cancel();
             }
@@ -90,8 +145,12 @@ pub(super) async fn run(mut roles: Vec<NodeRole>, context: &Context) -> Result<E
 }
 
 /// A node for as long as the chat lasts.
-async fn node_and_chat(roles: Vec<NodeRole>, context: &Context) -> Result<Exit, Failure> {
-    let (node, ready, stop) = node(roles, context);
+async fn node_and_chat(
+    roles: Vec<NodeRole>,
+    join: Option<Secret>,
+    context: &Context,
+) -> Result<Exit, Failure> {
+    let (node, ready, stop) = node(roles, join, context);
     let mut node = tokio::spawn(node);
     let Ok(ready) = ready.await else {
         // It ended before it served, and says why.
@@ -101,7 +160,7 @@ async fn node_and_chat(roles: Vec<NodeRole>, context: &Context) -> Result<Exit, 
     let gateway = &context.loaded.config.gateway;
     let client = Client::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
     let talked = tokio::select! {
-        talked = chat::talk(context, client, None) => talked,
+        talked = chat::talk(context, Gateways::alone(client), None) => talked,
         // A node that ends by itself has failed; the chat cannot go on.
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };
@@ -132,6 +191,7 @@ fn joined(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<
 /// The node as a future, its `ready`, and the way to stop it.
 fn node(
     roles: Vec<NodeRole>,
+    join: Option<Secret>,
     context: &Context,
 ) -> (
     impl Future<Output = Result<(), Failure>> + Send + 'static,
@@ -141,7 +201,7 @@ fn node(
     let (tell, ready) = oneshot::channel();
     let stop = CancellationToken::new();
     let loaded = context.loaded.clone();
-    let args = NodeArgs { loaded, roles, ready: tell, stop: stop.clone() };
+    let args = NodeArgs { loaded, roles, join, ready: tell, stop: stop.clone() };
     (app::run(args), ready, stop)
 }
 

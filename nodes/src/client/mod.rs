@@ -1,65 +1,14 @@
 //! How commands reach a running node: its address and token from the data directory or from
 //! flags, calls over `POST /v1/rpc`, streams over `/ws`.
 
+mod error;
+mod gateways;
 mod rendezvous;
 mod rpc;
 mod socket;
 
+pub use error::ClientError;
+pub use gateways::Gateways;
 pub use rendezvous::{NodeFile, TOKEN_FILE, ensure_token, read_token};
 pub use rpc::{Client, Target};
 pub use socket::{Event, Incoming, Socket};
-
-use std::path::PathBuf;
-
-use clawnode_proto::ErrorBody;
-
-/// Why a call did not get its answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// Nothing says that a node runs on this directory.
-    #[error("no node runs on `{}`", data_dir.display())]
-    NotRunning {
-        /// Where was looked.
-        data_dir: PathBuf,
-    },
-    /// What was named is no address of a node.
-    #[error("`{url}` is not an address such as `http://127.0.0.1:3100`")]
-    Address {
-        /// What was named.
-        url: String,
-    },
-    /// The node does not answer at its address, or went away.
-    #[error("cannot reach the node at `{url}`: {detail}")]
-    Unreachable {
-        /// Its address.
-        url: String,
-        /// What was seen.
-        detail: String,
-    },
-    /// The node answered with an error.
-    #[error("{}", .0.message)]
-    Answered(ErrorBody),
-    /// The answer is not one that a node gives.
-    #[error("`{url}` answered what no node answers: {detail}")]
-    Protocol {
-        /// Its address.
-        url: String,
-        /// What was seen.
-        detail: String,
-    },
-    /// A file that leads to the node cannot be used.
-    #[error("cannot use `{}`: {detail}", path.display())]
-    Local {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        detail: String,
-    },
-}
-
-impl ClientError {
-    /// Whether the node may be there again later.
-    pub const fn is_lost(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::NotRunning { .. })
-    }
-}

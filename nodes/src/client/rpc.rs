@@ -25,7 +25,7 @@ const ANSWER_BYTES: usize = 256 << 20;
 pub struct Target {
     /// The data directory, where a node on this machine says where it is.
     pub data_dir: PathBuf,
-    /// An address that goes before the data directory's.
+    /// An address that goes before the data directory's, or several, comma-separated.
     pub url: Option<String>,
     /// A token that goes before the data directory's.
     pub token: Option<Secret>,
@@ -43,6 +43,7 @@ pub struct Client {
     pub(super) upgrade: reqwest::Client,
     pub(super) url: String,
     token: Option<Secret>,
+    certificate: Option<PathBuf>,
 }
 
 /// A JSON-RPC answer.
@@ -75,10 +76,10 @@ impl RpcError {
 }
 
 impl Client {
-    /// The node that `target` means. Nothing is sent yet.
-    pub fn find(target: &Target) -> Result<Self, ClientError> {
-        let url = match &target.url {
-            Some(url) => url.clone(),
+    /// The nodes that `target` means, one at least. Nothing is sent yet.
+    pub fn find_all(target: &Target) -> Result<Vec<Self>, ClientError> {
+        let urls = match &target.url {
+            Some(urls) => urls.clone(),
             None => match NodeFile::read(&target.data_dir)? {
                 Some(node) => node.url,
                 None => {
@@ -99,7 +100,13 @@ impl Client {
             (None, None) if target.url.is_some() => None,
             (None, None) => read_token(&target.data_dir.join(TOKEN_FILE))?,
         };
-        Self::new(&url, token, target.certificate.as_ref())
+        let certificate = target.certificate.as_ref();
+        urls.split(',').map(|url| Self::new(url.trim(), token.clone(), certificate)).collect()
+    }
+
+    /// The node at another address, with the same token.
+    pub(super) fn at(&self, url: &str) -> Result<Self, ClientError> {
+        Self::new(url, self.token.clone(), self.certificate.as_ref())
     }
 
     /// The node at `url`.
@@ -115,14 +122,7 @@ impl Client {
         let Some(parsed) = parsed else {
             return Err(ClientError::Address { url });
         };
-        let loopback = match parsed.host_str() {
-            Some("localhost") => true,
-            Some(host) => host
-                .trim_matches(['[', ']'])
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|address| address.is_loopback()),
-            None => false,
-        };
+        let loopback = is_loopback(&parsed);
         let extra = certificate.map(read_certificates).transpose()?.unwrap_or_default();
         let builder = || {
             let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
@@ -143,7 +143,7 @@ impl Client {
         };
         let http = builder().timeout(CALL_TIMEOUT).build().map_err(fault)?;
         let upgrade = builder().http1_only().build().map_err(fault)?;
-        Ok(Self { http, upgrade, url, token })
+        Ok(Self { http, upgrade, url, token, certificate: certificate.cloned() })
     }
 
     /// Its address.
@@ -225,6 +225,18 @@ impl Client {
 
     pub(super) fn protocol(&self, detail: impl Into<String>) -> ClientError {
         ClientError::Protocol { url: self.url.clone(), detail: detail.into() }
+    }
+}
+
+/// Whether an address is this machine's own.
+pub(super) fn is_loopback(url: &reqwest::Url) -> bool {
+    match url.host_str() {
+        Some("localhost") => true,
+        Some(host) => host
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback()),
+        None => false,
     }
 }
 

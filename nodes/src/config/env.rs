@@ -12,6 +12,8 @@ const SEPARATOR: &str = "__";
 pub const TOKEN: &str = "CLAWNODE_TOKEN";
 /// The configuration file.
 pub const CONFIG: &str = "CLAWNODE_CONFIG";
+/// A join token, where it stays out of lists of processes.
+pub const JOIN: &str = "CLAWNODE_JOIN";
 /// The address of a running node.
 pub const URL: &str = "CLAWNODE_URL";
 

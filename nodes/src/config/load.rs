@@ -111,6 +111,7 @@ fn resolve_paths(config: &mut Config, tree: &Node, file: Option<&Path>, env: &En
         (&mut config.gateway.tls_cert, ["gateway", "tls_cert"]),
         (&mut config.gateway.tls_key, ["gateway", "tls_key"]),
         (&mut config.cluster.credentials, ["cluster", "credentials"]),
+        (&mut config.cluster.ca, ["cluster", "ca"]),
     ] {
         if let Some(path) = path {
             fix(path, &key);

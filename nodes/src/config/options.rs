@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_cluster::membership::MembershipOptions;
 use clawnode_proto::{AgentName, NodeName, limits, subject::Prefix};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,10 @@ pub struct GatewayOptions {
     /// One listener for everything. Beyond loopback it needs TLS or `plain_http`.
     #[serde(with = "units::address")]
     pub listen: SocketAddr,
+    /// Where clients reach this gateway, as an address that other gateways may tell them. Unless
+    /// set: the listen address, if it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<String>,
     /// Values of `Origin` that browsers may send, besides the gateway's own address.
     pub origins: Vec<String>,
     /// Values of `Host` that are answered, besides loopback names and the listen address.
@@ -83,7 +88,7 @@ pub struct GatewayOptions {
 }
 
 /// `[cluster]`: what nodes share.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterOptions {
     /// The NATS servers, comma-separated. Without it one process keeps everything in its data
@@ -93,6 +98,10 @@ pub struct ClusterOptions {
     /// A NATS credentials file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PathBuf>,
+    /// Certificates, PEM, of who may sign those of the NATS servers. With it TLS is required, and
+    /// only these are trusted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
     /// What all subjects and streams begin with, so that clusters can share servers.
     #[serde(with = "units::text")]
     pub prefix: Prefix,
@@ -102,6 +111,26 @@ pub struct ClusterOptions {
     /// Copies of each stream (1, 3 or 5). Unless set: 3 where there are three servers, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u8>,
+    /// A credentials file of the servers' system account. With it nodes hear at once when the
+    /// connection of another one ends; without it they find out by asking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sys_credentials: Option<PathBuf>,
+    /// How often a node says that it is alive (1 s). Less delays what others know of it, more
+    /// costs messages.
+    #[serde(with = "units::duration")]
+    pub heartbeat: Duration,
+    /// Silence after which a node is held dead (6 s), at least three heartbeats. Less takes over
+    /// sooner from a frozen one, and robs one that is only slow.
+    #[serde(with = "units::duration")]
+    pub dead_after: Duration,
+    /// How often workers ask each other whether they are there (250 ms). Less notices a kill
+    /// sooner and costs requests.
+    #[serde(with = "units::duration")]
+    pub probe_every: Duration,
+    /// After how long one that did not answer is asked again, and then held dead (300 ms). Less
+    /// may bury one that only connects again.
+    #[serde(with = "units::duration")]
+    pub probe_again: Duration,
 }
 
 /// `[session]`: how sessions live.
@@ -154,6 +183,7 @@ impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
             listen: LISTEN,
+            advertise: None,
             origins: Vec::new(),
             hosts: Vec::new(),
             tls_cert: None,
@@ -162,6 +192,38 @@ impl Default for GatewayOptions {
             no_auth: false,
             max_connections: MAX_CONNECTIONS,
             message_size: ByteSize(limits::MESSAGE_BYTES as u64),
+        }
+    }
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        let times = MembershipOptions::default();
+        Self {
+            nats: None,
+            credentials: None,
+            ca: None,
+            prefix: Prefix::default(),
+            partitions: None,
+            replicas: None,
+            sys_credentials: None,
+            heartbeat: times.heartbeat,
+            dead_after: times.dead_after,
+            probe_every: times.probe_every,
+            probe_again: times.probe_again,
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// How nodes watch each other.
+    pub fn membership(&self) -> MembershipOptions {
+        MembershipOptions {
+            heartbeat: self.heartbeat,
+            dead_after: self.dead_after,
+            probe_every: self.probe_every,
+            probe_again: self.probe_again,
+            ..MembershipOptions::default()
         }
     }
 }

@@ -81,6 +81,13 @@ impl Checks<'_> {
                         that has TLS";
             return self.fail(&["gateway", "listen"], what, hint);
         }
+        if let Some(url) = &it.advertise
+            && !is_http(url)
+        {
+            let what = format!("`{url}` is no address that clients could use");
+            let hint = "write one such as `https://gateway-1.example:3100`";
+            return self.fail(&["gateway", "advertise"], what, hint);
+        }
         let most = limits::MESSAGE_BYTES as u64;
         if it.message_size.0 == 0 || it.message_size.0 > most {
             let what = format!("`{}` is not between 1B and 1MiB", it.message_size);
@@ -102,6 +109,22 @@ impl Checks<'_> {
         {
             let what = format!("{count} replicas cannot vote: 1, 3 or 5 can");
             return self.fail(&["cluster", "replicas"], what, "write 1, 3 or 5");
+        }
+        for (key, value) in [
+            ("heartbeat", it.heartbeat),
+            ("probe_every", it.probe_every),
+            ("probe_again", it.probe_again),
+        ] {
+            self.some_time(&["cluster", key], value)?;
+        }
+        if it.dead_after < it.heartbeat.saturating_mul(3) {
+            let what = "a node that misses fewer than three heartbeats is not dead";
+            let hint = "write three times `cluster.heartbeat` or more";
+            return self.fail(&["cluster", "dead_after"], what, hint);
+        }
+        if it.sys_credentials.is_some() && it.nats.is_none() {
+            let what = "credentials of a system account without servers";
+            return self.fail(&["cluster", "sys_credentials"], what, "set `cluster.nats` as well");
         }
         Ok(())
     }
@@ -203,6 +226,14 @@ impl Checks<'_> {
     }
 }
 
+/// Whether clients could use this address, and nothing in it is a secret.
+fn is_http(url: &str) -> bool {
+    url.parse::<axum::http::Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::{
@@ -231,6 +262,8 @@ mod tests {
                 "gateway.no_auth",
                 "not loopback",
             ),
+            ("[gateway]\nadvertise = 'gateway-1:3100'", "gateway.advertise", "https://"),
+            ("[gateway]\nadvertise = 'https://a:b@c'", "gateway.advertise", "https://"),
             ("[gateway]\ntls_cert = 'c'", "gateway.tls_cert", "tls_key"),
             ("[gateway]\ntls_key = 'k'", "gateway.tls_key", "tls_cert"),
             ("[gateway]\nmessage_size = '2MiB'", "gateway.message_size", "1MiB"),
@@ -238,6 +271,14 @@ mod tests {
             ("[cluster]\npartitions = 513", "cluster.partitions", "512"),
             ("[cluster]\nreplicas = 2", "cluster.replicas", "1, 3 or 5"),
             ("[cluster]\nprefix = 'a.b'", "cluster.prefix", "a.b"),
+            ("[cluster]\nheartbeat = '0s'", "cluster.heartbeat", "10s"),
+            ("[cluster]\nprobe_every = '0s'", "cluster.probe_every", "10s"),
+            (
+                "[cluster]\nheartbeat = '3s'\ndead_after = '8s'",
+                "cluster.dead_after",
+                "three heartbeats",
+            ),
+            ("[cluster]\nsys_credentials = 'c'", "cluster.sys_credentials", "cluster.nats"),
             ("[session]\npassivate_after = '0s'", "session.passivate_after", "10s"),
             ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
             ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
@@ -270,7 +311,9 @@ mod tests {
             "[gateway]\nlisten = '0.0.0.0:3100'\nplain_http = true",
             "[gateway]\nlisten = '0.0.0.0:3100'\ntls_cert = 'c'\ntls_key = 'k'",
             "[gateway]\nlisten = '[::1]:0'\nno_auth = true",
+            "[gateway]\nadvertise = 'http://10.0.0.1:3100/'",
             "[[bindings]]\nagent = 'default'\nchannel = 'telegram'",
+            "[cluster]\nheartbeat = '3s'\ndead_after = '9s'",
             "[providers.lab]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n\
              [agents.a]\nmodel = 'lab/deep/seek'",
         ] {

@@ -9,11 +9,12 @@ use clawnode_actors::session::route::Inbound;
 pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent, TurnId,
-    api::{ListParams, SendMode},
+    api::{EventsParams, ListParams, SendMode},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, ParkedList, QuarantineDone,
-        QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
+        QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;
@@ -42,6 +43,20 @@ pub struct SendRequest {
     pub trace: Option<Traceparent>,
 }
 
+/// What an operator wants of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeOrder {
+    /// Hand everything over and end.
+    Drain {
+        /// Also if no worker is left then.
+        force: bool,
+    },
+    /// Take no more entities.
+    Cordon,
+    /// Take them again.
+    Uncordon,
+}
+
 /// A turn that is being followed.
 ///
 /// Dropping it stops the following and nothing else: a lost client never cancels a turn.
@@ -67,6 +82,18 @@ pub trait Backend: Send + Sync {
 
     /// Answers `status`.
     async fn status(&self) -> Result<StatusView, ErrorBody>;
+
+    /// Answers `nodes.list`.
+    async fn nodes(&self) -> NodeList;
+
+    /// Answers `partitions.list`.
+    async fn partitions(&self) -> PartitionList;
+
+    /// Answers `cluster.tree`, of all nodes or of one; `not_found` for an unknown one.
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody>;
+
+    /// Answers `events.list`; ends its waiting when the node ends.
+    async fn events(&self, page: EventsParams) -> FeedView;
 
     /// Stores a message durably and follows its turn from the start.
     ///
@@ -142,6 +169,9 @@ pub trait Backend: Send + Sync {
 
     /// Pauses or resumes an agent on every node; returns it as it is then.
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody>;
+
+    /// Gives a node, by its name or process id, an order; returns it as it is then.
+    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody>;
 
     /// Appends what the node itself counts, in Prometheus' text format.
     fn metrics(&self, out: &mut String);

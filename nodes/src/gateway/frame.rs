@@ -1,4 +1,4 @@
-//! The frames of a stream on a WebSocket: `{"id","event","data"[,"cursor"]}`.
+//! The frames of a stream, and how a WebSocket carries them: `{"id","event","data"[,"cursor"]}`.
 //!
 //! Written by hand around the request's id, which is kept as the JSON it arrived as: frames are
 //! the hot path, and most of a frame is the same each time.
@@ -94,29 +94,16 @@ impl RequestId {
 
     /// The end of a stream that did not see its turn's end.
     pub(super) fn done_early(&self, turn: Option<TurnId>) -> String {
-        self.frame("done", &json(&Done { turn, outcome: None }), None)
+        self.frame("done", &done_early(turn), None)
     }
 
     pub(super) fn lagged(&self, cursor: Option<FrameKey>) -> String {
-        let message = "frames were left out because this connection reads too slowly; what \
-                       follows continues from `cursor`";
-        self.frame("lagged", &json(&Lagged { message }), cursor)
+        self.frame("lagged", &lagged(), cursor)
     }
 
     /// The frame of one event.
     pub(super) fn event(&self, event: &TurnEvent) -> String {
-        let (name, data) = match &event.body {
-            TurnBody::Text(text) => ("text", json(text)),
-            TurnBody::Usage(usage) => ("usage", json::<Usage>(usage)),
-            TurnBody::Notice { name, message } => ("notice", json(&Notice { name, message })),
-            TurnBody::Reset { text } => ("reset", json(&Reset { text })),
-            TurnBody::Lagged => return self.lagged(Some(event.cursor)),
-            TurnBody::Error(error) => ("error", json(error)),
-            TurnBody::Done(outcome) => {
-                let turn = Some(event.cursor.turn);
-                ("done", json(&Done { turn, outcome: Some(outcome) }))
-            }
-        };
+        let (name, data) = said(event);
         self.frame(name, &data, Some(event.cursor))
     }
 
@@ -139,12 +126,42 @@ impl RequestId {
     }
 }
 
-/// Joins texts that follow each other: one frame for what is ready at once.
+/// An event's name, and its data as JSON.
+pub(super) fn said(event: &TurnEvent) -> (&'static str, String) {
+    match &event.body {
+        TurnBody::Text(text) => ("text", json(text)),
+        TurnBody::Usage(usage) => ("usage", json::<Usage>(usage)),
+        TurnBody::Notice { name, message } => ("notice", json(&Notice { name, message })),
+        TurnBody::Reset { text } => ("reset", json(&Reset { text })),
+        TurnBody::Lagged => ("lagged", lagged()),
+        TurnBody::Error(error) => ("error", json(error)),
+        TurnBody::Done(outcome) => {
+            let turn = Some(event.cursor.turn);
+            ("done", json(&Done { turn, outcome: Some(outcome) }))
+        }
+    }
+}
+
+/// The data of a `done` that is not the turn's end.
+pub(super) fn done_early(turn: Option<TurnId>) -> String {
+    json(&Done { turn, outcome: None })
+}
+
+fn lagged() -> String {
+    let message = "frames were left out because this connection reads too slowly; what follows \
+                   continues from `cursor`";
+    json(&Lagged { message })
+}
+
+/// Joins texts of one attempt that follow each other: one frame for what is ready at once. A client
+/// knows what it has seen by its cursor alone, so texts of two calls stay apart.
 pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
     let mut joined: Vec<TurnEvent> = Vec::with_capacity(events.len());
     for event in events {
+        let of = |one: &TurnEvent| (one.cursor.call, one.cursor.attempt);
         if let TurnBody::Text(more) = &event.body
             && let Some(last) = joined.last_mut()
+            && of(last) == of(&event)
             && let TurnBody::Text(text) = &mut last.body
         {
             text.push_str(more);
@@ -218,5 +235,8 @@ mod tests {
         assert_eq!(joined.len(), 3);
         assert_eq!(joined[0], event(1, text("ab")));
         assert_eq!(joined[2], event(3, text("c")));
+        let other = FrameKey { attempt: Attempt(2), ..event(0, text("")).cursor };
+        let events = vec![event(0, text("a")), TurnEvent { cursor: other, body: text("b") }];
+        assert_eq!(coalesce(events.clone()), events);
     }
 }

@@ -4,7 +4,7 @@
 //! make the registry grow from outside.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fmt::Write as _,
     sync::{
         Mutex, PoisonError,
@@ -13,11 +13,19 @@ use std::{
     time::Duration,
 };
 
-use clawnode_proto::{ErrorCode, llm::Usage, session::TurnOutcome};
+use clawnode_proto::{
+    ErrorCode,
+    llm::Usage,
+    overview::{Latency, StatsView},
+    session::TurnOutcome,
+};
 
 /// Upper bounds of the buckets of a duration, in seconds.
 const BUCKETS: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0];
+
+/// Durations that are remembered one by one, for what was usual lately.
+const RECENT: usize = 1_024;
 
 /// All of it.
 #[derive(Debug, Default)]
@@ -39,7 +47,14 @@ pub(super) struct Metrics {
     sockets: AtomicI64,
     request_seconds: Histogram,
     first_text_seconds: Histogram,
+    turn_seconds: Histogram,
+    recent_first_texts: Recent,
+    recent_turns: Recent,
 }
+
+/// The last durations of something, in milliseconds.
+#[derive(Debug, Default)]
+struct Recent(Mutex<VecDeque<u64>>);
 
 /// Counters that differ in their labels.
 #[derive(Debug, Default)]
@@ -76,8 +91,10 @@ impl Metrics {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn turn(&self, outcome: &TurnOutcome) {
+    pub(super) fn turn(&self, outcome: &TurnOutcome, took: Duration) {
         self.turns.add(format!("outcome=\"{}\"", outcome.name()), 1);
+        self.turn_seconds.observe(took);
+        self.recent_turns.observe(took);
     }
 
     pub(super) fn usage(&self, usage: &Usage) {
@@ -91,6 +108,20 @@ impl Metrics {
 
     pub(super) fn first_text(&self, took: Duration) {
         self.first_text_seconds.observe(took);
+        self.recent_first_texts.observe(took);
+    }
+
+    /// What is shown to people.
+    pub(super) fn stats(&self) -> StatsView {
+        let gauge = |it: &AtomicI64| u64::try_from(it.load(Ordering::Relaxed)).unwrap_or(0);
+        StatsView {
+            accepted: self.accepted.load(Ordering::Relaxed),
+            turns: self.turn_seconds.count.load(Ordering::Relaxed),
+            connections: gauge(&self.connections),
+            sockets: gauge(&self.sockets),
+            first_text: self.recent_first_texts.latency(),
+            turn: self.recent_turns.latency(),
+        }
     }
 
     pub(super) fn connection(&self) -> Open<'_> {
@@ -122,6 +153,11 @@ impl Metrics {
             out,
             &format!("{it}_first_text_seconds"),
             "Time from a message to the first text of its reply",
+        );
+        self.turn_seconds.render(
+            out,
+            &format!("{it}_turn_seconds"),
+            "Time from a message to the end of its turn",
         );
     }
 }
@@ -205,6 +241,32 @@ impl Histogram {
     }
 }
 
+// === impl Recent ===
+
+impl Recent {
+    fn observe(&self, took: Duration) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    fn latency(&self) -> Latency {
+        let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sorted: Vec<u64> = recent.iter().copied().collect();
+        drop(recent);
+        sorted.sort_unstable();
+        // The nearest rank: the smallest that so many of a hundred do not exceed.
+        let of = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100);
+            sorted.get(rank.saturating_sub(1)).copied()
+        };
+        let samples = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
+        Latency { samples, p50_ms: of(50), p99_ms: of(99) }
+    }
+}
+
 // === impl Open ===
 
 impl<'a> Open<'a> {
@@ -223,6 +285,22 @@ impl Drop for Open<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_usual_lately() {
+        let metrics = Metrics::default();
+        let done = TurnOutcome::Cancelled;
+        assert_eq!(metrics.stats().turn, Latency::default());
+        for _ in 0..RECENT {
+            metrics.turn(&done, Duration::from_hours(1));
+        }
+        for millis in 1..=RECENT as u64 {
+            metrics.turn(&done, Duration::from_millis(millis));
+        }
+        let expected = Latency { samples: 1_024, p50_ms: Some(512), p99_ms: Some(1_014) };
+        assert_eq!(metrics.stats().turn, expected);
+        assert_eq!(metrics.stats().turns, 2_048);
+    }
 
     #[test]
     fn the_text_a_scraper_reads() {

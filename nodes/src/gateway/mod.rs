@@ -4,18 +4,20 @@
 //! REST, and OpenAI's chat API. Everything it shows comes through [`Backend`].
 //!
 //! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
-//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest` or `openai` read
-//! it, all by way of the one method table (`rpc`); `turn` and `outbox` carry a turn's events to a
-//! socket that may be slow; `error` is the one map from condition to code.
+//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events` or
+//! `openai` read it, all by way of the one method table (`rpc`); `turn` and `outbox` carry a turn's
+//! events to a socket that may be slow; `error` is the one map from condition to code.
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
 //! - GATE-2: every stream ends in `done`.
 //! - GATE-3: a slow reader slows nothing but itself: its streams are told `lagged` and resume.
 //! - GATE-4: a lost client cancels nothing.
+//! - GATE-5: any gateway goes on from any gateway's cursor; nothing is missed, nothing repeated.
 
 mod auth;
 mod backend;
 mod error;
+mod events;
 mod frame;
 mod guard;
 mod metrics;
@@ -33,6 +35,6 @@ mod tls;
 mod turn;
 mod ws;
 
-pub use backend::{Backend, Following, SendRequest, SessionRef, TurnBody, TurnEvent};
+pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
-pub use serve::{Serving, serve};
+pub use serve::{Clients, Serving, serve};

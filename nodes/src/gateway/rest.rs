@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{self, Dialect},
+    events,
     guard::{Trace, guard},
     openai, page,
     rpc::{self, Call, is_stream},
@@ -36,6 +37,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/agents", get(agents))
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{session}", get(history).delete(delete))
+        .route("/v1/sessions/{session}/events", get(events::events))
         .route("/v1/models", get(openai::models))
         .route("/v1/models/{model}", get(openai::model))
         .route("/v1/chat/completions", post(openai::completions))
@@ -95,8 +97,10 @@ async fn unary(
 ) -> Result<String, ErrorBody> {
     if is_stream(method) {
         let message = format!("`{}` answers with a stream", method.as_str());
-        return Err(ErrorBody::new(ErrorCode::Unsupported, message)
-            .hint("call it on the WebSocket `/ws`, or use `/v1/chat/completions`"));
+        return Err(ErrorBody::new(ErrorCode::Unsupported, message).hint(
+            "call it on the WebSocket `/ws`, or use `/v1/chat/completions` and \
+                 `/v1/sessions/SESSION/events`",
+        ));
     }
     match Call::read(method, params, &*gateway.backend, trace.clone())? {
         Call::Unary(unary) => unary.answer(gateway, trace).await,

@@ -10,8 +10,8 @@ use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent,
     TurnId,
     api::{
-        AgentParams, ChatCancel, ChatSend, JournalShow, JournalVerify, ListParams, Method,
-        ParkedDrop, SessionParams, SessionsResume,
+        AgentParams, ChatCancel, ChatSend, EventsParams, JournalShow, JournalVerify, ListParams,
+        Method, NodeParams, NodesDrain, ParkedDrop, SessionParams, SessionsResume, TreeParams,
     },
     limits,
     llm::Text,
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::{
     auth::TICKET_LIFE,
-    backend::{Backend, SendRequest, SessionRef},
+    backend::{Backend, NodeOrder, SendRequest, SessionRef},
     error::json,
     frame::RequestId,
     serve::Gateway,
@@ -33,6 +33,9 @@ use super::{
 const PAGE: u32 = 100;
 /// Rows of a list at most.
 const PAGE_MAX: u32 = 1_000;
+
+/// Milliseconds that `events.list` may wait for an event.
+const WAIT_MAX: u32 = 10_000;
 
 /// A request, read as far as its method.
 #[derive(Debug)]
@@ -58,6 +61,11 @@ pub(super) enum Call {
 pub(super) enum Unary {
     Ping,
     Status,
+    Nodes,
+    Partitions,
+    Tree(TreeParams),
+    Events(EventsParams),
+    Stats,
     Cancel { session: SessionRef, turn: TurnId },
     Sessions(ListParams),
     History(SessionRef),
@@ -74,6 +82,7 @@ pub(super) enum Unary {
     Agents,
     Agent(AgentName),
     Pause { agent: AgentName, paused: bool },
+    Order { node: String, order: NodeOrder },
     Ticket,
 }
 
@@ -153,6 +162,11 @@ impl Call {
             Method::SessionsResume => return resume(read(method, params)?),
             Method::Ping => Unary::Ping,
             Method::Status => Unary::Status,
+            Method::NodesList => Unary::Nodes,
+            Method::PartitionsList => Unary::Partitions,
+            Method::ClusterTree => Unary::Tree(read(method, params)?),
+            Method::EventsList => Unary::Events(events(read(method, params)?)?),
+            Method::StatsShow => Unary::Stats,
             Method::ChatCancel => {
                 let ChatCancel { session, turn } = read(method, params)?;
                 Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
@@ -186,6 +200,12 @@ impl Call {
             Method::AgentsShow => Unary::Agent(agent(method, params)?),
             Method::AgentsPause => Unary::Pause { agent: agent(method, params)?, paused: true },
             Method::AgentsResume => Unary::Pause { agent: agent(method, params)?, paused: false },
+            Method::NodesDrain => {
+                let NodesDrain { node, force } = read(method, params)?;
+                Unary::Order { node, order: NodeOrder::Drain { force } }
+            }
+            Method::NodesCordon => order(read(method, params)?, NodeOrder::Cordon),
+            Method::NodesUncordon => order(read(method, params)?, NodeOrder::Uncordon),
             Method::TicketCreate => Unary::Ticket,
         };
         Ok(Self::Unary(unary))
@@ -273,8 +293,21 @@ fn agent(method: Method, params: Value) -> Result<AgentName, ErrorBody> {
     parse("agent", &agent)
 }
 
+fn order(params: NodeParams, order: NodeOrder) -> Unary {
+    Unary::Order { node: params.node, order }
+}
+
 fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
     Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
+}
+
+fn events(page: EventsParams) -> Result<EventsParams, ErrorBody> {
+    match page.wait_ms {
+        Some(wait) if wait > WAIT_MAX => {
+            Err(invalid(format!("`wait_ms` is {wait}, not 0 to {WAIT_MAX}")))
+        }
+        _ => Ok(EventsParams { limit: Some(rows(page.limit)?), ..page }),
+    }
 }
 
 fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {
@@ -327,6 +360,11 @@ impl Unary {
         Ok(match self {
             Self::Ping => json(&"pong"),
             Self::Status => json(&backend.status().await?),
+            Self::Nodes => json(&backend.nodes().await),
+            Self::Partitions => json(&backend.partitions().await),
+            Self::Tree(TreeParams { node }) => json(&backend.tree(node.as_deref()).await?),
+            Self::Events(page) => json(&backend.events(page).await),
+            Self::Stats => json(&gateway.metrics.stats()),
             Self::Cancel { session, turn } => {
                 backend.cancel(&session, turn, trace).await?;
                 json(&Acknowledged { ok: true })
@@ -354,6 +392,7 @@ impl Unary {
             Self::Agents => json(&backend.agents().await?),
             Self::Agent(agent) => json(&backend.agent(&agent).await?),
             Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),
+            Self::Order { node, order } => json(&backend.order(&node, order).await?),
             Self::Ticket => {
                 let ticket = gateway.auth.make_ticket(Instant::now())?;
                 let ticket = ticket.expose_secret();

@@ -74,8 +74,16 @@ pub struct Serving {
     /// `http://…` or `https://…`, as a client on this machine writes it.
     pub url: String,
     task: JoinHandle<()>,
+    clients: Clients,
     /// Dropping `Serving` cuts everything off.
     _guard: DropGuard,
+}
+
+/// How many clients are connected. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    room: Arc<Semaphore>,
+    most: usize,
 }
 
 /// Listens, and serves until `shutdown`; then lets open streams end, for `options.drain` at most.
@@ -104,8 +112,11 @@ pub async fn serve(
         tasks: TaskTracker::new(),
         options,
     });
-    let task = tokio::spawn(run(gateway, listener, acceptor));
-    Ok(Serving { addr, url: url(addr, tls), task, _guard: killed.drop_guard() })
+    let most = gateway.options.connections.get();
+    let clients = Clients { room: Arc::new(Semaphore::new(most)), most };
+    let room = Arc::clone(&clients.room);
+    let task = tokio::spawn(run(gateway, listener, acceptor, room));
+    Ok(Serving { addr, url: url(addr, tls), task, clients, _guard: killed.drop_guard() })
 }
 
 fn url(addr: SocketAddr, tls: bool) -> String {
@@ -117,9 +128,14 @@ fn url(addr: SocketAddr, tls: bool) -> String {
     format!("{scheme}://{reachable}")
 }
 
-async fn run(gateway: Arc<Gateway>, listener: TcpListener, acceptor: Acceptor) {
+async fn run(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    acceptor: Acceptor,
+    room: Arc<Semaphore>,
+) {
     let router = rest::router(Arc::clone(&gateway));
-    accept(&gateway, listener, &acceptor, &router).await;
+    accept(&gateway, listener, (&acceptor, &room), &router).await;
     gateway.tasks.close();
     if tokio::time::timeout(gateway.options.drain, gateway.tasks.wait()).await.is_err() {
         tracing::warn!(open = gateway.tasks.len(), "streams still open after the drain; cut off");
@@ -131,10 +147,9 @@ async fn run(gateway: Arc<Gateway>, listener: TcpListener, acceptor: Acceptor) {
 async fn accept(
     gateway: &Arc<Gateway>,
     listener: TcpListener,
-    acceptor: &Acceptor,
+    (acceptor, room): (&Acceptor, &Arc<Semaphore>),
     router: &Router,
 ) {
-    let room = Arc::new(Semaphore::new(gateway.options.connections.get()));
     let stop = || async {
         tokio::select! {
             () = gateway.draining.cancelled() => {}
@@ -143,7 +158,7 @@ async fn accept(
     };
     loop {
         let permit = tokio::select! {
-            permit = Arc::clone(&room).acquire_owned() => permit,
+            permit = Arc::clone(room).acquire_owned() => permit,
             () = stop() => return,
         };
         let Ok(permit) = permit else { return };
@@ -270,9 +285,23 @@ impl Acceptor {
     }
 }
 
-// === impl Serving ===
+// === impl Serving, Clients ===
+
+impl Clients {
+    /// How many there are now.
+    pub fn count(&self) -> u32 {
+        // The listener holds one place for whoever comes next.
+        let taken = self.most.saturating_sub(self.room.available_permits()).saturating_sub(1);
+        u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+}
 
 impl Serving {
+    /// Its clients, to be counted.
+    pub fn clients(&self) -> Clients {
+        self.clients.clone()
+    }
+
     /// Returns when all is over; only after the shutdown that `serve` was given.
     pub async fn ended(self) {
         let Self { task, _guard, .. } = self;

@@ -106,7 +106,7 @@ impl Stream<'_> {
         let metrics = &self.gateway.metrics;
         match body {
             TurnBody::Usage(usage) => metrics.usage(usage),
-            TurnBody::Done(outcome) => metrics.turn(outcome),
+            TurnBody::Done(outcome) => metrics.turn(outcome, sent.elapsed()),
             TurnBody::Text(_) if self.first => {
                 self.first = false;
                 metrics.first_text(sent.elapsed());

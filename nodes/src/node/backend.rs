@@ -10,28 +10,26 @@ use clawnode_actors::{
         route::{Inbound, Routes},
     },
 };
-use clawnode_cluster::{StoreError, Substrate, membership::Members};
+use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    AgentName, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey, IdempotencyKey, ProcessId,
-    Seq, Traceparent, TurnId,
-    api::{ListParams, SendMode},
-    node::Heartbeat,
+    AgentName, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey, IdempotencyKey, Seq,
+    Traceparent, TurnId,
+    api::{EventsParams, ListParams, SendMode},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::SessionInput,
     view::{
         AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
         QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
-        WarningView,
     },
 };
 use serde_json::Value;
-use tokio::sync::watch;
 
-use crate::gateway::{Backend, Following, SendRequest, SessionRef};
+use super::{
+    orders,
+    overview::{Node, Overview},
+};
+use crate::gateway::{Backend, Following, NodeOrder, SendRequest, SessionRef};
 
-/// Sessions that `status` counts at most; more is shown as this many.
-const COUNTED_MAX: usize = 10_000;
-/// Sessions that `status` looks at for those out of service; a warning says when there are more.
-const LOOKED_MAX: usize = 2_000;
 /// Rows of one page.
 const PAGE_MAX: u32 = 1_000;
 /// How long a deletion may take before the client is told to look again.
@@ -39,34 +37,13 @@ const DELETION: Duration = Duration::from_secs(30);
 /// How often a deletion is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a node knows of itself.
-#[derive(Clone)]
-pub struct Node {
-    /// Its process id.
-    pub process: ProcessId,
-    /// What it says of itself now.
-    pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
-    /// The default model, and why that one.
-    pub model: String,
-    /// The cluster as it sees it; nobody else in one process.
-    pub members: watch::Receiver<Members>,
-    /// Resident entities.
-    pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
-}
-
-impl std::fmt::Debug for Node {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
-    }
-}
-
 /// The gateway's door.
 #[derive(Debug)]
 pub struct NodeBackend {
     sessions: Sessions,
     agents: Agents,
     routes: Arc<std::sync::RwLock<Routes>>,
-    node: Node,
+    overview: Overview,
 }
 
 impl NodeBackend {
@@ -77,47 +54,12 @@ impl NodeBackend {
         routes: Arc<std::sync::RwLock<Routes>>,
         node: Node,
     ) -> Self {
-        Self { sessions, agents, routes, node }
+        let overview = Overview::new(node, sessions.clone());
+        Self { sessions, agents, routes, overview }
     }
 
     fn substrate(&self) -> &Substrate {
         self.sessions.substrate()
-    }
-
-    fn nodes(&self) -> Vec<NodeView> {
-        let own = (self.node.heartbeat)();
-        let members = self.node.members.borrow();
-        let others = members.alive.iter().filter(|one| one.process != own.process).cloned();
-        let mut nodes: Vec<NodeView> =
-            std::iter::once(own.clone()).chain(others).map(node_view).collect();
-        nodes.sort_by(|a, b| (&a.node, a.process).cmp(&(&b.node, b.process)));
-        nodes
-    }
-
-    async fn warnings(&self, nodes: &[NodeView]) -> Vec<WarningView> {
-        let mut warnings: Vec<WarningView> = self
-            .substrate()
-            .health
-            .warnings()
-            .await
-            .into_iter()
-            .map(|one| WarningView { name: one.name, message: one.message, hint: one.hint })
-            .collect();
-        let mut configs: Vec<_> = nodes.iter().map(|node| node.config).collect();
-        configs.sort_unstable();
-        configs.dedup();
-        if configs.len() > 1 {
-            warnings.push(WarningView {
-                name: "agents.config_differs".to_owned(),
-                message: format!(
-                    "the nodes have {} different configurations of their agents",
-                    configs.len()
-                ),
-                hint: "give every node the same `[agents]`, or sessions change with their owner"
-                    .to_owned(),
-            });
-        }
-        warnings
     }
 }
 
@@ -133,31 +75,23 @@ impl Backend for NodeBackend {
     }
 
     async fn status(&self) -> Result<StatusView, ErrorBody> {
-        let count = self.sessions.count(COUNTED_MAX, LOOKED_MAX).await.map_err(store)?;
-        let nodes = self.nodes();
-        let mut warnings = self.warnings(&nodes).await;
-        if count.looked < count.sessions {
-            warnings.push(WarningView {
-                name: "sessions.partly_seen".to_owned(),
-                message: format!(
-                    "only {} sessions were looked at for any that are out of service",
-                    count.looked
-                ),
-                hint: "`clawnode sessions list` shows them all".to_owned(),
-            });
-        }
-        Ok(StatusView {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            process: self.node.process,
-            substrate: self.substrate().health.describe(),
-            partitions: self.substrate().partitions,
-            model: self.node.model.clone(),
-            plugins: Vec::new(),
-            sessions: count.sessions as u64,
-            nodes,
-            quarantined: count.quarantined,
-            warnings,
-        })
+        Ok(self.overview.status().await)
+    }
+
+    async fn nodes(&self) -> NodeList {
+        self.overview.nodes()
+    }
+
+    async fn partitions(&self) -> PartitionList {
+        self.overview.partitions().await
+    }
+
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
+        self.overview.tree(node).await
+    }
+
+    async fn events(&self, page: EventsParams) -> FeedView {
+        self.overview.events(page).await
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
@@ -197,7 +131,11 @@ impl Backend for NodeBackend {
 
     async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody> {
         let (after, limit) = page_of(page)?;
-        self.sessions.list(after, limit).await.map_err(store)
+        let mut list = self.sessions.list(after, limit).await.map_err(store)?;
+        for row in &mut list.sessions {
+            row.node = row.owner.and_then(|owner| self.overview.name_of(owner));
+        }
+        Ok(list)
     }
 
     async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {
@@ -299,9 +237,12 @@ impl Backend for NodeBackend {
         self.agent(agent).await
     }
 
+    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
+        orders::give(self.substrate(), &self.overview.nodes().nodes, node, order).await
+    }
+
     fn metrics(&self, out: &mut String) {
-        let resident = (self.node.resident)();
-        let members = self.node.members.borrow();
+        let (resident, alive) = (self.overview.resident(), self.overview.alive_count());
         // Writing to a string cannot fail.
         let written = write!(
             out,
@@ -310,8 +251,7 @@ impl Backend for NodeBackend {
              clawnode_entities_resident {resident}\n\
              # HELP clawnode_processes_alive Processes of the cluster that are held alive.\n\
              # TYPE clawnode_processes_alive gauge\n\
-             clawnode_processes_alive {}\n",
-            members.alive.len().max(1)
+             clawnode_processes_alive {alive}\n",
         );
         debug_assert!(written.is_ok(), "a string takes what it is given");
     }
@@ -338,17 +278,4 @@ fn idempotency_key(what: &str, of: &dyn std::fmt::Display) -> Result<Idempotency
     format!("{what}:{of}")
         .parse()
         .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
-}
-
-fn node_view(it: Heartbeat) -> NodeView {
-    NodeView {
-        node: it.node,
-        process: it.process,
-        version: it.version,
-        roles: it.roles,
-        started: it.started,
-        draining: it.draining,
-        entities: it.entities,
-        config: it.config,
-    }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What is kept, beside the directory's root; all else is made anew.
-const KEPT: &[&str] = &["format", "log", "blobs", TOKEN_FILE];
+const KEPT: &[&str] = &["format", "log", "blobs", "moved.json", TOKEN_FILE];
 
 /// Writes `dir` to `file`, which must not exist; `sessions` is for the report.
 pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, Failure> {

@@ -16,15 +16,16 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, AppendAnswer, Bus, Consumer, Delivery, Inbox, Journal, Record, RequestError,
-    StoreError, Subscription, Substrate, Waiting, Write,
+    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record,
+    RequestError, StoreError, Subscription, Substrate, Waiting, Write,
 };
 use clawnode_proto::{
-    EntityId, Input, Partition, Position, Traceparent, codec,
+    EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
     event::decode_record,
     frame::{FrameBatch, FrameBody},
     kernel::{CLAIM, QUARANTINED},
 };
+use tokio::sync::broadcast;
 
 use crate::{
     config::Env,
@@ -230,6 +231,10 @@ impl Journal for Watched<dyn Journal> {
     ) -> Result<Vec<EntityId>, StoreError> {
         self.inner.entities(after, limit).await
     }
+
+    async fn count(&self) -> Result<u64, StoreError> {
+        self.inner.count().await
+    }
 }
 
 #[async_trait]
@@ -251,6 +256,10 @@ impl Inbox for Watched<dyn Inbox> {
 
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
         self.inner.scan(partition).await
+    }
+
+    async fn depths(&self) -> Result<Option<Vec<Depth>>, StoreError> {
+        self.inner.depths().await
     }
 
     async fn consume(
@@ -275,6 +284,10 @@ impl Consumer for WatchedConsumer {
         let delivery = self.inner.next().await?;
         let handle = Watched { inner: delivery.handle, armed: Arc::clone(&self.armed) };
         Ok(Delivery { handle: Arc::new(handle), ..delivery })
+    }
+
+    async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError> {
+        self.inner.set_rank(rank).await
     }
 }
 
@@ -323,5 +336,13 @@ impl Bus for Watched<dyn Bus> {
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
         self.inner.request(subject, payload, timeout).await
+    }
+
+    fn attached(&self) -> Attached {
+        self.inner.attached()
+    }
+
+    fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
+        self.inner.partings()
     }
 }

@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "nats")]
+use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
 use clawnode_cluster::{
-    Clock, Substrate,
+    Clock, Lost, Substrate,
     local::{self, LocalControl, LocalOptions, OpenError},
 };
-use clawnode_proto::ErrorChain;
+use clawnode_proto::{ErrorChain, ProcessId, node::NodeRole};
 
+#[cfg(feature = "nats")]
 use crate::{
-    config::{Config, Loaded},
+    bus::join::{self, Member},
+    config::Config,
+};
+use crate::{
+    config::{Loaded, Secret},
     failure::{Exit, Failure},
 };
 
@@ -26,11 +33,26 @@ pub struct Ground {
     pub control: Option<LocalControl>,
 }
 
-/// Opens the substrate that the settings name: NATS if a server is given, else the data directory.
-pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+/// Opens the substrate that the settings name: NATS if a server is given, or if the node joined a
+/// cluster (now, with the token `join`, or before), else the data directory.
+pub async fn open(
+    loaded: &Loaded,
+    (process, roles): (ProcessId, &[NodeRole]),
+    join: Option<&Secret>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Ground, Failure> {
     let config = &loaded.config;
-    if config.cluster.nats.is_some() {
-        return nats(config, clock).await;
+    #[cfg(feature = "nats")]
+    {
+        let member = crate::bus::join::member(loaded, roles, join).await?;
+        if member.is_some() || config.cluster.nats.is_some() {
+            let substrate = nats(config, member, Some(process)).await?;
+            return Ok(Ground { substrate, control: None });
+        }
+    }
+    #[cfg(not(feature = "nats"))]
+    if join.is_some() || config.cluster.nats.is_some() {
+        return Err(without_nats((process, roles)));
     }
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
@@ -55,6 +77,17 @@ pub fn refused(error: &OpenError) -> Failure {
     match error {
         OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
             .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
+        OpenError::Moved { complete, .. } => {
+            let go_on = if *complete {
+                "use that cluster: `clawnode chat --url URL`"
+            } else {
+                "finish it: `clawnode import` again"
+            };
+            Failure::new(Exit::Failed, "data_dir_moved", message).hint(format!(
+                "{go_on}; `--take-back` uses the directory all the same, and there are two of each \
+                 session from then on"
+            ))
+        }
         OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
         OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
             .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
@@ -67,38 +100,113 @@ pub fn refused(error: &OpenError) -> Failure {
     }
 }
 
+/// A substrate that was lost while the node ran, as the node's end.
+pub fn lost(why: Lost) -> Failure {
+    let hint = "other nodes go on with what was begun";
+    match why {
+        Lost::Refused(why) => Failure::new(Exit::Refused, "credential_refused", why)
+            .hint(format!("ask the operator for a join token; {hint}")),
+        Lost::Broken(why) => Failure::new(Exit::Unreachable, "nats_unreachable", why)
+            .hint(format!("start the node again; {hint}")),
+    }
+}
+
 #[cfg(not(feature = "nats"))]
-async fn nats(_config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
+fn without_nats(_node: (ProcessId, &[NodeRole])) -> Failure {
     let message = "this build has no NATS: it was made without the feature `nats`";
-    std::future::ready(Err(Failure::new(Exit::Config, "unsupported", message)
-        .hint("leave `--nats` out, or build with the default features")))
+    Failure::new(Exit::Config, "unsupported", message)
+        .hint("leave `--nats` and `--join` out, or build with the default features")
+}
+
+/// Opens the cluster that the settings name, for a command.
+#[cfg(feature = "nats")]
+pub async fn cluster(config: &Config) -> Result<Substrate, Failure> {
+    nats(config, None, None).await
+}
+
+/// Opens the cluster that the settings name.
+#[cfg(not(feature = "nats"))]
+pub async fn cluster(_config: &crate::config::Config) -> Result<Substrate, Failure> {
+    let message = "this build has no NATS: it was made without the feature `nats`";
+    std::future::ready(Err(
+        Failure::new(Exit::Config, "unsupported", message).hint("build with the default features")
+    ))
     .await
 }
 
 #[cfg(feature = "nats")]
-async fn nats(config: &Config, _clock: &Arc<dyn Clock>) -> Result<Ground, Failure> {
-    use clawnode_cluster::nats::{ConnectError, NatsOptions, Replicas, connect};
-
+async fn nats(
+    config: &Config,
+    member: Option<Member>,
+    process: Option<ProcessId>,
+) -> Result<Substrate, Failure> {
     let it = &config.cluster;
-    let mut options =
-        NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each));
-    options.prefix.clone_from(&it.prefix);
-    options.credentials.clone_from(&it.credentials);
-    options.partitions = it.partitions;
-    options.replicas = match it.replicas {
+    let data_dir = &config.node.data_dir;
+    let remembered = join::remembered(data_dir)?;
+    let settings = NatsOptions {
+        partitions: it.partitions,
+        replicas: replicas(config),
+        cluster: remembered.clone(),
+        process,
+        sys_credentials: it.sys_credentials.clone(),
+        ..NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each))
+    };
+    let joined = member.is_some();
+    let options = match member {
+        // What it may do, it was given; giving birth is not among it.
+        Some(member) => NatsOptions {
+            urls: member.urls,
+            prefix: member.prefix,
+            ca: Some(member.ca),
+            credential: Some(member.credential),
+            birth: Birth::Never,
+            cluster: Some(member.cluster),
+            ..settings
+        },
+        None => NatsOptions {
+            prefix: it.prefix.clone(),
+            ca: it.ca.clone(),
+            credentials: it.credentials.clone(),
+            ..settings
+        },
+    };
+    let substrate = connect(options).await.map_err(|error| match error {
+        ConnectError::Login { .. } if joined => Failure::new(
+            Exit::Refused,
+            "credential_refused",
+            "the cluster refuses this node's credential: it was revoked, or its time is over",
+        )
+        .hint("ask the operator for a join token (`clawnode cluster join-token`)"),
+        error => unconnected(&error),
+    })?;
+    if let (None, Some(cluster)) = (remembered, substrate.health.cluster()) {
+        join::remember(data_dir, &cluster)?;
+    }
+    Ok(substrate)
+}
+
+/// How many copies the settings ask for.
+#[cfg(feature = "nats")]
+pub fn replicas(config: &Config) -> Replicas {
+    match config.cluster.replicas {
         None => Replicas::Auto,
         Some(1) => Replicas::One,
         Some(_) => Replicas::Three,
-    };
-    let substrate = connect(options).await.map_err(|error| {
-        let message = ErrorChain(&error).to_string();
-        match error {
-            ConnectError::Unreachable { .. } => {
-                Failure::new(Exit::Unreachable, "nats_unreachable", message)
-            }
-            ConnectError::Login { .. } => Failure::new(Exit::Refused, "nats_refused", message),
-            _ => Failure::new(Exit::Config, "nats_unusable", message),
+    }
+}
+
+/// A cluster that cannot be opened as a command's end.
+#[cfg(feature = "nats")]
+pub fn unconnected(error: &ConnectError) -> Failure {
+    let message = ErrorChain(error).to_string();
+    match error {
+        ConnectError::Unreachable { .. } => {
+            Failure::new(Exit::Unreachable, "nats_unreachable", message)
         }
-    })?;
-    Ok(Ground { substrate, control: None })
+        ConnectError::Login { .. } | ConnectError::Expired { .. } => {
+            Failure::new(Exit::Refused, "nats_refused", message)
+        }
+        ConnectError::OtherCluster { .. } => Failure::new(Exit::Config, "other_cluster", message),
+        _ => Failure::new(Exit::Config, "nats_unusable", message),
+    }
 }

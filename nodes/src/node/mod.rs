@@ -3,14 +3,34 @@
 //!
 //! `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
 //! the gateway's door to sessions, `offline` the same door where no node runs, `backup` keeps and
-//! brings back a data directory, `scan` looks after the inputs of processes that died, `failpoint`
-//! (tests only) kills the process at a named point.
+//! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
+//! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
+//! carries an operator's word to one node, `scan` places the worker among the others and looks after the inputs of processes that died,
+//! `load` says how busy the process is, `failpoint` (tests only) kills the process at a named point.
+//!
+//! For those who operate the cluster, put together in `operate`: `overview` answers them, `events` remembers what happened,
+//! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
+//! service, `views` makes documents of heartbeats and ranks.
 
 pub mod backend;
 pub mod backup;
+pub mod events;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
+pub mod greet;
 pub mod ground;
+pub mod import;
+pub mod load;
+pub mod looked;
 pub mod models;
+pub mod observe;
 pub mod offline;
+pub mod operate;
+pub mod orders;
+pub mod overview;
+pub mod reload;
 pub mod scan;
+pub mod standing;
+mod transfer;
+pub mod tree;
+pub mod views;

@@ -1,6 +1,6 @@
 //! The data directory of a node that does not run, opened for reading.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
@@ -43,13 +43,22 @@ impl Directory {
             return Err(Failure::new(Exit::Unreachable, "no_node", message)
                 .hint("start one with `clawnode run`, or name one with `--url`"));
         }
-        let dir = config.node.data_dir.clone();
+        Self::at(config.node.data_dir.clone()).await
+    }
+
+    /// Opens this directory.
+    pub async fn at(dir: PathBuf) -> Result<Self, Failure> {
         let opened = tokio::task::spawn_blocking(move || local::open_read_only(&dir)).await;
         let (substrate, control) = opened
             .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
             .map_err(|error| refused(&error))?;
         let sessions = Sessions::new(substrate, Arc::new(SystemClock));
         Ok(Self { sessions, _control: control })
+    }
+
+    /// The door to its sessions; only reading works.
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// All sessions' ids.
@@ -72,9 +81,7 @@ impl Offline for Directory {
     async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
-                let ListParams { limit, after } = read(params)?;
-                let after = after.map(|text| id(&text)).transpose()?;
-                let limit = limit.unwrap_or(PAGE) as usize;
+                let (after, limit) = page(params)?;
                 let list = self.sessions.list(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
@@ -100,9 +107,7 @@ impl Offline for Directory {
                 json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::QuarantineList => {
-                let ListParams { limit, after } = read(params)?;
-                let after = after.map(|text| id(&text)).transpose()?;
-                let limit = limit.unwrap_or(PAGE) as usize;
+                let (after, limit) = page(params)?;
                 let list = self.sessions.quarantined(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
@@ -117,6 +122,11 @@ impl Offline for Directory {
             }
             Method::Ping
             | Method::Status
+            | Method::NodesList
+            | Method::PartitionsList
+            | Method::ClusterTree
+            | Method::EventsList
+            | Method::StatsShow
             | Method::ChatSend
             | Method::ChatCancel
             | Method::SessionsResume
@@ -128,6 +138,9 @@ impl Offline for Directory {
             | Method::AgentsShow
             | Method::AgentsPause
             | Method::AgentsResume
+            | Method::NodesDrain
+            | Method::NodesCordon
+            | Method::NodesUncordon
             | Method::TicketCreate => Err(ErrorBody::new(
                 ErrorCode::Unsupported,
                 format!("`{}` needs a running node", method.as_str()),
@@ -158,6 +171,12 @@ fn id(text: &str) -> Result<EntityId, ErrorBody> {
         Err(error) => Err(ErrorBody::new(ErrorCode::InvalidParams, error.to_string())
             .hint("`clawnode sessions list` shows the sessions there are")),
     }
+}
+
+fn page(params: Value) -> Result<(Option<EntityId>, usize), ErrorBody> {
+    let ListParams { limit, after } = read(params)?;
+    let after = after.map(|text| id(&text)).transpose()?;
+    Ok((after, limit.unwrap_or(PAGE) as usize))
 }
 
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, ErrorBody> {

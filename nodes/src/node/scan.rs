@@ -1,57 +1,133 @@
-//! Looking after the inputs of processes that died, so that nobody waits for redelivery.
+//! Following the others: what is pulled here, and who looks after the inputs of processes that
+//! died, so that nobody waits for redelivery.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clawnode_actors::durable::driver::Worker;
-use clawnode_cluster::{Substrate, membership::Members, placement::rank};
-use clawnode_proto::{ProcessId, limits::ACK_WAIT};
-use tokio::{sync::watch, time::Instant};
+use clawnode_cluster::{
+    Substrate,
+    membership::Members,
+    placement::{Placement, Seat},
+};
+use clawnode_proto::{Partition, ProcessId, limits::ACK_WAIT};
+use futures_util::{StreamExt, stream};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{debug, info};
 
-/// How often the partitions of the dead are scanned.
-const EVERY: Duration = Duration::from_secs(1);
+use super::load::Gauges;
 
-/// Tells the dispatchers who is dead and, for two `ACK_WAIT`s after a process was held dead and
-/// after its own start, scans the partitions that this process now serves first.
-pub async fn run(
-    substrate: Substrate,
-    me: ProcessId,
-    worker: Worker,
-    mut members: watch::Receiver<Members>,
-) {
-    let mut known = BTreeSet::new();
-    // Also at the start: whoever died before it was never heard of here, so nobody declares it dead.
-    let mut until = Some(Instant::now() + ACK_WAIT * 2);
-    loop {
-        let view = members.borrow_and_update().clone();
-        if view.dead != known {
-            if view.dead.difference(&known).next().is_some() {
-                info!("scanning the inboxes that a dead process served");
-                until = Some(Instant::now() + ACK_WAIT * 2);
-            }
-            known.clone_from(&view.dead);
-            worker.dead(&known);
-        }
-        if until.is_some_and(|until| Instant::now() < until) {
-            scan(&substrate, me, &worker, &view).await;
-            tokio::time::sleep(EVERY).await;
-        } else if members.changed().await.is_err() {
-            return;
-        }
-    }
+/// How often the partitions that this process serves first are scanned after a death.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long partitions are scanned that it came to serve first while nobody died: what was on its
+/// way to who served them before is found.
+const HANDED_OVER: Duration = Duration::from_secs(3);
+/// Rounds of scans at the same time; what the next would find, a later one finds.
+const SCANS_MAX: usize = 4;
+/// Scans of one round at the same time: fast enough for a takeover, without a burst for the store.
+const AT_ONCE: usize = 16;
+
+/// What follows the others on behalf of one worker.
+#[derive(Clone, Debug)]
+pub struct Follow {
+    /// Where the inboxes are.
+    pub substrate: Substrate,
+    /// Who it is.
+    pub me: ProcessId,
+    /// Whom it tells.
+    pub worker: Worker,
+    /// Where it says how many partitions it serves first.
+    pub gauges: Gauges,
+    /// The others.
+    pub members: watch::Receiver<Members>,
 }
 
-async fn scan(substrate: &Substrate, me: ProcessId, worker: &Worker, view: &Members) {
-    let workers = view.workers();
-    for partition in substrate.all_partitions() {
-        if rank(partition, me, &workers) != 0 {
-            continue;
+/// What is followed, so far.
+struct Known {
+    view: Members,
+    seats: Vec<Seat>,
+    /// Until when everything that it serves first is scanned.
+    until: Instant,
+}
+
+// === impl Follow ===
+
+impl Follow {
+    /// Places the worker among the others whenever they change, tells it who is dead, and scans
+    /// what it serves first: at once and for two `ACK_WAIT`s after a death and after its own start.
+    pub async fn run(mut self) {
+        // Also at the start: whoever died before it was never heard of here.
+        let until = Instant::now() + ACK_WAIT * 2;
+        let mut known = Known { view: Members::default(), seats: Vec::new(), until };
+        let mut handed_over = until;
+        let mut scans = JoinSet::new();
+        let mut scan = tokio::time::interval(EVERY);
+        scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let wanted = Instant::now() < known.until.max(handed_over);
+            tokio::select! {
+                changed = self.members.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let gained = self.changed(&mut known);
+                    if !gained.is_empty() {
+                        handed_over = Instant::now() + HANDED_OVER;
+                        // Else the next one finds it as well.
+                        if scans.len() < SCANS_MAX {
+                            scans.spawn(self.clone().scan(gained));
+                        }
+                    }
+                }
+                _ = scan.tick(), if wanted && scans.is_empty() => {
+                    let firsts = self.worker.placement().firsts().collect();
+                    scans.spawn(self.clone().scan(firsts));
+                }
+                Some(_) = scans.join_next() => {}
+            }
         }
-        let Some(dispatcher) = worker.dispatcher(partition) else { continue };
-        match substrate.inbox.scan(partition).await {
-            Ok(entities) if entities.is_empty() => {}
-            Ok(entities) => dispatcher.scanned(entities),
-            Err(failure) => debug!(%partition, %failure, "an inbox cannot be scanned now"),
+    }
+
+    /// Takes a new view; returns the partitions that this process serves first only now.
+    fn changed(&mut self, known: &mut Known) -> Vec<Partition> {
+        let view = self.members.borrow_and_update().clone();
+        if view.dead != known.view.dead {
+            if view.dead.difference(&known.view.dead).next().is_some() {
+                info!("scanning the inboxes that a dead process served");
+                known.until = Instant::now() + ACK_WAIT * 2;
+            }
+            self.worker.dead(&view.dead);
         }
+        let seats = view.seats();
+        let moved = view.settled && (!known.view.settled || seats != known.seats);
+        let mut gained = Vec::new();
+        if moved {
+            let before = self.worker.placement();
+            let now = Arc::new(Placement::of(self.substrate.partitions, self.me, &seats));
+            let had: Vec<Partition> = before.firsts().collect();
+            let has: Vec<Partition> = now.firsts().collect();
+            gained = has.iter().copied().filter(|one| had.binary_search(one).is_err()).collect();
+            self.gauges.set_first_of(has.len());
+            if now != before {
+                info!(workers = seats.len(), first_of = has.len(), gained = gained.len(), "placed");
+                self.worker.place(now);
+            }
+            known.seats = seats;
+        }
+        known.view = Members { settled: known.view.settled || view.settled, ..view };
+        gained
+    }
+
+    async fn scan(self, partitions: Vec<Partition>) {
+        let Self { substrate, worker, .. } = &self;
+        stream::iter(partitions)
+            .for_each_concurrent(AT_ONCE, |partition| async move {
+                let Some(dispatcher) = worker.dispatcher(partition) else { return };
+                match substrate.inbox.scan(partition).await {
+                    Ok(entities) if entities.is_empty() => {}
+                    Ok(entities) => dispatcher.scanned(entities),
+                    Err(failure) => debug!(%partition, %failure, "an inbox cannot be scanned now"),
+                }
+            })
+            .await;
     }
 }

@@ -46,6 +46,29 @@ async fn a_lost_connection_is_resumed_from_the_cursor() {
 }
 
 #[tokio::test]
+async fn a_lost_gateway_is_replaced_by_any_other_that_is_named() {
+    let home = Home::new();
+    let first = vec![Act::Expect("chat.send"), accepted(), text("Hel", 4), Act::Cut];
+    // Whatever the other one repeats is not shown again.
+    let second = vec![Act::Expect("sessions.resume"), text("l", 3), text("lo", 5), completed()];
+    let (one, other) = (Node::streaming(vec![first]).await, Node::streaming(vec![second]).await);
+    home.announce(&one);
+    let token = home.data().join("token").to_string_lossy().into_owned();
+    let urls = format!("{}, {}/", one.url, other.url);
+    let args = ["chat", "--url", &urls, "--token-file", &token];
+    let ended = home.run_with(&args, &[], "hi\n").await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "Hello\n"), "{}", ended.err);
+    assert_eq!(other.seen("sessions.resume")[0]["cursor"], cursor(4));
+    assert!(other.seen("chat.send").is_empty());
+    // A command that asks once asks the first that answers.
+    let gone = format!("http://127.0.0.1:1,{}", other.url);
+    let args = ["sessions", "list", "--url", &gone, "--token-file", &token];
+    let ended = home.run(&args).await;
+    assert!(ended.err.contains("not as expected"), "it was asked: {}", ended.err);
+    assert_eq!(other.seen("sessions.list").len(), 1);
+}
+
+#[tokio::test]
 async fn a_message_that_may_not_be_stored_is_sent_again_with_its_key() {
     let first = vec![Act::Expect("chat.send"), Act::Cut];
     let second = vec![Act::Expect("chat.send"), accepted(), text("once", 1), completed()];

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod chat;
+mod cluster;
 mod config;
 mod harness;
 mod help;

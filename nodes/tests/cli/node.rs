@@ -227,7 +227,10 @@ async fn tail_follows_the_running_turn_and_the_next() {
     };
     let follow =
         |reply| vec![Act::Expect("sessions.resume"), harness::text(reply, 1), harness::completed()];
-    let node = Node::start(answers, vec![follow("answer 1"), follow("answer 2")]).await;
+    // The second turn is lost in the middle.
+    let cut = vec![Act::Expect("sessions.resume"), harness::text("answer", 0), Act::Cut];
+    let rest = vec![Act::Expect("sessions.resume"), harness::text(" 2", 1), harness::completed()];
+    let node = Node::start(answers, vec![follow("answer 1"), cut, rest]).await;
     home.announce(&node);
     let mut child =
         home.command(&["sessions", "tail", "default:cli:local:ada", "-f"], &[]).spawn().unwrap();

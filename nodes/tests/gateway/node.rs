@@ -4,6 +4,7 @@
 //! before the first word, `break` after it; all else is echoed.
 
 use std::{
+    collections::BTreeSet,
     collections::HashMap,
     sync::{
         Arc, Mutex,
@@ -12,18 +13,22 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode::gateway::{Backend, Following, SendRequest, SessionRef, TurnBody, TurnEvent};
+use clawnode::gateway::{
+    Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent,
+};
 use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId,
     ProcessId, Seq, Traceparent, TurnId,
-    api::ListParams,
+    api::{EventsParams, ListParams},
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    node::{Load, VersionRange},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
     session::TurnOutcome,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, ParkedList, QuarantineDone,
-        QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow, StatusView,
-        VerifyRow, VerifyView,
+        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
+        QuarantineDone, QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow,
+        StatusView, VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -223,9 +228,31 @@ impl Backend for Node {
             plugins: Vec::new(),
             sessions: self.last.lock().unwrap().len() as u64,
             nodes: Vec::new(),
+            dead: Vec::new(),
+            bus: None,
             quarantined: Vec::new(),
+            looked: None,
             warnings: Vec::new(),
         })
+    }
+
+    async fn nodes(&self) -> NodeList {
+        NodeList::default()
+    }
+
+    async fn partitions(&self) -> PartitionList {
+        PartitionList::default()
+    }
+
+    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
+        match node {
+            None => Ok(TreeView::default()),
+            Some(_) => Err(not_found("node")),
+        }
+    }
+
+    async fn events(&self, page: EventsParams) -> FeedView {
+        FeedView { next: page.limit.unwrap().into(), ..FeedView::default() }
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
@@ -298,6 +325,8 @@ impl Backend for Node {
             events: 1,
             updated: clawnode_proto::Timestamp(0),
             usage: Usage::default(),
+            owner: None,
+            node: None,
             detail: page.after.clone(),
         };
         Ok(SessionList { sessions: ids.into_iter().map(row).collect(), next: None })
@@ -343,7 +372,7 @@ impl Backend for Node {
     }
 
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
-        let row = |id| VerifyRow { id, key: None, events: 1, problem: None };
+        let row = |id| VerifyRow { id, key: None, events: 1, head: None, problem: None };
         Ok(VerifyView { journals: session.map(|it| row(it.id)).into_iter().collect() })
     }
 
@@ -401,6 +430,26 @@ impl Backend for Node {
         }
         drop(all);
         Ok(self.view(agent))
+    }
+
+    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
+        Ok(NodeView {
+            node: node.parse().map_err(|_name| not_found(&format!("node `{node}`")))?,
+            process: ProcessId::from_u128(7),
+            version: "0".to_owned(),
+            roles: Vec::new(),
+            started: clawnode_proto::Timestamp(0),
+            draining: matches!(order, NodeOrder::Drain { .. }),
+            cordoned: order == NodeOrder::Cordon,
+            entities: 0,
+            config: Digest::ZERO,
+            speaks: VersionRange::default(),
+            capabilities: BTreeSet::new(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
+            url: None,
+        })
     }
 
     fn metrics(&self, out: &mut String) {

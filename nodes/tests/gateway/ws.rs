@@ -194,8 +194,15 @@ async fn parameter_errors_name_the_parameter() {
     client.call(2, "chat.cancel", json!({"session": "default:a:b:c", "turn": "x"})).await;
     let said = client.frame().await["error"]["message"].as_str().unwrap().to_owned();
     assert!(said.contains("parameter `turn`"), "{said}");
-    client.call(3, "sessions.list", json!({"limit": 1001})).await;
-    assert_eq!(client.frame().await["error"]["data"]["code"], "invalid_params");
+    for (method, params) in [
+        ("sessions.list", json!({"limit": 1001})),
+        ("events.list", json!({"limit": 0})),
+        ("events.list", json!({"wait_ms": 10_001})),
+        ("cluster.tree", json!({"nodes": "all"})),
+    ] {
+        client.call(3, method, params).await;
+        assert_eq!(client.frame().await["error"]["data"]["code"], "invalid_params");
+    }
     gateway.stop().await;
 }
 
@@ -209,6 +216,11 @@ async fn every_method_of_the_table_is_answered() {
         let params = match method {
             Method::Ping
             | Method::Status
+            | Method::NodesList
+            | Method::PartitionsList
+            | Method::ClusterTree
+            | Method::EventsList
+            | Method::StatsShow
             | Method::SessionsList
             | Method::JournalVerify
             | Method::AgentsList
@@ -228,6 +240,9 @@ async fn every_method_of_the_table_is_answered() {
             Method::ParkedDrop => json!({"letter": "any"}),
             Method::AgentsShow | Method::AgentsPause | Method::AgentsResume => {
                 json!({"agent": "default"})
+            }
+            Method::NodesDrain | Method::NodesCordon | Method::NodesUncordon => {
+                json!({"node": "node-1"})
             }
         };
         client.call(1, method.as_str(), params).await;

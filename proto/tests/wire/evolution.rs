@@ -19,14 +19,22 @@ use crate::samples as sample;
 const EMPTY_MAP: u8 = 0x80;
 /// The most entries that such a byte can say.
 const SMALL_MAP: u8 = 0x8f;
+/// What begins a map of more entries, before their number in two bytes.
+const LARGE_MAP: u8 = 0xde;
 
 /// The same map with one field more, as a newer writer would send it.
 fn with_unknown_field(bytes: &[u8]) -> Option<Vec<u8>> {
     let (&first, rest) = bytes.split_first()?;
-    if !(EMPTY_MAP..SMALL_MAP).contains(&first) {
-        return None;
-    }
-    let mut out = vec![first + 1];
+    let (mut out, rest) = match first {
+        EMPTY_MAP..SMALL_MAP => (vec![first + 1], rest),
+        SMALL_MAP => (vec![LARGE_MAP, 0, SMALL_MAP - EMPTY_MAP + 1], rest),
+        LARGE_MAP => {
+            let (count, rest) = rest.split_first_chunk()?;
+            let more = (u16::from_be_bytes(*count) + 1).to_be_bytes();
+            (vec![LARGE_MAP, more[0], more[1]], rest)
+        }
+        _ => return None,
+    };
     out.extend_from_slice(rest);
     out.extend(encode(&"invented_later").unwrap());
     out.extend(encode(&sample::user_message()).unwrap());
@@ -60,6 +68,7 @@ fn an_old_reader_skips_what_a_newer_writer_adds() {
     skips_unknown(&sample::frames());
     skips_unknown(&[sample::batch()]);
     skips_unknown(&[sample::heartbeat()]);
+    skips_unknown(&sample::hearsay());
     skips_unknown(&sample::node_requests());
     skips_unknown(&sample::node_replies());
     skips_unknown(&[sample::usage_record()]);
@@ -139,7 +148,7 @@ fn an_input_for_newer_readers_is_refused_by_name() {
     let newest = *VERSIONS.end();
     let too_new = Input { v: newest + 1, v_min: newest + 1, ..sample::input() };
     let error = Input::from_bytes(&too_new.to_bytes().unwrap()).unwrap_err();
-    assert!(matches!(error, InputError::TooNew { needs } if needs == newest + 1), "{error}");
+    assert!(matches!(error, InputError::TooNew { needs, .. } if needs == newest + 1), "{error}");
 
     // Newer, but its writer says that older readers may take it.
     let newer = Input { v: newest + 1, ..sample::input() };

@@ -72,8 +72,18 @@ fn heartbeat() {
 }
 
 #[test]
+fn hearsay() {
+    insta::assert_snapshot!(all(&sample::hearsay()));
+}
+
+#[test]
 fn node_requests_and_replies() {
     insta::assert_snapshot!(all(&sample::node_requests()) + &all(&sample::node_replies()));
+}
+
+#[test]
+fn cluster_events() {
+    insta::assert_snapshot!(all(&[sample::cluster_events()]));
 }
 
 #[test]

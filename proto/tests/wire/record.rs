@@ -106,6 +106,8 @@ struct Later {
 }
 
 impl Grammar for Later {
+    const KINDS: &'static [&'static str] = &["invented_later"];
+
     fn kind(&self) -> &'static str {
         "invented_later"
     }

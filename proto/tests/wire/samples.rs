@@ -4,6 +4,7 @@ use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, Frame,
     FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, Order, ProcessId, Seq,
     Tail, Timestamp, Traceparent, TurnId,
+    feed::{ClusterEvent, EventBatch, EventBody},
     frame::FrameBatch,
     kernel::{
         Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
@@ -13,11 +14,12 @@ use clawnode_proto::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
         UsageRecord,
     },
-    node::{Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
+    node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     session::{
         ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
         TurnDone, TurnOutcome, UserMessage,
     },
+    tree::{Branch, ProcessTree},
 };
 use serde_bytes::ByteBuf;
 
@@ -242,16 +244,28 @@ pub(crate) fn heartbeat() -> Heartbeat {
         },
         shed: 1,
         first_of: 86,
+        knows: ["claim".to_owned(), "turn_done".to_owned()].into(),
+        lacks: ["input v3".to_owned()].into(),
+        leaving: true,
+        server: "NCX".to_owned(),
+        url: Some("https://gateway.example:3100".to_owned()),
     }
+}
+
+pub(crate) fn hearsay() -> Vec<Hearsay> {
+    vec![Hearsay::Suspected { process: process() }, Hearsay::Gone { process: process() }]
 }
 
 pub(crate) fn node_requests() -> Vec<NodeRequest> {
     vec![
         NodeRequest::Ping,
-        NodeRequest::Ask { entity: entity(), input: input().id },
+        NodeRequest::Ask { entity: entity(), input: input().id, asker: None },
+        NodeRequest::Ask { entity: entity(), input: input().id, asker: Some(process()) },
+        NodeRequest::Ring { entity: entity(), input: input().id },
         NodeRequest::Fenced { entity: entity(), epoch: Epoch(4) },
         NodeRequest::Cordon { on: true },
         NodeRequest::Drain,
+        NodeRequest::Tree,
         NodeRequest::Frames { entity: entity(), turn: turn() },
     ]
 }
@@ -263,7 +277,55 @@ pub(crate) fn node_replies() -> Vec<NodeReply> {
         NodeReply::Completed,
         NodeReply::NotMine,
         NodeReply::Frames { frames: frames(), truncated: true },
+        NodeReply::Tree { tree: tree() },
     ]
+}
+
+fn tree() -> ProcessTree {
+    let leaf = |name: &str, kind: &str, state: &str| Branch {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        state: state.to_owned(),
+        ..Branch::default()
+    };
+    let dispatcher = Branch {
+        restarts: 1,
+        detail: Some("2 entities".to_owned()),
+        children: vec![leaf(&entity().to_string(), "entity", "active")],
+        more: 1,
+        ..leaf("dispatcher.3", "dispatcher", "up")
+    };
+    ProcessTree {
+        process: process(),
+        node: name("worker-1"),
+        roles: vec![NodeRole::Worker],
+        branches: vec![dispatcher],
+    }
+}
+
+pub(crate) fn cluster_events() -> EventBatch {
+    let (session, turn) = (entity(), turn());
+    let bodies = vec![
+        EventBody::NodeJoined { version: "1.2.3".to_owned(), roles: vec![NodeRole::Gateway] },
+        EventBody::NodeCordoned { on: true },
+        EventBody::NodeDraining,
+        EventBody::NodeLeft,
+        EventBody::NodeDead { process: process(), node: Some(name("worker-1")) },
+        EventBody::TurnStarted { session, turn },
+        EventBody::TurnEnded { session, turn, outcome: "completed".to_owned() },
+        EventBody::Claimed { session, from: process(), epoch: Epoch(4) },
+        EventBody::Fenced { session },
+        EventBody::Quarantined { session, reason: "5 claims without progress".to_owned() },
+        EventBody::Warning { name: "bus.replicas".to_owned(), message: "few".to_owned() },
+        EventBody::Unknown,
+    ];
+    let event = |what| ClusterEvent {
+        at: Timestamp(1_700_000_000_000),
+        node: name("worker-1"),
+        process: process(),
+        what,
+    };
+    EventBatch { events: bodies.into_iter().map(event).collect(), dropped: 2 }
 }
 
 pub(crate) fn usage_record() -> UsageRecord {

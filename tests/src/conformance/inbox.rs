@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clawnode_cluster::Substrate;
+use clawnode_cluster::{Depth, Substrate};
 use clawnode_proto::{Partition, Position};
 use tokio::task::JoinSet;
 
@@ -156,6 +156,12 @@ pub async fn a_scan_names_whose_input_waits(ground: &dyn Ground) -> Result {
     }
     let found: BTreeSet<_> = ground.inbox.scan(partition).await?.into_iter().collect();
     same("those of the partition", found, BTreeSet::from([entity(&one), entity(&two)]))?;
+    eventually("each partition tells how many wait, if any does", || async {
+        let depths = ground.inbox.depths().await?;
+        let waiting = |depths: Vec<Depth>| [depths[0].waiting, depths[1].waiting];
+        Ok(depths.is_none_or(|depths| waiting(depths) == [3, 1]))
+    })
+    .await?;
     let mut consumer = ground.inbox.consume(partition, 0).await?;
     let mut left = 3;
     while left > 0 {

@@ -152,6 +152,7 @@ pub async fn entities_come_in_pages(ground: &dyn Ground) -> Result {
         }
         found.extend(page);
     }
+    same("how many there are", journal.count().await?, all.len() as u64)?;
     // In which order is the store's affair, as long as the pages follow each other.
     found.sort_unstable();
     same("all entities, once", found, all)

@@ -8,8 +8,10 @@
 mod cluster;
 mod error;
 mod http;
+mod secured;
 mod server;
 
 pub use cluster::NatsCluster;
 pub use error::HarnessError;
-pub use server::{NatsServer, ServerOptions, binary};
+pub use secured::SecuredNats;
+pub use server::{NatsServer, ServerOptions, binary, free_port};

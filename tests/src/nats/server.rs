@@ -18,7 +18,7 @@ use super::{HarnessError, http};
 /// Long enough that reaching it means a bug, not a slow machine.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a state is looked at that has no event.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Tries to start on free ports, which somebody may take in between.
 pub(super) const TRIES: usize = 5;
 /// Where free ports are looked for.
@@ -243,6 +243,11 @@ impl Ports {
         let (client, monitor, route) = (listener()?, listener()?, listener()?);
         Ok(Self { client: port(&client)?, monitor: port(&monitor)?, route: port(&route)? })
     }
+}
+
+/// A port that nobody uses now, below those that the system gives to outgoing connections.
+pub fn free_port() -> Result<u16, HarnessError> {
+    port(&listener()?)
 }
 
 fn listener() -> Result<TcpListener, HarnessError> {

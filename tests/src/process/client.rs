@@ -55,6 +55,21 @@ pub struct Turn {
     pub turn: String,
     /// What it has said so far.
     pub text: String,
+    /// Where to resume from.
+    pub cursor: Option<String>,
+    /// How often its text began anew.
+    pub resets: u32,
+    /// How often it was told that it reads too slowly.
+    pub lags: u32,
+}
+
+/// A turn's stream of server-sent events.
+#[derive(Debug)]
+pub struct Events {
+    response: reqwest::Response,
+    /// The answer's status.
+    pub status: u16,
+    waiting: Vec<u8>,
 }
 
 /// One frame.
@@ -65,6 +80,9 @@ pub struct Frame {
     /// What it says.
     #[serde(default)]
     pub data: Value,
+    /// Where to resume from after it.
+    #[serde(default)]
+    pub cursor: Option<String>,
 }
 
 impl Message {
@@ -90,6 +108,18 @@ impl Message {
     #[must_use]
     pub fn steering(self) -> Self {
         Self { steers: true, ..self }
+    }
+
+    /// What `chat.send` is given.
+    pub(super) fn params(&self) -> Value {
+        json!({
+            "channel": self.channel,
+            "account": self.account,
+            "peer": self.peer,
+            "content": self.content,
+            "idempotency_key": self.key,
+            "mode": if self.steers { "steer" } else { "turn" },
+        })
     }
 
     /// The session that it goes to.
@@ -138,20 +168,22 @@ impl Client {
             .map_err(|error| ProcessError::Protocol(format!("{method}: {error}")))
     }
 
-    /// Calls a method until its answer is as wanted.
-    pub async fn call_when<T: DeserializeOwned>(
+    /// The answer of a method without parameters, once this is so; until then the node may be out
+    /// of reach.
+    pub async fn until<T: DeserializeOwned>(
         &self,
         method: &str,
-        params: Value,
         enough: impl Fn(&T) -> bool,
     ) -> Result<T, ProcessError> {
         let look = async {
             loop {
-                let answer = self.call(method, params.clone()).await?;
-                if enough(&answer) {
-                    return Ok(answer);
+                match self.call(method, json!({})).await {
+                    Ok(answer) if enough(&answer) => return Ok(answer),
+                    Err(error) if !error.is_lost() && error.refusal().is_none() => {
+                        return Err(error);
+                    }
+                    Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
         let late = || ProcessError::Late(format!("what is expected of `{method}`"));
@@ -169,10 +201,20 @@ impl Client {
         session: &str,
         enough: impl Fn(&HistoryView) -> bool,
     ) -> Result<HistoryView, ProcessError> {
+        self.call_when("sessions.history", json!({ "session": session }), enough).await
+    }
+
+    /// A method's answer, once this is so of it.
+    pub async fn call_when<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: Value,
+        enough: impl Fn(&T) -> bool,
+    ) -> Result<T, ProcessError> {
         let look = async {
             loop {
-                match self.history(session).await {
-                    Ok(history) if enough(&history) => return Ok(history),
+                match self.call(method, params.clone()).await {
+                    Ok(answer) if enough(&answer) => return Ok(answer),
                     Ok(_) => {}
                     Err(error) if error.refusal().is_some() => {}
                     Err(error) => return Err(error),
@@ -180,7 +222,7 @@ impl Client {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let late = || ProcessError::Late(format!("what is expected of session `{session}`"));
+        let late = || ProcessError::Late(format!("what is expected of `{method}` {params}"));
         timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
     }
 
@@ -194,20 +236,33 @@ impl Client {
 
     /// Sends a message; answers once it is accepted.
     pub async fn send(&self, message: &Message) -> Result<Turn, ProcessError> {
-        let params = json!({
-            "channel": message.channel,
-            "account": message.account,
-            "peer": message.peer,
-            "content": message.content,
-            "idempotency_key": message.key,
-            "mode": if message.steers { "steer" } else { "turn" },
-        });
-        self.begin("chat.send", params).await
+        self.begin("chat.send", message.params()).await
     }
 
     /// Follows a turn from its beginning.
     pub async fn resume(&self, session: &str, turn: &str) -> Result<Turn, ProcessError> {
         self.begin("sessions.resume", json!({ "session": session, "turn": turn })).await
+    }
+
+    /// Goes on with a turn that was followed elsewhere, from where it was lost.
+    pub async fn resume_from(&self, lost: &Turn) -> Result<Turn, ProcessError> {
+        let cursor = lost.cursor.as_deref();
+        let params = json!({ "session": lost.session, "turn": lost.turn, "cursor": cursor });
+        let turn = self.begin("sessions.resume", params).await?;
+        Ok(Turn { text: lost.text.clone(), ..turn })
+    }
+
+    /// The same over HTTP, as server-sent events, from after `last`.
+    pub async fn events(&self, it: &Turn, last: Option<&str>) -> Result<Events, ProcessError> {
+        let broken = |error: reqwest::Error| ProcessError::Lost(error.to_string());
+        let url = format!("{}/v1/sessions/{}/events?turn={}", self.url, it.session, it.turn);
+        let mut get = self.http.get(url).bearer_auth(&self.token);
+        if let Some(last) = last {
+            get = get.header("last-event-id", last);
+        }
+        let response = get.send().await.map_err(broken)?;
+        let status = response.status().as_u16();
+        Ok(Events { response, status, waiting: Vec::new() })
     }
 
     /// Sends a message, and waits for the end of its turn.
@@ -227,7 +282,8 @@ impl Client {
         let body = json!({ "id": 1, "method": method, "params": params }).to_string();
         socket.send(Packet::text(body)).await.map_err(lost)?;
         let (session, turn, text) = Default::default();
-        let mut turn = Turn { socket, session, turn, text };
+        let (cursor, resets, lags) = Default::default();
+        let mut turn = Turn { socket, session, turn, text, cursor, resets, lags };
         let accepted = turn.next().await?;
         if accepted.event == "error" {
             return Err(refusal(accepted.data));
@@ -237,6 +293,7 @@ impl Client {
         }
         let name = |field: &str| accepted.data[field].as_str().unwrap_or_default().to_owned();
         (turn.session, turn.turn) = (name("session"), name("turn"));
+        turn.cursor = Some(name("cursor"));
         Ok(turn)
     }
 }
@@ -268,8 +325,13 @@ impl Turn {
             "text" => self.text.push_str(frame.data.as_str().unwrap_or_default()),
             "reset" => {
                 frame.data["text"].as_str().unwrap_or_default().clone_into(&mut self.text);
+                self.resets += 1;
             }
+            "lagged" => self.lags += 1,
             _ => {}
+        }
+        if frame.cursor.is_some() {
+            self.cursor.clone_from(&frame.cursor);
         }
         Ok(frame)
     }
@@ -301,6 +363,34 @@ impl Turn {
                     };
                 }
                 _ => {}
+            }
+        }
+    }
+}
+
+// === impl Events ===
+
+impl Events {
+    /// The next event; none at the end of the stream.
+    pub async fn next(&mut self) -> Result<Option<Frame>, ProcessError> {
+        loop {
+            if let Some(end) = self.waiting.windows(2).position(|two| two == b"\n\n") {
+                let block: Vec<u8> = self.waiting.drain(..end + 2).collect();
+                let block = String::from_utf8_lossy(&block);
+                let field = |name: &str| {
+                    let line = block.lines().find_map(|line| line.strip_prefix(name));
+                    line.and_then(|rest| rest.strip_prefix(": ")).map(str::to_owned)
+                };
+                let Some(event) = field("event") else { continue };
+                let data = serde_json::from_str(&field("data").unwrap_or_default())
+                    .map_err(|error| ProcessError::Protocol(format!("{error}: {block}")))?;
+                return Ok(Some(Frame { event, data, cursor: field("id") }));
+            }
+            let chunk = timeout(PATIENCE, self.response.chunk()).await;
+            match chunk.map_err(|_elapsed| ProcessError::Late("an event".to_owned()))? {
+                Ok(Some(more)) => self.waiting.extend_from_slice(&more),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(ProcessError::Lost(error.to_string())),
             }
         }
     }

@@ -49,7 +49,7 @@ pub enum ProcessError {
 
 impl ProcessError {
     /// For `map_err`: what was tried.
-    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }

@@ -88,6 +88,11 @@ impl Home {
         KEY
     }
 
+    /// What its nodes stand on.
+    pub const fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
     /// Where everything of it is.
     pub fn path(&self) -> &Path {
         self.dir.path()

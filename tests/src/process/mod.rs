@@ -11,9 +11,11 @@ mod error;
 mod home;
 mod judge;
 mod node;
+mod slow;
 
-pub use client::{Client, Frame, Message, Turn};
+pub use client::{Client, Events, Frame, Message, Turn};
 pub use error::ProcessError;
 pub use home::{Ended, Ground, Home};
 pub use judge::{Found, judge, sound};
 pub use node::{Node, Start};
+pub use slow::{Slow, Told};

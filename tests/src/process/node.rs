@@ -28,6 +28,10 @@ pub struct Start {
     pub kill: Option<String>,
     /// Variables of this start only.
     pub vars: Vec<(&'static str, String)>,
+    /// Its address; a free port if there is none.
+    pub listen: Option<String>,
+    /// Further flags.
+    pub flags: Vec<&'static str>,
 }
 
 /// A running node; its whole process group is killed when it is dropped.
@@ -54,6 +58,11 @@ impl Start {
         Self { kill: Some(point.to_owned()), ..Self::default() }
     }
 
+    /// A node on a directory whose sessions were moved.
+    pub fn taking_back() -> Self {
+        Self { flags: vec!["--take-back"], ..Self::default() }
+    }
+
     /// A node with these roles only.
     pub fn role(role: &'static str) -> Self {
         Self { role: Some(role), ..Self::default() }
@@ -77,11 +86,13 @@ impl Node {
     pub fn spawn(home: &Home, start: Start) -> Result<Self, ProcessError> {
         let log = OpenOptions::new().create(true).append(true).open(home.log());
         let log = log.map_err(ProcessError::io("open the node's log"))?;
-        let mut args = vec!["--listen", "127.0.0.1:0", "--json"];
+        let listen = start.listen.as_deref().unwrap_or("127.0.0.1:0");
+        let mut args = vec!["--listen", listen, "--json"];
         match start.role {
             Some(role) => args.extend(["run", "--role", role]),
             None => args.push("up"),
         }
+        args.extend(&start.flags);
         let mut command = home.command(&args);
         command.stderr(Stdio::from(log)).envs(start.vars);
         if let Some(point) = start.kill {

@@ -7,7 +7,8 @@ use super::{Check, Findings, scan::without_comment};
 /// Where subjects are spelled.
 const SUBJECTS: &str = "proto/src/subject.rs";
 /// The tokens that follow the prefix in a subject.
-const TOKENS: [&str; 10] = ["in", "j", "tmr", "due", "kv", "blob", "tok", "hb", "rpc", "usage"];
+const TOKENS: [&str; 11] =
+    ["in", "j", "tmr", "due", "kv", "blob", "tok", "hb", "rpc", "usage", "ev"];
 
 pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
     name: "subjects are spelled only in `proto/src/subject.rs`",
@@ -56,11 +57,13 @@ pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
 };
 
 /// Files of tests that may wait for time, and how often: helpers that look again until a state is
-/// there, and the scripted model, whose script says how long it takes.
-const SLEEPERS: [(&str, usize); 7] = [
+/// there, the scripted model, whose script says how long it takes, and the moments of faults.
+const SLEEPERS: [(&str, usize); 9] = [
+    ("tests/src/chaos/wait.rs", 1),
     ("tests/src/conformance/support.rs", 1),
     ("tests/src/model/server.rs", 1),
     ("tests/src/nats/cluster.rs", 2),
+    ("tests/src/nats/secured.rs", 1),
     ("tests/src/process/client.rs", 1),
     ("tests/tests/nats_doors.rs", 1),
     ("tests/src/nats/server.rs", 1),

@@ -1,7 +1,7 @@
 //! Several processes on NATS: one gateway, two workers; who owns a turn dies, freezes, or loses
 //! its server.
 
-mod nats {
+pub(crate) mod nats {
     use clawnode_proto::ProcessId;
     use clawnode_tests::{
         model::{DefaultReply, Script},
@@ -16,36 +16,49 @@ mod nats {
         support::{Outcome, Scene, Under},
     };
 
-    /// A gateway and two workers.
-    struct Cluster {
-        gateway: Node,
-        client: Client,
-        workers: Vec<Node>,
+    /// A gateway and some workers.
+    pub(crate) struct Cluster {
+        pub(crate) gateway: Node,
+        pub(crate) client: Client,
+        pub(crate) workers: Vec<Node>,
     }
 
     impl Cluster {
-        async fn start(scene: &Scene) -> Result<Self, ProcessError> {
+        pub(crate) async fn start(scene: &Scene, workers: usize) -> Result<Self, ProcessError> {
             let gateway = Node::start(&scene.home, Start::role("gateway")).await?;
             let client = gateway.client()?;
-            let mut workers = Vec::new();
-            for _ in 0..2 {
-                workers.push(Node::start(&scene.home, Start::role("worker")).await?);
+            let mut cluster = Self { gateway, client, workers: Vec::new() };
+            for _ in 0..workers {
+                cluster.join(scene).await?;
             }
-            Ok(Self { gateway, client, workers })
+            Ok(cluster)
+        }
+
+        /// One more worker.
+        pub(crate) async fn join(&mut self, scene: &Scene) -> Result<ProcessId, ProcessError> {
+            let worker = Node::start(&scene.home, Start::role("worker")).await?;
+            let process = worker.process().unwrap();
+            self.workers.push(worker);
+            Ok(process)
+        }
+
+        /// Who claimed the session, one after another.
+        pub(crate) async fn claims(&self, session: &str) -> Result<Vec<ProcessId>, ProcessError> {
+            let params = json!({ "session": session });
+            let journal: Vec<Value> = self.client.call("journal.show", params).await?;
+            let claims = journal.iter().filter(|event| event["kind"] == "claim");
+            let process = |claim: &Value| claim["incarnation"]["process"].clone();
+            Ok(claims.map(|claim| serde_json::from_value(process(claim)).unwrap()).collect())
         }
 
         /// The worker that owns the session, taken out of the others.
-        async fn owner(&mut self, session: &str) -> Result<Node, ProcessError> {
-            let params = json!({ "session": session });
-            let journal: Vec<Value> = self.client.call("journal.show", params).await?;
-            let claim = journal.iter().rev().find(|event| event["kind"] == "claim").unwrap();
-            let owner: ProcessId =
-                serde_json::from_value(claim["incarnation"]["process"].clone()).unwrap();
-            let at = self.workers.iter().position(|it| it.process() == Some(owner)).unwrap();
+        pub(crate) async fn owner(&mut self, session: &str) -> Result<Node, ProcessError> {
+            let owner = self.claims(session).await?.pop();
+            let at = self.workers.iter().position(|it| it.process() == owner).unwrap();
             Ok(self.workers.remove(at))
         }
 
-        async fn stop(self) -> Outcome {
+        pub(crate) async fn stop(self) -> Outcome {
             self.gateway.stop().await?;
             for worker in self.workers {
                 worker.stop().await?;
@@ -57,7 +70,7 @@ mod nats {
     #[tokio::test]
     async fn a_worker_dies_in_mid_answer_and_the_other_finishes() -> Outcome {
         let mut scene = Scene::on(Under::Nats, stuck_script("never", "slow")).await;
-        let mut cluster = Cluster::start(&scene).await?;
+        let mut cluster = Cluster::start(&scene, 2).await?;
         let message = Message::new("ada", "slow");
         let mut turn = cluster.client.send(&message).await?;
         turn.begun().await?;
@@ -73,7 +86,7 @@ mod nats {
     #[tokio::test]
     async fn c15_a_frozen_owner_comes_back_and_its_call_is_wasted() -> Outcome {
         let mut scene = Scene::on(Under::Nats, stuck_script("thawed", "slow")).await;
-        let mut cluster = Cluster::start(&scene).await?;
+        let mut cluster = Cluster::start(&scene, 2).await?;
         let message = Message::new("ada", "slow");
         let mut turn = cluster.client.send(&message).await?;
         turn.begun().await?;

@@ -4,7 +4,14 @@
 
 mod cluster;
 mod damage;
+mod drain;
+mod fleet;
+mod gateways;
+mod import;
+mod journals;
 mod kills;
+mod placement;
 mod points;
 mod streams;
 mod support;
+mod versions;

@@ -58,6 +58,12 @@ impl Scene {
         Self { server, home, kills: 0, ground, log, _dir: dir, _nats: nats }
     }
 
+    /// The same, with a variable in the environment of its nodes.
+    pub(crate) fn with_var(mut self, name: &str, value: &str) -> Self {
+        self.home = self.home.var(name, value);
+        self
+    }
+
     /// A node that kills itself at `point` is given `message`, and dies of it.
     pub(crate) async fn die_at(&mut self, point: &str, message: &Message) -> Outcome {
         let mut node = Node::start(&self.home, Start::killed(point)).await?;

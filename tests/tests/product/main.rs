@@ -2,7 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod agents;
+mod cluster;
+mod containers;
 mod keeping;
+mod real_model;
 mod telemetry;
 mod turns;
 

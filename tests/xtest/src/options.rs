@@ -10,6 +10,7 @@ Options:
       --lint      only fmt, clippy and doc
       --setup     only install the tools
       --soak      run the long tests (names that end in `_soak`) and nothing else
+      --chaos     only do harm to a real cluster for some minutes, and judge what is left
   -h, --help      print this
 
 Everything else goes to `cargo nextest run`, and implies `--no-lint`:
@@ -18,14 +19,18 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
   cargo xtest -E 'binary(llm)'        a nextest filter expression
   cargo xtest --soak simulation       the simulator's long runs
 
-Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail.";
+Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail. With
+CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
 
 /// What to do.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a step that runs or does not")]
 pub(crate) struct Options {
     pub(crate) lint: bool,
     pub(crate) test: bool,
     pub(crate) soak: bool,
+    /// Whether `clawnode-chaos` runs, after the tests or alone.
+    pub(crate) chaos: bool,
     /// Handed to the test runner as they are.
     pub(crate) filters: Vec<String>,
 }
@@ -42,8 +47,9 @@ pub(crate) enum Parsed {
 
 impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = String>) -> Parsed {
-        let mut it = Self { lint: true, test: true, soak: false, filters: Vec::new() };
-        let (mut only_lint, mut only_setup) = (false, false);
+        let mut it =
+            Self { lint: true, test: true, soak: false, chaos: false, filters: Vec::new() };
+        let (mut only_lint, mut only_setup, mut only_chaos) = (false, false, false);
         for word in words {
             match word.as_str() {
                 "-h" | "--help" => return Parsed::Help,
@@ -51,14 +57,19 @@ impl Options {
                 "--lint" => only_lint = true,
                 "--setup" => only_setup = true,
                 "--soak" => it.soak = true,
+                "--chaos" => only_chaos = true,
                 _ => it.filters.push(word),
             }
         }
         if only_lint && (!it.lint || it.soak || !it.filters.is_empty()) {
             return Parsed::Wrong("`--lint` stands alone".to_owned());
         }
-        it.lint &= it.filters.is_empty() && !it.soak && !only_setup;
-        it.test = !only_lint && !only_setup;
+        if only_chaos && (only_lint || only_setup || it.soak || !it.filters.is_empty()) {
+            return Parsed::Wrong("`--chaos` stands alone".to_owned());
+        }
+        it.lint &= it.filters.is_empty() && !it.soak && !only_setup && !only_chaos;
+        it.test = !only_lint && !only_setup && !only_chaos;
+        it.chaos = only_chaos || it.test && it.filters.is_empty() && !it.soak;
         Parsed::Run(it)
     }
 }
@@ -77,13 +88,14 @@ mod tests {
     #[test]
     fn nothing_means_everything() {
         let options = parse("");
-        assert!(options.lint && options.test && !options.soak && options.filters.is_empty());
+        assert!(options.lint && options.test && options.chaos && options.filters.is_empty());
+        assert!(!options.soak);
     }
 
     #[test]
     fn a_filter_goes_to_the_runner_and_leaves_the_lints_out() {
         let options = parse("-E binary(llm)");
-        assert!(!options.lint && options.test);
+        assert!(!options.lint && options.test && !options.chaos);
         assert_eq!(options.filters, ["-E", "binary(llm)"]);
     }
 
@@ -92,8 +104,12 @@ mod tests {
         assert!(!parse("--no-lint").lint && parse("--no-lint").test);
         assert!(parse("--lint").lint && !parse("--lint").test);
         assert!(!parse("--setup").lint && !parse("--setup").test);
-        assert!(parse("--soak").soak && !parse("--soak").lint);
-        let wrong = Options::parse(["--lint", "gateway"].into_iter().map(str::to_owned));
-        assert!(matches!(wrong, Parsed::Wrong(_)));
+        assert!(parse("--soak").soak && !parse("--soak").lint && !parse("--soak").chaos);
+        assert!(parse("--chaos").chaos && !parse("--chaos").test && !parse("--chaos").lint);
+        assert!(parse("--no-lint").chaos);
+        for words in [["--lint", "gateway"], ["--chaos", "gateway"], ["--chaos", "--lint"]] {
+            let wrong = Options::parse(words.into_iter().map(str::to_owned));
+            assert!(matches!(wrong, Parsed::Wrong(_)), "{words:?}");
+        }
     }
 }

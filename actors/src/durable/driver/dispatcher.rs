@@ -1,86 +1,43 @@
 //! The actor of one partition: pulls its inbox, and activates and feeds its entities.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    sync::Arc,
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use clawnode_cluster::{AckHandle, Delivery, StoreError};
-use clawnode_proto::{
-    EntityId, Epoch, InputId, Partition as PartitionId, ProcessId, Timestamp, node::NodeReply,
-};
-use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    task::JoinSet,
-};
-use tracing::{debug, error, warn};
+use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::{sync::oneshot, task::JoinSet};
+use tracing::{debug, error};
 
 use super::{
-    Context,
+    Context, DispatcherHandle, DispatcherView,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
+    forward::{forward, ring},
+    handle::Message,
+    pump::pump,
     reads::{ask_owner, read_inbox, read_tail, set_aside},
+    worker::Placed,
 };
 use crate::durable::{
     EntityKind, In as EntityIn,
     partition::{AskId, Gone, HandleId, In, Out, Partition},
 };
 
-/// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
-const DELIVERIES_MAX: usize = 256;
 /// How often the machine hears that time has passed.
 const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
-/// How long an inbox whose consumer failed is left alone.
-const CONSUME_AGAIN: Duration = Duration::from_millis(500);
-/// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
-const SCANS_MAX: u32 = 60;
-/// How long one whose store is closed is left alone.
-const CLOSED_AGAIN: Duration = Duration::from_secs(10);
+/// How long what a drained dispatcher still says may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The only door to a partition's dispatcher.
-#[derive(Clone, Debug)]
-pub struct DispatcherHandle(ActorRef<Message>);
+pub(super) struct DispatcherActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
 
-/// What a dispatcher looks like from outside.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DispatcherView {
-    /// Entities active or about to be.
-    pub entities: usize,
-}
-
-pub(super) enum Message {
-    Delivered(Delivery, OwnedSemaphorePermit),
-    Feed(In),
-    Asked(EntityId, InputId, oneshot::Sender<NodeReply>),
-    Fenced(EntityId, Epoch),
-    Tick,
-    Drain(oneshot::Sender<()>),
-    GiveUp,
-    View(oneshot::Sender<DispatcherView>),
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Delivered(delivery, _) => write!(f, "Delivered({delivery:?})"),
-            Self::Feed(input) => write!(f, "Feed({input:?})"),
-            Self::Asked(entity, input, _) => write!(f, "Asked({entity}, {input})"),
-            Self::Fenced(entity, epoch) => write!(f, "Fenced({entity}, {epoch})"),
-            Self::Tick => f.write_str("Tick"),
-            Self::Drain(_) => f.write_str("Drain"),
-            Self::GiveUp => f.write_str("GiveUp"),
-            Self::View(_) => f.write_str("View"),
-        }
-    }
-}
-
-struct DispatcherActor<K>(std::marker::PhantomData<fn(K)>);
-
-struct State<K: EntityKind> {
+pub(super) struct State<K: EntityKind> {
+    partition: PartitionId,
+    placed: Placed,
     machine: Partition,
     /// The machine measures waits alone, so its time does not jump with the clock.
     started: tokio::time::Instant,
@@ -96,109 +53,33 @@ struct State<K: EntityKind> {
     tasks: JoinSet<()>,
 }
 
-// === impl DispatcherHandle ===
-
-impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox at `rank`. One that follows another
-    /// (`again`) scans its inbox at once: what that one had in hand is not delivered before its
-    /// time is over.
-    pub(super) async fn spawn<K: EntityKind>(
-        partition: PartitionId,
-        rank: u8,
-        again: bool,
-        context: Arc<Context<K>>,
-        parent: ActorCell,
-    ) -> Result<Self, SpawnErr> {
-        let actor = DispatcherActor(std::marker::PhantomData);
-        let scans = again.then(|| Arc::clone(&context));
-        let arguments = (partition, rank, context);
-        let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
-        if let Some(context) = scans {
-            // Detached: it ends with its scan, or as soon as its dispatcher is gone.
-            drop(tokio::spawn(scan(partition, context, actor.clone())));
-        }
-        Ok(Self(actor))
-    }
-
-    fn tell(&self, message: Message) {
-        if self.0.cast(message).is_err() {
-            debug!("a dispatcher stopped before it was told something");
-        }
-    }
-
-    pub(super) fn completed(&self, entity: EntityId, input: InputId) {
-        self.tell(Message::Feed(In::Completed(entity, input)));
-    }
-
-    pub(super) fn gone(&self, entity: EntityId, why: Gone) {
-        self.tell(Message::Feed(In::Gone(entity, why)));
-    }
-
-    /// Entities with inputs that were found waiting.
-    pub fn scanned(&self, entities: Vec<EntityId>) {
-        self.tell(Message::Feed(In::Scanned(entities)));
-    }
-
-    /// Which other processes are held dead now.
-    pub fn dead(&self, dead: BTreeSet<ProcessId>) {
-        self.tell(Message::Feed(In::Dead(dead)));
-    }
-
-    /// Another process asks for an input.
-    pub fn asked(&self, entity: EntityId, input: InputId, reply: oneshot::Sender<NodeReply>) {
-        self.tell(Message::Asked(entity, input, reply));
-    }
-
-    /// Another process says that it has claimed an entity.
-    pub fn fenced(&self, entity: EntityId, epoch: Epoch) {
-        self.tell(Message::Fenced(entity, epoch));
-    }
-
-    /// Hands everything over; ends when nothing is left.
-    pub async fn drain(&self) {
-        let (done, drained) = oneshot::channel();
-        self.tell(Message::Drain(done));
-        if drained.await.is_err() {
-            debug!("a dispatcher stopped while it was drained");
-        }
-    }
-
-    /// Gives running calls up; `drain` goes on from there.
-    pub fn give_up(&self) {
-        self.tell(Message::GiveUp);
-    }
-
-    /// What it looks like now.
-    pub async fn view(&self) -> Option<DispatcherView> {
-        let (reply, answer) = oneshot::channel();
-        self.tell(Message::View(reply));
-        answer.await.ok()
-    }
-
-    /// Its actor, for the supervisor.
-    pub(super) fn cell(&self) -> ActorCell {
-        self.0.get_cell()
-    }
-}
-
 // === impl DispatcherActor ===
 
 impl<K: EntityKind> Actor for DispatcherActor<K> {
     type Msg = Message;
     type State = State<K>;
-    type Arguments = (PartitionId, u8, Arc<Context<K>>);
+    type Arguments = (PartitionId, Placed, Arc<Context<K>>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        (partition, rank, context): Self::Arguments,
+        (partition, placed, context): Self::Arguments,
     ) -> Result<State<K>, ActorProcessingErr> {
         let shared = context.substrate.shared;
-        let machine = Partition::new(context.process, shared, Timestamp(0));
+        let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
-        let pump = tasks.spawn(pump(partition, rank, Arc::clone(&context), myself.clone()));
+        let pump = if context.cordoned.load(Ordering::Relaxed) {
+            // Nothing is under way yet, so nothing follows from it.
+            machine.handle(Timestamp(0), In::Cordon(true));
+            None
+        } else {
+            let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
+            Some(tasks.spawn(pump))
+        };
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
+            partition,
+            placed,
             machine,
             started: tokio::time::Instant::now(),
             context,
@@ -209,7 +90,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             drained: Vec::new(),
             next: 0,
             ticks: 0,
-            pump: Some(pump),
+            pump,
             tasks,
         })
     }
@@ -224,11 +105,10 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         let input = match message {
             Message::Delivered(delivery, _permit) => state.delivered(delivery),
             Message::Feed(input) => input,
-            Message::Asked(entity, input, reply) => {
-                let ask = AskId(state.number());
-                state.asks.insert(ask, reply);
-                In::Asked(ask, entity, input)
+            Message::Asked(entity, input, asker, reply) => {
+                In::Asked(state.question(reply), entity, input, asker)
             }
+            Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
             Message::Fenced(entity, epoch) => {
                 if let Some(handle) = state.entities.get(&entity) {
                     handle.feed(fenced(epoch));
@@ -239,10 +119,12 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 state.tick();
                 In::Tick
             }
+            Message::Cordon(on) => {
+                state.pull(&myself, !on && state.drained.is_empty());
+                In::Cordon(on)
+            }
             Message::Drain(done) => {
-                if let Some(pump) = state.pump.take() {
-                    pump.abort();
-                }
+                state.pull(&myself, false);
                 state.drained.push(done);
                 for handle in state.entities.values() {
                     handle.feed(EntityIn::Drain);
@@ -255,8 +137,9 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 }
                 return Ok(());
             }
-            Message::View(reply) => {
-                let view = DispatcherView { entities: state.machine.entities() };
+            Message::View(most, reply) => {
+                let (entities, named) = (state.machine.entities(), state.machine.look(most));
+                let view = DispatcherView { entities, named };
                 if reply.send(view).is_err() {
                     debug!("whoever looked at a dispatcher did not wait");
                 }
@@ -303,6 +186,25 @@ impl<K: EntityKind> State<K> {
         self.next
     }
 
+    fn question(&mut self, reply: oneshot::Sender<NodeReply>) -> AskId {
+        let ask = AskId(self.number());
+        self.asks.insert(ask, reply);
+        ask
+    }
+
+    /// Pulls the inbox, or leaves it to others.
+    fn pull(&mut self, myself: &ActorRef<Message>, on: bool) {
+        if !on {
+            if let Some(pump) = self.pump.take() {
+                pump.abort();
+            }
+        } else if self.pump.is_none() {
+            let context = Arc::clone(&self.context);
+            let pump = pump(self.partition, self.placed.clone(), context, myself.clone());
+            self.pump = Some(self.tasks.spawn(pump));
+        }
+    }
+
     fn delivered(&mut self, delivery: Delivery) -> In {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
@@ -320,7 +222,7 @@ impl<K: EntityKind> State<K> {
     }
 
     async fn step(&mut self, myself: &ActorRef<Message>, input: In) {
-        if let In::Gone(entity, _) = &input
+        if let In::Gone(entity, _) | In::TooNew(entity, _) = &input
             && let Some(handle) = self.entities.remove(entity)
         {
             self.cells.remove(&handle.cell().get_id());
@@ -332,7 +234,7 @@ impl<K: EntityKind> State<K> {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one flat match over what the machine says")]
+    #[expect(clippy::too_many_lines, reason = "one flat match over all that there is to do")]
     async fn perform(&mut self, myself: &ActorRef<Message>, out: Out) {
         let (context, myself) = (Arc::clone(&self.context), myself.clone());
         match out {
@@ -356,9 +258,10 @@ impl<K: EntityKind> State<K> {
                     tell(&myself, aside);
                 });
             }
-            Out::Activate(entity, activation) => {
+            Out::Activate(entity, activation, heir) => {
                 let dispatcher = DispatcherHandle(myself.clone());
-                let arguments = EntityArguments { id: entity, activation, context, dispatcher };
+                let arguments =
+                    EntityArguments { id: entity, activation, heir, context, dispatcher };
                 match EntityHandle::spawn(arguments, myself.get_cell()).await {
                     Ok(handle) => {
                         self.cells.insert(handle.cell().get_id(), entity);
@@ -377,6 +280,22 @@ impl<K: EntityKind> State<K> {
             }
             Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
             Out::AnswerNotMine(ask) => self.ask_actor(ask, None),
+            Out::AnswerRung(ask) => {
+                if let Some(reply) = self.asks.remove(&ask) {
+                    answer(reply, NodeReply::Ok);
+                }
+            }
+            Out::Ring(process, entity, input) => {
+                self.tasks.spawn(async move {
+                    let came = ring(&context, process, entity, input).await;
+                    debug!(%entity, %process, ?came, "an entity was given up, another is told");
+                });
+            }
+            Out::Forward(entity, input, needs) => {
+                self.tasks.spawn(async move {
+                    tell(&myself, forward(&context, entity, input, needs).await);
+                });
+            }
             Out::Ack(handle) => {
                 if let Some(handle) = self.handles.remove(&handle) {
                     self.tasks.spawn(async move { said(handle.ack().await, "acknowledge") });
@@ -396,11 +315,9 @@ impl<K: EntityKind> State<K> {
                 self.handles.remove(&handle);
             }
             Out::Drained => {
-                for done in self.drained.drain(..) {
-                    if done.send(()).is_err() {
-                        debug!("whoever drained a dispatcher did not wait");
-                    }
-                }
+                let tasks = std::mem::take(&mut self.tasks);
+                // Detached: it ends by itself, soon, and this actor's end must not cut it short.
+                drop(tokio::spawn(last_words(tasks, std::mem::take(&mut self.drained))));
             }
         }
     }
@@ -413,6 +330,19 @@ impl<K: EntityKind> State<K> {
         match of.and_then(|(entity, input)| Some((self.entities.get(&entity)?, input))) {
             Some((handle, input)) => handle.ask(input, reply),
             None => answer(reply, NodeReply::NotMine),
+        }
+    }
+}
+
+/// What was given back, and who was rung, must be on its way before the process may end.
+async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
+        debug!("not everything was given back in time; it is delivered again");
+    }
+    for done in drained {
+        if done.send(()).is_err() {
+            debug!("whoever drained a dispatcher did not wait");
         }
     }
 }
@@ -433,66 +363,5 @@ fn answer(reply: oneshot::Sender<NodeReply>, says: NodeReply) {
 fn said(outcome: Result<(), StoreError>, what: &'static str) {
     if let Err(failure) = outcome {
         debug!(%failure, what, "a delivery's answer was lost");
-    }
-}
-
-/// Pulls deliveries for as long as the dispatcher lives; no more than it has room for.
-async fn pump<K: EntityKind>(
-    partition: PartitionId,
-    rank: u8,
-    context: Arc<Context<K>>,
-    dispatcher: ActorRef<Message>,
-) {
-    let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
-    loop {
-        let mut consumer = match context.substrate.inbox.consume(partition, rank).await {
-            Ok(consumer) => consumer,
-            Err(failure) => {
-                warn!(%partition, %failure, "inbox cannot be pulled now; trying again");
-                tokio::time::sleep(again(&failure)).await;
-                continue;
-            }
-        };
-        loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            match consumer.next().await {
-                Ok(delivery) => {
-                    if dispatcher.cast(Message::Delivered(delivery, permit)).is_err() {
-                        return;
-                    }
-                }
-                Err(failure) => {
-                    warn!(%partition, %failure, "inbox pull broke off; pulling again");
-                    tokio::time::sleep(again(&failure)).await;
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// Finds what waits in the partition, and rings for it.
-async fn scan<K: EntityKind>(
-    partition: PartitionId,
-    context: Arc<Context<K>>,
-    dispatcher: ActorRef<Message>,
-) {
-    for _ in 0..SCANS_MAX {
-        match context.substrate.inbox.scan(partition).await {
-            Ok(entities) => return tell(&dispatcher, In::Scanned(entities)),
-            Err(failure) => {
-                warn!(%partition, %failure, "inbox cannot be scanned now; trying again");
-                tokio::time::sleep(again(&failure)).await;
-            }
-        }
-    }
-}
-
-/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
-/// partition is deaf.
-const fn again(failure: &StoreError) -> Duration {
-    match failure {
-        StoreError::Closed { .. } => CLOSED_AGAIN,
-        _ => CONSUME_AGAIN,
     }
 }

@@ -19,7 +19,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{Context, DispatcherHandle};
 use crate::durable::{
-    Activation, EntityKind, In, Loaded, Machine, Now, Out, Stop,
+    Activation, EntityKind, Heir, In, Loaded, Machine, Now, Out, Stop,
     core::{position_of, snapshot_blob},
     partition::{Gone, OwnerSays},
 };
@@ -53,6 +53,7 @@ struct EntityActor<K>(std::marker::PhantomData<fn(K)>);
 pub(super) struct Arguments<K: EntityKind> {
     pub(super) id: EntityId,
     pub(super) activation: Activation,
+    pub(super) heir: Heir,
     pub(super) context: Arc<Context<K>>,
     pub(super) dispatcher: DispatcherHandle,
 }
@@ -177,7 +178,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         myself: ActorRef<Message<K>>,
         arguments: Arguments<K>,
     ) -> Result<State<K>, ActorProcessingErr> {
-        let Arguments { id, activation, context, dispatcher } = arguments;
+        let Arguments { id, activation, heir, context, dispatcher } = arguments;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);
         let resident = Resident(Arc::clone(&context));
@@ -187,7 +188,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         let (machine, out) = Machine::new(id, incarnation, activation, context.machine, now);
         let mut state = State {
             id,
-            machine,
+            machine: machine.heir(heir),
             started,
             context,
             dispatcher,
@@ -279,6 +280,7 @@ impl<K: EntityKind> State<K> {
                 self.dispatcher.completed(id, input);
             }
             Out::TellFenced { process, epoch } => {
+                context.runner.claimed(id, process, epoch);
                 if self.context.substrate.shared {
                     self.tasks.spawn(tell_fenced(context, id, process, epoch));
                 }
@@ -303,6 +305,12 @@ impl<K: EntityKind> State<K> {
     fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {
         let id = self.id;
         let why = match stop {
+            Stop::TooNew(kind) => {
+                debug!(entity = %id, kind, "entity needs a process that knows more");
+                self.context.runner.left(id, &self.handed, stop);
+                self.dispatcher.too_new(id, kind);
+                return myself.stop(Some(GOODBYE.to_owned()));
+            }
             Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
             Stop::Released => Gone::Released,
             Stop::Fenced | Stop::Defect(_) => Gone::Lost,
@@ -314,6 +322,7 @@ impl<K: EntityKind> State<K> {
             Stop::Quarantined(reason) => {
                 warn!(entity = %id, reason, "entity is out of service; its inputs are parked");
             }
+            Stop::TooNew(_) => {}
             Stop::Corrupt(detail) => error!(entity = %id, detail, "journal cannot be used"),
             Stop::Diverged(detail) => error!(entity = %id, detail, "the store lost records"),
             Stop::Defect(detail) => error!(entity = %id, detail, "a defect ended an activation"),

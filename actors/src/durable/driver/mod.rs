@@ -3,18 +3,30 @@
 
 mod dispatcher;
 mod entity;
+mod forward;
+mod handle;
+mod pump;
 mod reads;
+mod requests;
 mod worker;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicBool},
+};
 
-use clawnode_cluster::{Clock, Substrate};
-use clawnode_proto::{Digest, EntityId, Input, InputId, ProcessId};
+use clawnode_cluster::{Clock, Substrate, membership::Members};
+use clawnode_proto::{Digest, EntityId, Epoch, Input, InputId, ProcessId, node::VersionRange};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use dispatcher::{DispatcherHandle, DispatcherView};
 pub use entity::Port;
-pub use worker::{AnswerFrames, Worker, WorkerOptions};
+pub use forward::Lacks;
+pub use handle::{DispatcherHandle, DispatcherView};
+pub use requests::{AnswerFrames, TakeOrders, answer_requests};
+pub use worker::{Worker, WorkerOptions};
 
 use super::{EntityKind, MachineOptions, Stop};
 
@@ -44,6 +56,9 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
         dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
 
+    /// The entity was claimed, and another process had it before.
+    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);
+
     /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop);
 }
@@ -64,6 +79,14 @@ pub struct Context<K: EntityKind> {
     pub activations: std::sync::atomic::AtomicU64,
     /// Resident entities.
     pub resident: std::sync::atomic::AtomicU64,
+    /// The versions of inputs that this process reads.
+    pub speaks: VersionRange,
+    /// The processes that it hears of, to find one that can serve what it cannot.
+    pub peers: watch::Receiver<Members>,
+    /// What entities need that nobody alive knows.
+    pub lacks: Lacks,
+    /// Whether it takes no more entities.
+    pub cordoned: Arc<AtomicBool>,
 }
 
 impl<K: EntityKind> fmt::Debug for Context<K> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::Waiting;
+use clawnode_cluster::{RequestError, Waiting};
 use clawnode_proto::{
     EntityId, ErrorChain, Input, InputId, Position, ProcessId, codec,
     envelope::InputError,
@@ -29,8 +29,8 @@ pub(super) async fn read_inbox<K: EntityKind>(
 ) -> In {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
-            let arrived = waiting.into_iter().map(|one| (one.position, arrived::<K>(entity, one)));
-            In::Inbox(entity, arrived.collect())
+            let arrived = |one: Waiting| (one.position, arrived(context, entity, one));
+            In::Inbox(entity, waiting.into_iter().map(arrived).collect())
         }
         Err(failure) => {
             warn!(%entity, %failure, "inbox cannot be read now; trying again");
@@ -39,10 +39,10 @@ pub(super) async fn read_inbox<K: EntityKind>(
     }
 }
 
-/// What something in an inbox is to this build.
-fn arrived<K: EntityKind>(entity: EntityId, waiting: Waiting) -> Arrived {
+/// What something in an inbox is to this process.
+fn arrived<K: EntityKind>(context: &Context<K>, entity: EntityId, waiting: Waiting) -> Arrived {
     let Waiting { position, bytes } = waiting;
-    let reason = match Input::from_bytes(&bytes) {
+    let reason = match Input::read(&bytes, context.speaks) {
         Ok(input) if input.entity == entity && K::understands(&input) => {
             return Arrived::Input(input);
         }
@@ -50,9 +50,9 @@ fn arrived<K: EntityKind>(entity: EntityId, waiting: Waiting) -> Arrived {
             format!("its body is nothing that a {} takes", K::KIND)
         }
         Ok(input) => format!("it is for `{}`", input.entity),
-        Err(failure @ InputError::TooNew { .. }) => {
-            warn!(%entity, %position, %failure, "an input waits for newer nodes");
-            return Arrived::TooNew;
+        Err(failure @ InputError::TooNew { input, needs, .. }) => {
+            debug!(%entity, %position, %failure, "an input is for newer nodes");
+            return Arrived::TooNew(input, needs);
         }
         Err(failure) => ErrorChain(&failure).to_string(),
     };
@@ -109,7 +109,8 @@ pub(super) async fn ask_owner<K: EntityKind>(
     input: InputId,
 ) -> OwnerSays {
     let subject = context.substrate.prefix.rpc(process);
-    let Ok(request) = codec::encode(&NodeRequest::Ask { entity, input }) else {
+    let request = NodeRequest::Ask { entity, input, asker: Some(context.process) };
+    let Ok(request) = codec::encode(&request) else {
         return OwnerSays::Silent;
     };
     let asked = context.substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
@@ -117,9 +118,16 @@ pub(super) async fn ask_owner<K: EntityKind>(
         Ok(Ok(NodeReply::Held)) => OwnerSays::Held,
         Ok(Ok(NodeReply::Completed)) => OwnerSays::Completed,
         Ok(Ok(NodeReply::NotMine)) => OwnerSays::NotMine,
-        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. }) | Err(_)) => OwnerSays::Silent,
+        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. } | NodeReply::Tree { .. }) | Err(_)) => {
+            OwnerSays::Silent
+        }
         Err(failure) => {
             debug!(%process, %entity, %failure, "an owner does not answer");
+            if matches!(failure, RequestError::NoResponders { .. }) {
+                // The server says so at once, also of an owner that is about to connect again: two
+                // such answers in a moment would be one.
+                tokio::time::sleep(ASK_TIMEOUT).await;
+            }
             OwnerSays::Silent
         }
     }

@@ -10,7 +10,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    Activation, Body, Busy, Core, EntityKind, InFlight, Loaded, Machine, Out, Service, Stop,
+    Activation, Body, Busy, Core, EntityKind, FoldError, InFlight, Loaded, Machine, Out, Service,
+    Stop,
 };
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
@@ -23,8 +24,11 @@ impl<K: EntityKind> Machine<K> {
             return Ok(());
         }
         self.position = position_of(&loaded.records);
-        let (core, broken) = match Core::of(self.id, &loaded) {
+        let options = self.options;
+        let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
             Ok(core) => (core, None),
+            // Another's to serve, not damaged.
+            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
             Err(error) => (Core::salvaged(self.id, &loaded), Some(error)),
         };
         self.predecessor = core
@@ -32,15 +36,20 @@ impl<K: EntityKind> Machine<K> {
             .map(|last| last.process)
             .filter(|process| !core.released && *process != self.incarnation.process);
         if let Some(error) = broken {
+            // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
+            // and whoever was faster is told apart by the position.
             self.body = Body::damaged(core, &error);
             return Ok(());
+        }
+        if !self.heir.may_claim(self.predecessor) {
+            // Somebody was faster, and may be in the middle of a call.
+            return Err(Stop::Fenced);
         }
         let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
         let quarantined = matches!(core.service, Service::Quarantined { .. });
         let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;
         if fold_at_once {
-            self.fold(core, &loaded);
-            return Ok(());
+            return self.fold(core, &loaded);
         }
         let claims = core.claims_without_progress;
         self.body = Body::Headers(core, loaded);

@@ -136,6 +136,9 @@ pub enum Stop {
     Quarantined(String),
     /// The journal cannot be folded; nothing was appended.
     Corrupt(String),
+    /// The journal has a required event of this kind, which this process does not know; nothing
+    /// was appended.
+    TooNew(String),
     /// The store lost records that it had acknowledged.
     Diverged(String),
     /// This program drafted something that the store or the fold refuses.

@@ -16,7 +16,8 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp, kernel::Emitted,
+    EntityId, EventId, Grammar, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
+    kernel::{Emitted, KernelEvent},
 };
 
 use super::{
@@ -50,6 +51,9 @@ pub struct MachineOptions {
     /// A snapshot replaces the journal after this many events (default 200): fewer costs writes,
     /// more costs reads at activation.
     pub snapshot_every: u64,
+    /// Kinds of events that this process is not to know, so that a test has an older version.
+    #[cfg(feature = "test-util")]
+    pub hides: &'static [&'static str],
     /// Protocol bugs for the simulator to find; none in production.
     #[cfg(feature = "test-util")]
     pub planted: super::Planted,
@@ -60,6 +64,8 @@ impl Default for MachineOptions {
         Self {
             passivate_after: Duration::from_mins(1),
             snapshot_every: 200,
+            #[cfg(feature = "test-util")]
+            hides: &[],
             #[cfg(feature = "test-util")]
             planted: super::Planted::default(),
         }
@@ -75,6 +81,23 @@ pub struct Now {
     pub steady: Timestamp,
 }
 
+impl MachineOptions {
+    /// Whether a kind of event is known to this process, the kernel's kinds apart.
+    pub fn knows<K: EntityKind>(&self, kind: &str) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.hides.contains(&kind) {
+            return false;
+        }
+        K::Event::knows(kind)
+    }
+
+    /// All kinds of events that are known to this process.
+    pub fn known<K: EntityKind>(&self) -> BTreeSet<String> {
+        let own = K::Event::KINDS.iter().filter(|kind| self.knows::<K>(kind));
+        own.chain(KernelEvent::KINDS).map(|kind| (*kind).to_owned()).collect()
+    }
+}
+
 /// Why the entity is activated; decides whether the claim may ride in the first append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
@@ -82,6 +105,25 @@ pub enum Activation {
     Fresh,
     /// Redelivered, found by a scan, restarted: the claim is appended alone, before folding.
     Recovery,
+}
+
+/// After whom the entity may be claimed. Admission judged one writer; who has claimed since is
+/// alive and is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// Whoever wrote last: no other process can be alive.
+    OfAnyone,
+    /// The process that admission saw, or nobody.
+    Of(Option<ProcessId>),
+}
+
+impl Heir {
+    fn may_claim(self, last: Option<ProcessId>) -> bool {
+        match self {
+            Self::OfAnyone => true,
+            Self::Of(seen) => last.is_none() || seen == last,
+        }
+    }
 }
 
 /// How far the activation is.
@@ -147,6 +189,7 @@ pub struct Machine<K: EntityKind> {
     id: EntityId,
     incarnation: Incarnation,
     activation: Activation,
+    heir: Heir,
     options: MachineOptions,
     body: Body<K>,
     /// Who owned it last and has not given it up.
@@ -196,6 +239,7 @@ impl<K: EntityKind> Machine<K> {
             id,
             incarnation,
             activation,
+            heir: Heir::OfAnyone,
             options,
             body: Body::Unread,
             predecessor: None,
@@ -224,6 +268,13 @@ impl<K: EntityKind> Machine<K> {
             base: None,
         };
         (machine, vec![Out::Load])
+    }
+
+    /// The same, claiming after this writer only.
+    #[must_use]
+    pub fn heir(mut self, heir: Heir) -> Self {
+        self.heir = heir;
+        self
     }
 
     /// What another process that was given an input is told about it. The input may only be
@@ -413,8 +464,7 @@ impl<K: EntityKind> Machine<K> {
                 self.draft_bytes = 0;
                 self.idle_since = self.now.steady;
                 self.out.append(&mut self.staged);
-                self.stored(record);
-                Ok(())
+                self.stored(record)
             }
             Verdict::Fenced => Err(Stop::Fenced),
             Verdict::ReadBack => {
@@ -436,22 +486,25 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// The claim is conclusive: what was only headers is folded now.
-    fn stored(&mut self, record: Record) {
+    fn stored(&mut self, record: Record) -> Result<(), Stop> {
         if let Body::Headers(core, loaded) = &mut self.body {
             loaded.records.push(record);
             if !matches!(core.service, Service::Quarantined { .. }) {
                 let (core, loaded) = (core.clone(), std::mem::take(loaded));
-                self.fold(core, &loaded);
+                self.fold(core, &loaded)?;
             }
         }
+        Ok(())
     }
 
     /// Folds the journal, whose headers are `core`.
-    fn fold(&mut self, core: Core, loaded: &Loaded) {
+    fn fold(&mut self, core: Core, loaded: &Loaded) -> Result<(), Stop> {
         self.body = match Entity::of(self.id, loaded) {
             Ok(entity) => Body::Whole(entity),
+            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
             Err(error) => Body::damaged(core, &error),
         };
+        Ok(())
     }
 }
 

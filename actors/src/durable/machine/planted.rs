@@ -21,6 +21,8 @@ enum Redraft {
 struct Encoded(Vec<u8>);
 
 impl Grammar for Encoded {
+    const KINDS: &'static [&'static str] = &[];
+
     fn kind(&self) -> &'static str {
         ""
     }
@@ -164,5 +166,10 @@ impl<K: EntityKind> Machine<K> {
 
 /// A clone that does not ask the kind itself to be one.
 fn copy<K: EntityKind>(entity: &Entity<K>) -> Entity<K> {
-    Entity { id: entity.id, core: entity.core.clone(), state: entity.state.clone() }
+    Entity {
+        id: entity.id,
+        core: entity.core.clone(),
+        state: entity.state.clone(),
+        folded: entity.folded,
+    }
 }

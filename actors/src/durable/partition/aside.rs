@@ -1,34 +1,11 @@
-//! What came in and is no input: for newer nodes, or for nobody.
-
-use std::time::Duration;
+//! What came in and is no input for anybody.
 
 use clawnode_proto::{EntityId, Position};
 
 use super::{
-    dispatch::{PUT_OFF, Partition, Slot},
-    io::{Arrived, Out},
+    dispatch::{PUT_OFF, Partition},
+    io::Out,
 };
-
-/// How long an input for newer nodes stays away: one of them may serve the partition by then.
-const NEWER: Duration = Duration::from_secs(15);
-
-impl Slot {
-    /// What is done with something that is no input here.
-    pub(super) fn unusable(
-        &mut self,
-        entity: EntityId,
-        position: Position,
-        arrived: Arrived,
-    ) -> Option<Out> {
-        match arrived {
-            Arrived::Input(_) => None,
-            Arrived::TooNew => self.handles.remove(&position).map(|handle| Out::Nak(handle, NEWER)),
-            Arrived::Unreadable { bytes, reason } => {
-                self.aside.insert(position).then(|| Out::SetAside(entity, position, bytes, reason))
-            }
-        }
-    }
-}
 
 impl Partition {
     /// Something was put aside whole, so the inbox may forget it; or it could not be.
@@ -49,10 +26,12 @@ impl Partition {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use clawnode_proto::{Input, Kind, ProcessId, SessionKey, Timestamp, session::SessionInput};
+    use clawnode_proto::{
+        Input, InputId, Kind, ProcessId, SessionKey, Timestamp, session::SessionInput,
+    };
 
     use super::*;
-    use crate::durable::partition::{HandleId, In};
+    use crate::durable::partition::{Arrived, HandleId, In, Needs};
 
     const AT: Timestamp = Timestamp(0);
 
@@ -95,21 +74,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_new_is_given_back_and_what_follows_it_is_served() {
+    fn what_follows_what_nobody_can_read_is_served() {
         let mut partition = rung();
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let body = SessionInput::Delete;
         let name = "one".parse().unwrap();
         let input = Input::new(Kind::Session, &key.to_string(), name, AT, &body).unwrap();
-        let waiting = vec![(Position(1), Arrived::TooNew), (Position(2), Arrived::Input(input))];
+        let waiting = vec![(Position(1), unreadable()), (Position(2), Arrived::Input(input))];
         let out = partition.handle(AT, In::Inbox(entity(), waiting));
         assert!(
             matches!(
                 &out[..],
-                [Out::Nak(HandleId(7), NEWER), Out::Activate(..), Out::Deliver(_, inputs)]
+                [Out::SetAside(..), Out::Activate(..), Out::Deliver(_, inputs)]
                     if inputs.len() == 1
             ),
             "{out:?}"
         );
+        let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
+        assert_eq!(out, [Out::Ack(HandleId(7))], "its neighbour stays where it is");
+        assert_eq!(partition.entities(), 1);
+    }
+
+    #[test]
+    fn what_is_too_new_is_forwarded_and_keeps_its_place_behind_what_nobody_can_read() {
+        let mut partition = rung();
+        let id = InputId::from_u128(1);
+        let waiting = vec![
+            (Position(1), unreadable()),
+            (Position(2), Arrived::TooNew(id, 9)),
+            (Position(3), unreadable()),
+        ];
+        let out = partition.handle(AT, In::Inbox(entity(), waiting));
+        let [Out::SetAside(_, Position(1), ..), Out::Forward(_, forwarded, needs)] = &out[..]
+        else {
+            panic!("{out:?}");
+        };
+        assert_eq!((*forwarded, needs), (id, &Needs::Input(9)));
+        let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
+        assert_eq!(out, [Out::Ack(HandleId(7))], "it is still being forwarded");
+        assert_eq!(partition.entities(), 1);
     }
 }

@@ -9,8 +9,8 @@ use clawnode_proto::{
     EntityId, Input, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS,
 };
 
-use super::io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
-use crate::durable::machine::Activation;
+use super::io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
+use crate::durable::machine::{Activation, Heir};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -24,39 +24,61 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const ASKS_MAX: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// Its inbox is being read for the first time.
     Ringing,
     /// Its tail is being read.
     Admitting,
     /// Its last writer is being asked.
     Asking { process: ProcessId, tries: u32 },
+    /// It is another's to serve, which is being told.
+    Forwarding,
     /// Its actor runs.
     Active,
     /// Until then it is left alone.
     Waiting(Timestamp),
 }
 
+impl Phase {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Ringing => "ringing",
+            Self::Admitting => "admitting",
+            Self::Asking { .. } => "asking",
+            Self::Forwarding => "forwarding",
+            Self::Active => "active",
+            Self::Waiting(_) => "waiting",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Slot {
-    phase: Phase,
+    pub(super) phase: Phase,
     /// Somebody may have had one of its inputs before.
-    recovery: bool,
+    pub(super) recovery: bool,
+    /// Who wrote last when it was admitted.
+    last: Option<ProcessId>,
     /// Everything up to here was read.
     seen: Position,
     /// Read, and not handed on.
     buffered: Vec<Input>,
     /// Read and not complete; an input that was stored twice has two positions.
-    open: BTreeMap<Position, InputId>,
+    pub(super) open: BTreeMap<Position, InputId>,
     /// Being put aside, because nobody can read it.
     pub(super) aside: BTreeSet<Position>,
     /// Complete, but its delivery has not come yet.
     pub(super) done: BTreeSet<Position>,
     pub(super) handles: BTreeMap<Position, HandleId>,
-    reading: bool,
+    pub(super) reading: bool,
     rung: bool,
     losses: u32,
-    asks: Vec<(AskId, InputId)>,
+    pub(super) asks: Vec<(AskId, InputId)>,
+    /// Asked while a read was under way, which may have begun before the input was stored: the
+    /// next read answers.
+    pub(super) late_asks: Vec<(AskId, InputId)>,
+    /// Who asked last, for which input: the one to ring if the entity is given up.
+    pub(super) asker: Option<(ProcessId, InputId)>,
 }
 
 impl Slot {
@@ -77,7 +99,10 @@ pub struct Partition {
     pub(super) slots: BTreeMap<EntityId, Slot>,
     dead: BTreeSet<ProcessId>,
     last_progress: Timestamp,
-    draining: bool,
+    pub(super) cordoned: bool,
+    pub(super) draining: bool,
+    /// Entities that this process cannot serve, and why.
+    pub(super) foreign: BTreeMap<EntityId, Needs>,
     pub(super) out: Vec<Out>,
     /// A bug for the simulator to find.
     #[cfg(feature = "test-util")]
@@ -93,7 +118,9 @@ impl Partition {
             slots: BTreeMap::new(),
             dead: BTreeSet::new(),
             last_progress: now,
+            cordoned: false,
             draining: false,
+            foreign: BTreeMap::new(),
             out: Vec::new(),
             #[cfg(feature = "test-util")]
             planted: crate::durable::Planted::None,
@@ -110,6 +137,11 @@ impl Partition {
         self.slots.len()
     }
 
+    /// At most `most` of its entities, and what is done with each, in a word.
+    pub fn look(&self, most: usize) -> Vec<(EntityId, &'static str)> {
+        self.slots.iter().take(most).map(|(entity, slot)| (*entity, slot.phase.name())).collect()
+    }
+
     /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must
     /// not jump.
     pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
@@ -119,7 +151,7 @@ impl Partition {
             }
             In::Scanned(entities) => {
                 for entity in entities {
-                    if !self.draining && !self.slots.contains_key(&entity) {
+                    if !self.stands_back() && !self.slots.contains_key(&entity) {
                         self.slot(entity).recovery = true;
                         self.ring(entity);
                     }
@@ -132,18 +164,23 @@ impl Partition {
             In::OwnerSaid(entity, says) => self.owner_said(entity, says),
             In::Completed(entity, input) => self.completed(entity, input),
             In::Gone(entity, why) => self.gone(now, entity, why),
-            In::Asked(ask, entity, input) => self.asked(ask, entity, input),
-            In::Dead(dead) => self.dead = dead,
+            In::Asked(ask, entity, input, asker) => self.asked(ask, entity, input, asker),
+            In::Rung(ask, entity, input) => self.rung(ask, entity, input),
+            In::TooNew(entity, needs) => self.too_new(now, entity, needs),
+            In::Forwarded(entity, came) => self.forwarded(entity, came),
+            In::Dead(dead) => self.held_dead(dead),
             In::Tick => self.tick(now),
+            In::Cordon(on) => self.cordon(on),
             In::Drain => self.drain(),
         }
         std::mem::take(&mut self.out)
     }
 
-    fn slot(&mut self, entity: EntityId) -> &mut Slot {
+    pub(super) fn slot(&mut self, entity: EntityId) -> &mut Slot {
         self.slots.entry(entity).or_insert_with(|| Slot {
             phase: Phase::Ringing,
             recovery: false,
+            last: None,
             seen: Position(0),
             buffered: Vec::new(),
             open: BTreeMap::new(),
@@ -154,6 +191,8 @@ impl Partition {
             rung: false,
             losses: 0,
             asks: Vec::new(),
+            late_asks: Vec::new(),
+            asker: None,
         })
     }
 
@@ -164,7 +203,7 @@ impl Partition {
         handle: HandleId,
         redelivered: bool,
     ) {
-        if self.draining && !self.slots.contains_key(&entity) {
+        if self.stands_back() && !self.slots.contains_key(&entity) {
             self.out.push(Out::Nak(handle, Duration::ZERO));
             return;
         }
@@ -182,7 +221,7 @@ impl Partition {
         }
     }
 
-    fn ring(&mut self, entity: EntityId) {
+    pub(super) fn ring(&mut self, entity: EntityId) {
         let slot = self.slot(entity);
         if matches!(slot.phase, Phase::Waiting(_)) {
             return;
@@ -209,9 +248,20 @@ impl Partition {
                     slot.open.insert(position, input.id);
                     slot.buffered.push(input);
                 }
-                arrived => self.out.extend(slot.unusable(entity, position, arrived)),
+                Arrived::TooNew(input, needs) => {
+                    slot.open.insert(position, input);
+                    // It keeps its place: nothing behind it is taken before it.
+                    self.foreign.insert(entity, Needs::Input(needs));
+                    break;
+                }
+                Arrived::Unreadable { bytes, reason } => {
+                    if slot.aside.insert(position) {
+                        self.out.push(Out::SetAside(entity, position, bytes, reason));
+                    }
+                }
             }
         }
+        let foreign = self.foreign.contains_key(&entity);
         match slot.phase {
             // Whoever comes after what is put aside is served; until then it is held.
             Phase::Ringing if slot.open.is_empty() && !slot.rung && !slot.aside.is_empty() => {
@@ -221,13 +271,14 @@ impl Partition {
                 self.leave_empty(entity);
                 return;
             }
+            Phase::Ringing if foreign => self.forward(entity),
             Phase::Ringing if self.shared => {
                 slot.phase = Phase::Admitting;
                 self.out.push(Out::ReadTail(entity));
             }
             Phase::Ringing => self.activate(entity),
             Phase::Active => self.hand_on(entity),
-            Phase::Admitting | Phase::Asking { .. } | Phase::Waiting(_) => {}
+            Phase::Admitting | Phase::Asking { .. } | Phase::Forwarding | Phase::Waiting(_) => {}
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         if std::mem::take(&mut slot.rung) {
@@ -267,6 +318,7 @@ impl Partition {
         for (ask, input) in std::mem::take(&mut slot.asks) {
             self.out.push(Out::AskActor(ask, entity, input));
         }
+        slot.asks.append(&mut slot.late_asks);
     }
 
     fn tail(&mut self, entity: EntityId, last: Option<LastWriter>) {
@@ -274,6 +326,7 @@ impl Partition {
         if slot.phase != Phase::Admitting {
             return;
         }
+        slot.last = last.map(|last| last.process);
         match last {
             Some(last)
                 if !last.released
@@ -300,7 +353,7 @@ impl Partition {
     }
 
     /// Leaves an entity to whoever has it.
-    fn forget(&mut self, entity: EntityId) {
+    pub(super) fn forget(&mut self, entity: EntityId) {
         if let Some(slot) = self.slots.remove(&entity) {
             self.out.extend(slot.handles.into_values().map(Out::Forget));
         }
@@ -329,23 +382,32 @@ impl Partition {
         }
     }
 
-    fn activate(&mut self, entity: EntityId) {
-        let draining = self.draining;
-        let Some(slot) = self.slots.get_mut(&entity) else { return };
-        if draining {
-            let handles = std::mem::take(&mut slot.handles);
-            self.slots.remove(&entity);
-            self.out.extend(handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
-            self.drained();
-            return;
+    /// Whoever is being asked and is held dead will not answer.
+    fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
+        self.dead = dead;
+        let asks_the_dead = |slot: &Slot| match slot.phase {
+            Phase::Asking { process, .. } => self.dead.contains(&process),
+            _ => false,
+        };
+        let waiting = self.slots.iter().filter(|(_, slot)| asks_the_dead(slot));
+        for entity in waiting.map(|(entity, _)| *entity).collect::<Vec<_>>() {
+            self.owner_said(entity, OwnerSays::NotMine);
         }
+    }
+
+    fn activate(&mut self, entity: EntityId) {
+        if self.stands_back() {
+            return self.give_back(entity, Duration::ZERO);
+        }
+        let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.phase = Phase::Active;
         let activation = if slot.recovery { Activation::Recovery } else { Activation::Fresh };
-        self.out.push(Out::Activate(entity, activation));
+        let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
+        self.out.push(Out::Activate(entity, activation, heir));
         self.hand_on(entity);
     }
 
-    fn completed(&mut self, entity: EntityId, input: InputId) {
+    pub(super) fn completed(&mut self, entity: EntityId, input: InputId) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let positions: Vec<Position> =
             slot.open.iter().filter(|(_, one)| **one == input).map(|(at, _)| *at).collect();
@@ -361,8 +423,9 @@ impl Partition {
         }
     }
 
-    fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
+    pub(super) fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
+        slot.asks.append(&mut slot.late_asks);
         for (ask, _) in std::mem::take(&mut slot.asks) {
             self.out.push(Out::AnswerNotMine(ask));
         }
@@ -389,9 +452,14 @@ impl Partition {
             }
             Gone::Unservable | Gone::Released => {
                 let delay = if why == Gone::Released { Duration::ZERO } else { PUT_OFF };
-                let handles = std::mem::take(&mut slot.handles);
-                self.slots.remove(&entity);
-                self.out.extend(handles.into_values().map(|one| Out::Nak(one, delay)));
+                if why == Gone::Released
+                    && let Some((process, input)) = slot.asker
+                {
+                    // It was told `held`, so its own delivery comes again much later.
+                    self.out.push(Out::Ring(process, entity, input));
+                }
+                self.give_back(entity, delay);
+                return;
             }
         }
         self.drained();
@@ -402,7 +470,11 @@ impl Partition {
         slot.reading = false;
         match slot.phase {
             Phase::Active => slot.rung = true,
-            Phase::Ringing | Phase::Admitting | Phase::Asking { .. } | Phase::Waiting(_) => {
+            Phase::Ringing
+            | Phase::Admitting
+            | Phase::Asking { .. }
+            | Phase::Forwarding
+            | Phase::Waiting(_) => {
                 slot.buffered.clear();
                 slot.open.clear();
                 slot.seen = Position(0);
@@ -410,17 +482,6 @@ impl Partition {
                 slot.losses += 1;
                 slot.phase = Phase::Waiting(now.plus(wait));
             }
-        }
-    }
-
-    fn asked(&mut self, ask: AskId, entity: EntityId, input: InputId) {
-        match self.slots.get_mut(&entity) {
-            Some(slot) if slot.phase == Phase::Active => {
-                // The question is a doorbell too: what is asked for is read before it is answered.
-                slot.asks.push((ask, input));
-                self.ring(entity);
-            }
-            _ => self.out.push(Out::AnswerNotMine(ask)),
         }
     }
 
@@ -456,29 +517,6 @@ impl Partition {
             } else {
                 self.ring(entity);
             }
-        }
-    }
-
-    fn drain(&mut self) {
-        self.draining = true;
-        let idle: Vec<EntityId> = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.phase != Phase::Active)
-            .map(|(entity, _)| *entity)
-            .collect();
-        for entity in idle {
-            if let Some(slot) = self.slots.remove(&entity) {
-                self.out
-                    .extend(slot.handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
-            }
-        }
-        self.drained();
-    }
-
-    fn drained(&mut self) {
-        if self.draining && self.slots.is_empty() {
-            self.out.push(Out::Drained);
         }
     }
 }

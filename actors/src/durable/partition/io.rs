@@ -1,11 +1,33 @@
 //! What a partition dispatcher is told, and what it says.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use bytes::Bytes;
 use clawnode_proto::{EntityId, Input, InputId, Position, ProcessId};
 
-use crate::durable::machine::Activation;
+use crate::durable::machine::{Activation, Heir};
+
+/// What a process must know to serve an entity that this one cannot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// A kind of event.
+    Event(String),
+    /// A version of the envelope.
+    Input(u16),
+}
+
+/// What came of an input that was forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    /// The other's actor has it.
+    Held,
+    /// It is done with.
+    Completed,
+    /// The other looks after it from now on.
+    Rung,
+    /// Nobody who could serve it can be reached.
+    Nobody,
+}
 
 /// What the driver calls an acknowledgement handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,8 +77,8 @@ pub enum Gone {
 pub enum Arrived {
     /// An input.
     Input(Input),
-    /// An input for newer nodes.
-    TooNew,
+    /// An input for nodes that read at least this version.
+    TooNew(InputId, u16),
     /// Nobody can read it.
     Unreadable {
         /// The whole of it.
@@ -96,12 +118,20 @@ pub enum In {
     Completed(EntityId, InputId),
     /// The entity's actor is gone.
     Gone(EntityId, Gone),
-    /// Another process asks for an input of an entity.
-    Asked(AskId, EntityId, InputId),
+    /// Another process, if it says which, asks for an input of an entity.
+    Asked(AskId, EntityId, InputId, Option<ProcessId>),
+    /// Another process wants the entity to be served here, because an input of it waits.
+    Rung(AskId, EntityId, InputId),
+    /// The entity's journal needs a process that knows more than this one; its actor is gone.
+    TooNew(EntityId, Needs),
+    /// What came of an input that was forwarded.
+    Forwarded(EntityId, Forwarded),
     /// Which other processes are held dead now.
     Dead(BTreeSet<ProcessId>),
     /// Time has passed (about once a second).
     Tick,
+    /// Take no more entities, and keep those that are active; or take them again.
+    Cordon(bool),
     /// Take nothing new; hand over what there is.
     Drain,
 }
@@ -118,13 +148,19 @@ pub enum Out {
     /// Keep this whole among the dead letters; answer `Aside`.
     SetAside(EntityId, Position, Bytes, String),
     /// Start an actor for the entity.
-    Activate(EntityId, Activation),
+    Activate(EntityId, Activation, Heir),
     /// Hand these to the entity's actor.
     Deliver(EntityId, Vec<Input>),
     /// Ask the entity's actor, and answer the question.
     AskActor(AskId, EntityId, InputId),
     /// Answer the question: not owned here.
     AnswerNotMine(AskId),
+    /// Answer that the entity is looked after.
+    AnswerRung(AskId),
+    /// Tell the process that the entity was given up and an input of it waits.
+    Ring(ProcessId, EntityId, InputId),
+    /// Find a process that knows what is needed, and ask it to serve the entity.
+    Forward(EntityId, InputId, Needs),
     /// Acknowledge.
     Ack(HandleId),
     /// Say that we are at it.
@@ -135,4 +171,13 @@ pub enum Out {
     Forget(HandleId),
     /// Everything is handed over.
     Drained,
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(kind) => f.write_str(kind),
+            Self::Input(version) => write!(f, "input v{version}"),
+        }
+    }
 }

@@ -7,7 +7,9 @@
 
 mod aside;
 mod dispatch;
+mod forward;
+mod hand_over;
 mod io;
 
 pub use dispatch::Partition;
-pub use io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Out, OwnerSays};
+pub use io::{Arrived, AskId, Forwarded, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};

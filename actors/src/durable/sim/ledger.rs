@@ -290,7 +290,7 @@ impl Book {
                 events.first().map(Sealed::event)
             {
                 let archive = snapshot.archive.and_then(archived).unwrap_or_default();
-                let core = Core::of(id, &archive).map_err(|error| of_fold(&error))?;
+                let core = Core::of(id, &archive, &|_| true).map_err(|error| of_fold(&error))?;
                 if core.tail != snapshot.tail {
                     let text = format!("the archive of `{id}` is not all that it replaced");
                     return Err(Violation::new("I1", text));

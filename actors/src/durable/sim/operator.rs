@@ -55,7 +55,7 @@ impl Sim {
             let snapshot = snapshot_blob(&records).and_then(|digest| self.world.blob(digest));
             let last = position_of(&records);
             let about = Digest::of(&last.0.to_be_bytes());
-            let order = match Core::of(entity, &Loaded { records, snapshot }) {
+            let order = match Core::of(entity, &Loaded { records, snapshot }, &|_| true) {
                 Err(_) => Order::Bury,
                 Ok(core) if matches!(core.service, Service::Quarantined { .. }) => {
                     self.plan.operator?

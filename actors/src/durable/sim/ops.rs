@@ -117,8 +117,11 @@ impl Sim {
             Stop::Released => Gone::Released,
             Stop::Fenced => Gone::Lost,
             Stop::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
-            // Nothing else in this world is damaged, so these are bugs.
-            Stop::Defect(text) | Stop::Corrupt(text) | Stop::Diverged(text) => {
+            // Nothing else in this world is damaged, and all are of one version: these are bugs.
+            Stop::Defect(text)
+            | Stop::Corrupt(text)
+            | Stop::TooNew(text)
+            | Stop::Diverged(text) => {
                 let by = Incarnation { process: to, counter };
                 let name = if text.contains("(I2)") || text.contains("epoch") {
                     "I2"

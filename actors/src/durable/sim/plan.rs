@@ -101,6 +101,7 @@ impl Plan {
                 rng.random_range(2_000..20_000)
             },
             machine: MachineOptions {
+                hides: &[],
                 passivate_after: Duration::from_secs(rng.random_range(2..=40)),
                 snapshot_every: rng.random_range(6..=60),
                 planted,

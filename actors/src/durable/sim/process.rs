@@ -38,6 +38,8 @@ pub(super) enum Note {
     EmitEnds(EntityId, u64, TurnId),
     /// Another process asks.
     Asked { by: ProcessId, number: u64, entity: EntityId, input: InputId },
+    /// An owner gave an entity up for which this process had asked.
+    Rung(EntityId, InputId),
     /// The answer to a question.
     Says(u64, OwnerSays),
     /// Nobody answered in time.

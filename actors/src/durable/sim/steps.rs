@@ -12,7 +12,7 @@ use super::{
     process::{Actor, Note, Op},
 };
 use crate::durable::{
-    Activation, In, Machine, Now, Planted,
+    Activation, Heir, In, Machine, Now, Planted,
     partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
 };
 
@@ -66,7 +66,13 @@ impl Sim {
                 let ask = partition::AskId(process.number());
                 process.asks.insert(ask, (by, number));
                 let partition = self.partition_of(entity);
-                self.dispatch(to, partition, partition::In::Asked(ask, entity, input))
+                self.dispatch(to, partition, partition::In::Asked(ask, entity, input, Some(by)))
+            }
+            Note::Rung(entity, input) => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                let ask = partition::AskId(process.number());
+                let partition = self.partition_of(entity);
+                self.dispatch(to, partition, partition::In::Rung(ask, entity, input))
             }
             Note::Says(number, says) => self.owner_said(to, number, says),
             Note::Silent(number) => self.owner_said(to, number, OwnerSays::Silent),
@@ -241,7 +247,9 @@ impl Sim {
                 let text = format!("input {position} of `{entity}` is put aside");
                 return Err(Violation::new("X1", text));
             }
-            Out::Activate(entity, activation) => return self.activate(to, entity, activation),
+            Out::Activate(entity, activation, heir) => {
+                return self.activate(to, entity, activation, heir);
+            }
             Out::Deliver(entity, inputs) => {
                 if self.planted == Planted::AckBeforeJournal {
                     for input in &inputs {
@@ -261,6 +269,16 @@ impl Sim {
                 }
             }
             Out::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
+            // Best effort: nobody waits for the answer to a ring.
+            Out::AnswerRung(_) => {}
+            Out::Ring(process, entity, input) => {
+                self.world.send(process, Note::Rung(entity, input));
+            }
+            // All processes of this world are of one version.
+            Out::Forward(entity, ..) => {
+                let came = partition::In::Forwarded(entity, partition::Forwarded::Nobody);
+                self.mail_dispatcher(to, partition, came);
+            }
             Out::Ack(handle) => self.answer_delivery(to, handle, true, Request::Ack),
             Out::Progress(handle) => self.answer_delivery(to, handle, false, Request::Progress),
             Out::Nak(handle, wait) => {
@@ -317,6 +335,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         activation: Activation,
+        heir: Heir,
     ) -> Result<(), Violation> {
         let now = self.now(to);
         let options = self.plan.machine;
@@ -324,6 +343,7 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
+        let machine = machine.heir(heir);
         let actor = Actor { counter, machine, stopped: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);
         self.perform_all(to, entity, counter, outs)

@@ -6,6 +6,8 @@ use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::Timestamp;
 
 use super::{Check, network};
+#[cfg(feature = "nats")]
+use crate::cli::output;
 use crate::{
     cli::context::Context,
     client::TOKEN_FILE,
@@ -16,6 +18,9 @@ use crate::{
 const DISK_LOW: u64 = 256 << 20;
 /// Below this somebody should know.
 const DISK_SCARCE: u64 = 2 << 30;
+/// Seconds before its end from which a node's credential should be replaced: two weeks.
+#[cfg(feature = "nats")]
+const CREDENTIAL_SOON: u64 = 14 * 86_400;
 /// 2026-01-01: no build of this program is older, so a clock that is before it is wrong.
 const NOT_BEFORE: Timestamp = Timestamp(1_767_225_600_000);
 
@@ -30,10 +35,42 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.push(network::listen(context).await);
     checks.extend(providers(context));
     if let Some(nats) = &config.cluster.nats {
-        checks.extend(network::nats(nats).await);
+        checks.extend(network::nats(nats.each()).await);
+    } else {
+        checks.extend(membership(&config.node.data_dir).await);
     }
     checks.push(clock(SystemClock.now()));
     checks
+}
+
+/// The cluster that this node joined, if it did, and how long it may stay.
+#[cfg(feature = "nats")]
+async fn membership(data_dir: &Path) -> Vec<Check> {
+    const NAME: &str = "bus.credential";
+    let member = match crate::bus::join::of_data_dir(data_dir) {
+        Ok(Some(member)) => member,
+        Ok(None) => return Vec::new(),
+        Err(failure) => {
+            let fix = failure.hint.unwrap_or_default();
+            return vec![Check::red(NAME, failure.message, &fix)];
+        }
+    };
+    let mut checks = network::nats(member.urls.iter().map(String::as_str)).await;
+    let (it, now) = (&member.credential, crate::bus::operator::now());
+    let fix = "ask the operator for a join token (`clawnode cluster join-token`)";
+    let ends = it.expires().map(|end| output::time(Timestamp(end.saturating_mul(1_000))));
+    let shown = format!("`{}` until {}", it.name(), ends.unwrap_or_else(|| "revoked".to_owned()));
+    checks.push(match () {
+        () if it.is_expired(now) => Check::red(NAME, format!("{shown}, which is over"), fix),
+        () if it.is_expired(now + CREDENTIAL_SOON) => Check::yellow(NAME, shown, fix),
+        () => Check::green(NAME, shown),
+    });
+    checks
+}
+
+#[cfg(not(feature = "nats"))]
+async fn membership(_data_dir: &Path) -> Vec<Check> {
+    std::future::ready(Vec::new()).await
 }
 
 fn configuration(context: &Context) -> Check {

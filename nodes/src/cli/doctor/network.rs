@@ -1,6 +1,9 @@
 //! The checks that look at the network: our port, and the NATS servers.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use tokio::{
@@ -10,7 +13,7 @@ use tokio::{
 };
 
 use super::Check;
-use crate::{cli::context::Context, config::ServerUrl};
+use crate::cli::context::Context;
 
 /// How long a NATS server may take to greet.
 const NATS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -18,8 +21,8 @@ const NATS_TIMEOUT: Duration = Duration::from_secs(3);
 const GREETING_BYTES: u64 = 64 << 10;
 /// NATS's own port.
 const NATS_PORT: u16 = 4222;
-/// The oldest NATS that has what we use (message schedules).
-const NATS_NEEDED: (u32, u32) = (2, 12);
+/// The oldest NATS that has what we use, as nodes require it.
+const NATS_NEEDED: (u32, u32, u32) = (2, 15, 1);
 
 /// Whether we can listen where we should.
 pub(super) async fn listen(context: &Context) -> Check {
@@ -51,41 +54,72 @@ struct Greeting {
     version: String,
     #[serde(default)]
     jetstream: bool,
+    #[serde(default)]
+    auth_required: bool,
+    #[serde(default)]
+    tls_required: bool,
 }
 
 /// One check a NATS server.
-pub(super) async fn nats(servers: &ServerUrl) -> Vec<Check> {
+pub(super) async fn nats(servers: impl IntoIterator<Item = &str>) -> Vec<Check> {
     let mut checks = Vec::new();
-    for server in servers.each() {
-        checks.push(nats_server(server).await);
+    for server in servers {
+        checks.extend(nats_server(server).await);
     }
     checks
 }
 
-async fn nats_server(server: &str) -> Check {
+/// Whether it can be used, and whether others can use it as well.
+async fn nats_server(server: &str) -> Vec<Check> {
     const NAME: &str = "nats.reachable";
     let fix = "start the server, or correct `--nats`";
     let Some(address) = address_of(server) else {
-        return Check::red(NAME, "an address without a host", fix);
+        return vec![Check::red(NAME, "an address without a host", fix)];
     };
     let greeting = match timeout(NATS_TIMEOUT, greet(&address)).await {
         Ok(Ok(greeting)) => greeting,
-        Ok(Err(error)) => return Check::red(NAME, format!("`{address}`: {error}"), fix),
+        Ok(Err(error)) => return vec![Check::red(NAME, format!("`{address}`: {error}"), fix)],
         Err(_elapsed) => {
             let found = format!("`{address}` did not greet within {} s", NATS_TIMEOUT.as_secs());
-            return Check::red(NAME, found, fix);
+            return vec![Check::red(NAME, found, fix)];
         }
     };
+    vec![usable(&address, &greeting), open_to_others(&address, &greeting)]
+}
+
+fn usable(address: &str, greeting: &Greeting) -> Check {
+    const NAME: &str = "nats.reachable";
     let version = &greeting.version;
     if !greeting.jetstream {
         let found = format!("`{address}` (NATS {version}) has no JetStream");
         return Check::red(NAME, found, "start the server with `-js`");
     }
-    if number(version).is_some_and(|it| it < NATS_NEEDED) {
+    if number(version).is_none_or(|it| it < NATS_NEEDED) {
         let found = format!("`{address}` is NATS {version}, too old");
-        return Check::red(NAME, found, "use NATS 2.12 or newer; 2.15 is what is tested");
+        return Check::red(NAME, found, "use NATS 2.15.1 or newer");
     }
     Check::green(NAME, format!("`{address}` is NATS {version}"))
+}
+
+/// Whoever reaches a server without a login reads and writes everything in it.
+fn open_to_others(address: &str, greeting: &Greeting) -> Check {
+    const NAME: &str = "nats.exposure";
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    let loopback = host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback());
+    let fix = "make a cluster with logins and TLS: `clawnode cluster init`";
+    match (greeting.auth_required, greeting.tls_required) {
+        (true, true) => Check::green(NAME, format!("`{address}` asks for a login, over TLS")),
+        _ if loopback => Check::green(NAME, format!("`{address}` is on this host alone")),
+        (false, _) => {
+            let found = format!("`{address}` asks nobody for a login: whoever reaches it has all");
+            Check::yellow(NAME, found, fix)
+        }
+        (true, false) => {
+            let found = format!("`{address}` has no TLS: who listens on the way reads everything");
+            Check::yellow(NAME, found, fix)
+        }
+    }
 }
 
 /// `host:port` of an address, without what may be secret.
@@ -109,10 +143,10 @@ async fn greet(address: &str) -> std::io::Result<Greeting> {
     }
 }
 
-/// `2.15` of `2.15.1`.
-fn number(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+/// The numbers of `2.15.1` or `2.16.0-RC.1`.
+fn number(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.split('-').next()?.splitn(3, '.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??, parts.next()??))
 }
 
 #[cfg(test)]
@@ -136,14 +170,33 @@ mod tests {
     async fn a_nats_server_is_known_by_its_greeting() {
         for (greeting, verdict) in [
             ("INFO {\"version\":\"2.15.1\",\"jetstream\":true}\r\n", Verdict::Green),
+            ("INFO {\"version\":\"2.15.0\",\"jetstream\":true}\r\n", Verdict::Red),
             ("INFO {\"version\":\"2.15.1\"}\r\n", Verdict::Red),
             ("INFO {\"version\":\"2.9.0\",\"jetstream\":true}\r\n", Verdict::Red),
             ("SSH-2.0\r\n", Verdict::Red),
             ("", Verdict::Red),
         ] {
-            let check = nats_server(&server(greeting).await).await;
+            let checks = nats_server(&server(greeting).await).await;
+            let check = &checks[0];
             assert_eq!(check.verdict, verdict, "{greeting}: {}", check.found);
             assert!(!check.found.contains("hunter2"), "{}", check.found);
+        }
+    }
+
+    #[test]
+    fn a_bus_that_is_open_to_others_is_yellow() {
+        for (address, auth_required, tls_required, verdict) in [
+            ("127.0.0.1:4222", false, false, Verdict::Green),
+            ("[::1]:4222", false, false, Verdict::Green),
+            ("localhost:4222", false, false, Verdict::Green),
+            ("10.0.0.1:4222", false, false, Verdict::Yellow),
+            ("10.0.0.1:4222", false, true, Verdict::Yellow),
+            ("bus.lan:4222", true, false, Verdict::Yellow),
+            ("bus.lan:4222", true, true, Verdict::Green),
+        ] {
+            let greeting =
+                Greeting { version: String::new(), jetstream: true, auth_required, tls_required };
+            assert_eq!(open_to_others(address, &greeting).verdict, verdict, "{address}");
         }
     }
 

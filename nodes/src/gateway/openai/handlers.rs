@@ -134,7 +134,7 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
     match body {
         TurnBody::Usage(usage) => gateway.metrics.usage(usage),
         TurnBody::Done(outcome) => {
-            gateway.metrics.turn(outcome);
+            gateway.metrics.turn(outcome, sent.elapsed());
             tracing::debug!(took = ?sent.elapsed(), outcome = outcome.name(), "turn done");
         }
         TurnBody::Text(_)

@@ -1,5 +1,8 @@
 //! A completion as server-sent events.
 //!
+//! Each text's `id` is its cursor, and `Clawnode-Session` names the session: whoever is cut off goes
+//! on at `/v1/sessions/SESSION/events`, at any gateway.
+//!
 //! The answer's head waits for the turn's first word, so that a failure before it has its proper
 //! HTTP status; a failure after it is an error chunk.
 
@@ -11,10 +14,10 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, header},
+    http::{HeaderName, HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
-use clawnode_proto::{ErrorBody, ErrorCode};
+use clawnode_proto::{ErrorBody, ErrorCode, FrameKey};
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -30,6 +33,8 @@ use super::{
     reply::{Label, Reply, Step},
 };
 
+/// The header that names the session.
+const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
 /// After how long without a word a comment keeps proxies from hanging up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events taken at once, when that many are ready; they leave in one write.
@@ -55,6 +60,7 @@ pub(super) async fn respond(
     following: Following,
     sent: Instant,
 ) -> Response {
+    let session = HeaderValue::from_str(&following.accepted.session).ok();
     let mut events = following.events;
     let mut early = VecDeque::new();
     loop {
@@ -85,7 +91,9 @@ pub(super) async fn respond(
     };
     let kind = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(telling, Telling::next));
-    ([(header::CONTENT_TYPE, kind)], body).into_response()
+    let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
+    response.headers_mut().extend(session.map(|session| (SESSION, session)));
+    response
 }
 
 // === impl Telling ===
@@ -130,7 +138,10 @@ impl Telling {
         let ends_well = matches!(event.body, TurnBody::Done(_)) && self.reply.is_told();
         match self.reply.take(event.body) {
             Step::Nothing => {}
-            Step::Text(text) => data(out, &self.label.text(&text)),
+            Step::Text(text) => {
+                at(out, event.cursor);
+                data(out, &self.label.text(&text));
+            }
             Step::Finished(reason) if ends_well => {
                 data(out, &self.label.finish(reason));
                 if self.label.usage {
@@ -162,6 +173,16 @@ fn diverged() -> ErrorBody {
     let message = "the reply was begun again after a fault, and is another one now";
     ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
         .hint("ask again with the same `Idempotency-Key` to read it whole")
+}
+
+/// Where whoever has seen the event that follows goes on. What is told at the end has no place of
+/// its own.
+fn at(out: &mut String, cursor: FrameKey) {
+    if cursor.index != FrameKey::DONE {
+        out.push_str("id: ");
+        out.push_str(&cursor.to_string());
+        out.push('\n');
+    }
 }
 
 fn data(out: &mut String, json: &str) {

@@ -1,0 +1,130 @@
+//! Pulling one partition for its dispatcher, at the rank that the process is placed at now.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_cluster::{Consumer, StoreError};
+use clawnode_proto::Partition;
+use ractor::ActorRef;
+use tokio::sync::Semaphore;
+use tracing::{debug, warn};
+
+use super::{Context, handle::Message, worker::Placed};
+use crate::durable::{EntityKind, partition::In};
+
+/// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
+const DELIVERIES_MAX: usize = 256;
+/// How long an inbox whose consumer failed is left alone.
+const CONSUME_AGAIN: Duration = Duration::from_millis(500);
+/// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
+const SCANS_MAX: u32 = 60;
+/// How long one whose store is closed is left alone.
+const CLOSED_AGAIN: Duration = Duration::from_secs(10);
+
+/// Pulls deliveries for as long as the dispatcher lives, at the rank that it is placed; no more than
+/// it has room for.
+pub(super) async fn pump<K: EntityKind>(
+    partition: Partition,
+    mut placed: Placed,
+    context: Arc<Context<K>>,
+    dispatcher: ActorRef<Message>,
+) {
+    let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
+    loop {
+        let rank = placed.borrow_and_update().pulls_at(partition);
+        let Some(rank) = rank else {
+            if placed.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let pulled = match context.substrate.inbox.consume(partition, rank).await {
+            Ok(consumer) => {
+                pull((partition, rank), consumer, &mut placed, &room, &dispatcher).await
+            }
+            Err(failure) => Err(failure),
+        };
+        match pulled {
+            Ok(Pulled::NoMore) => {}
+            Ok(Pulled::Ended) => return,
+            Err(failure) => {
+                warn!(%partition, %failure, "inbox cannot be pulled now; trying again");
+                tokio::time::sleep(again(&failure)).await;
+            }
+        }
+    }
+}
+
+/// How a pull ended.
+enum Pulled {
+    /// The partition is not pulled here any more.
+    NoMore,
+    /// The dispatcher is gone.
+    Ended,
+}
+
+/// Pulls until the partition is placed elsewhere.
+async fn pull(
+    (partition, mut rank): (Partition, u8),
+    mut consumer: Box<dyn Consumer>,
+    placed: &mut Placed,
+    room: &Arc<Semaphore>,
+    dispatcher: &ActorRef<Message>,
+) -> Result<Pulled, StoreError> {
+    loop {
+        let next = async {
+            let permit = Arc::clone(room).acquire_owned().await;
+            (permit, consumer.next().await)
+        };
+        tokio::select! {
+            changed = placed.changed() => {
+                if changed.is_err() {
+                    return Ok(Pulled::Ended);
+                }
+                let Some(now) = placed.borrow_and_update().pulls_at(partition) else {
+                    return Ok(Pulled::NoMore);
+                };
+                if now != rank {
+                    consumer.set_rank(now).await?;
+                    rank = now;
+                }
+            }
+            (permit, delivery) = next => {
+                let (Ok(permit), delivery) = (permit, delivery?) else { return Ok(Pulled::Ended) };
+                if dispatcher.cast(Message::Delivered(delivery, permit)).is_err() {
+                    return Ok(Pulled::Ended);
+                }
+            }
+        }
+    }
+}
+
+/// Finds what waits in the partition, and rings for it.
+pub(super) async fn scan<K: EntityKind>(
+    partition: Partition,
+    context: Arc<Context<K>>,
+    dispatcher: ActorRef<Message>,
+) {
+    for _ in 0..SCANS_MAX {
+        match context.substrate.inbox.scan(partition).await {
+            Ok(entities) => {
+                if dispatcher.cast(Message::Feed(In::Scanned(entities))).is_err() {
+                    debug!(%partition, "a dispatcher stopped while its inbox was scanned");
+                }
+                return;
+            }
+            Err(failure) => {
+                warn!(%partition, %failure, "inbox cannot be scanned now; trying again");
+                tokio::time::sleep(again(&failure)).await;
+            }
+        }
+    }
+}
+
+/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
+/// partition is deaf.
+const fn again(failure: &StoreError) -> Duration {
+    match failure {
+        StoreError::Closed { .. } => CLOSED_AGAIN,
+        _ => CONSUME_AGAIN,
+    }
+}

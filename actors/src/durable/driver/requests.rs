@@ -1,0 +1,135 @@
+//! The requests of other processes, answered by every node.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_cluster::{BusEvent, BusMessage};
+use clawnode_proto::{
+    EntityId, Frame, TurnId, codec,
+    node::{NodeReply, NodeRequest},
+};
+use futures_util::StreamExt;
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use super::{Context, DispatcherHandle, Worker};
+use crate::durable::EntityKind;
+
+/// Requests of other processes that are answered at the same time.
+const REQUESTS_MAX: usize = 256;
+/// How long an answer may take: whoever asked has given up by then, and a store that does not
+/// answer must not use up all places.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// Answers for the frames that this process still has of a turn.
+pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
+    /// The turn's frames in order, and whether older ones are missing.
+    fn frames(&self, entity: EntityId, turn: TurnId) -> (Vec<Frame>, bool);
+}
+
+/// Takes an operator's orders for this process.
+pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
+    /// The process stands back, or takes entities again: the others should know soon.
+    fn cordon(&self, on: bool);
+    /// Hand everything over and end; returns at once.
+    fn drain(&self);
+}
+
+/// Answers the requests of other processes, for a node with or without a worker.
+pub async fn answer_requests<K: EntityKind>(
+    context: Arc<Context<K>>,
+    worker: Option<Worker>,
+    (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
+) {
+    let subject = context.substrate.prefix.rpc(context.process);
+    let requests = match context.substrate.bus.subscribe(subject).await {
+        Ok(requests) => requests,
+        Err(failure) => {
+            warn!(%failure, "cannot listen for requests; trying again");
+            return;
+        }
+    };
+    requests
+        .for_each_concurrent(REQUESTS_MAX, |event| {
+            let (worker, context) = (worker.clone(), Arc::clone(&context));
+            let (frames, orders) = (Arc::clone(&frames), Arc::clone(&orders));
+            async move {
+                if let BusEvent::Message(message) = event {
+                    let answers = (frames.as_ref(), orders.as_ref());
+                    answer_one(worker.as_ref(), &context, answers, message).await;
+                }
+            }
+        })
+        .await;
+}
+
+async fn answer_one<K: EntityKind>(
+    worker: Option<&Worker>,
+    context: &Context<K>,
+    (frames, orders): (&dyn AnswerFrames, &dyn TakeOrders),
+    message: BusMessage,
+) {
+    let request = match codec::decode::<NodeRequest>(&message.payload) {
+        Ok(request) => request,
+        Err(failure) => {
+            debug!(%failure, "a request of another process is not readable");
+            return;
+        }
+    };
+    let partitions = context.substrate.partitions;
+    let dispatcher = |entity: EntityId| worker?.dispatcher(entity.partition(partitions));
+    let reply = match request {
+        NodeRequest::Ping => Some(NodeReply::Ok),
+        NodeRequest::Fenced { entity, epoch } => {
+            if let Some(dispatcher) = dispatcher(entity) {
+                dispatcher.fenced(entity, epoch);
+            }
+            Some(NodeReply::Ok)
+        }
+        NodeRequest::Ask { entity, input, asker } => {
+            let ask = |it: &DispatcherHandle, reply| it.asked(entity, input, asker, reply);
+            of_dispatcher(dispatcher(entity), ask).await
+        }
+        NodeRequest::Ring { entity, input } => {
+            let ring = |it: &DispatcherHandle, reply| it.rung(entity, input, reply);
+            of_dispatcher(dispatcher(entity), ring).await
+        }
+        NodeRequest::Cordon { on } => {
+            if let Some(worker) = worker {
+                worker.cordon(on);
+            }
+            orders.cordon(on);
+            Some(NodeReply::Ok)
+        }
+        NodeRequest::Drain => {
+            orders.drain();
+            Some(NodeReply::Ok)
+        }
+        // The node answers: a worker is only a part of the tree.
+        NodeRequest::Tree => None,
+        NodeRequest::Frames { entity, turn } => {
+            let (frames, truncated) = frames.frames(entity, turn);
+            Some(NodeReply::Frames { frames, truncated })
+        }
+    };
+    let (Some(reply), Some(to)) = (reply, message.reply) else { return };
+    match codec::encode(&reply) {
+        Ok(bytes) => {
+            if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
+            {
+                debug!(%failure, "an answer to another process was lost");
+            }
+        }
+        Err(failure) => warn!(%failure, "an answer cannot be written"),
+    }
+}
+
+/// The word of an entity's dispatcher; `None` if there is none now, or none in time.
+async fn of_dispatcher(
+    dispatcher: Option<DispatcherHandle>,
+    ask: impl FnOnce(&DispatcherHandle, oneshot::Sender<NodeReply>),
+) -> Option<NodeReply> {
+    let (reply, answer) = oneshot::channel();
+    ask(&dispatcher?, reply);
+    tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok)
+}

@@ -1,0 +1,50 @@
+//! Doubt about one process: what is known of its silence. Pure: time is an argument.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What a request to a process came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    /// It answered.
+    Answered,
+    /// Nobody listens there.
+    Nobody,
+    /// Neither: it is slow, or the bus is.
+    Unknown,
+}
+
+/// What is known of the silence of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doubt {
+    /// When nobody listened for the first time.
+    first: Option<Instant>,
+    /// Whether nobody listened again, `probe_again` later.
+    pub(super) twice: bool,
+    /// Whether somebody knows that its server lives.
+    pub(super) vouched: bool,
+    /// When it is asked next.
+    pub(super) next: Instant,
+    /// Whether a request is under way.
+    pub(super) asking: bool,
+}
+
+// === impl Doubt ===
+
+impl Doubt {
+    /// Somebody doubts it: it is asked now.
+    pub(super) const fn new(now: Instant, vouched: bool) -> Self {
+        Self { first: None, twice: false, vouched, next: now, asking: false }
+    }
+
+    /// Nobody listened, just now or a while ago.
+    pub(super) fn nobody(&mut self, now: Instant, again: Duration) {
+        self.asking = false;
+        self.next = now + again;
+        match self.first {
+            None => self.first = Some(now),
+            Some(first) => self.twice |= now - first >= again,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Membership on the bus: says, listens, asks.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_proto::{
+    ProcessId, codec,
+    node::{Hearsay, Heartbeat, NodeRequest},
+};
+use futures_util::StreamExt;
+use tokio::{
+    sync::{Notify, broadcast, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior},
+};
+use tracing::{debug, warn};
+
+use super::{Members, MembershipOptions, doubt::Probed, state::State};
+use crate::{BusEvent, RequestError, Substrate};
+
+/// How long one request may take; a process that needs longer is slow, not gone.
+const ASK_WITHIN: Duration = Duration::from_secs(1);
+/// The shortest time between two heartbeats, whoever asks for them.
+const BEAT_LEAST: Duration = Duration::from_millis(50);
+
+/// Says something of this process at once instead of at the next heartbeat. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Announcer(Arc<Notify>);
+
+/// One process's part in the cluster.
+#[derive(Clone)]
+pub struct Membership {
+    /// Where the others are.
+    pub substrate: Substrate,
+    /// Who it is.
+    pub me: ProcessId,
+    /// How the processes watch each other.
+    pub options: MembershipOptions,
+    /// What it says of itself now.
+    pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    /// Where its view of the cluster goes.
+    pub view: watch::Sender<Members>,
+    /// Makes it speak at once.
+    pub announcer: Announcer,
+}
+
+/// What it knows and has under way; forgotten when it is started again.
+struct Life {
+    state: State,
+    /// At most one request for each process.
+    asked: JoinSet<(ProcessId, Probed)>,
+    /// When it spoke last.
+    beaten: Option<Instant>,
+    /// When it speaks next, if that is sooner than its time.
+    due: Option<Instant>,
+}
+
+// === impl Announcer ===
+
+impl Announcer {
+    /// What the process says of itself has changed.
+    pub fn announce(&self) {
+        self.0.notify_one();
+    }
+}
+
+// === impl Membership ===
+
+impl Membership {
+    /// Says that this process is alive, listens for the others and asks after them, until the bus
+    /// is closed.
+    pub async fn run(self) {
+        let bus = &self.substrate.bus;
+        let (heard, said) = tokio::join!(
+            bus.subscribe(self.substrate.prefix.heartbeats()),
+            bus.subscribe(self.substrate.prefix.all_hearsay()),
+        );
+        let (mut heard, mut said) = match (heard, said) {
+            (Ok(heard), Ok(said)) => (heard, said),
+            (Err(failure), _) | (_, Err(failure)) => {
+                warn!(%failure, "cannot listen for the others; trying again");
+                return;
+            }
+        };
+        let mut partings = bus.partings();
+        let mut life = Life {
+            state: State::new(self.me, self.options.clone(), Instant::now()),
+            asked: JoinSet::new(),
+            beaten: None,
+            due: None,
+        };
+        let mut beat = tokio::time::interval(self.options.heartbeat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let wake = life.wake();
+            tokio::select! {
+                _ = beat.tick() => life.due = Some(Instant::now()),
+                () = self.announcer.0.notified() => life.beat_soon(),
+                event = heard.next() => match event {
+                    Some(event) => life.heard(event),
+                    None => return,
+                },
+                event = said.next() => match event {
+                    Some(event) => life.said(event),
+                    None => return,
+                },
+                parted = parted(&mut partings) => life.state.parted(Instant::now(), parted),
+                Some(Ok((process, came_to))) = life.asked.join_next() => {
+                    life.state.probed(Instant::now(), process, came_to);
+                }
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            self.act(&mut life).await;
+        }
+    }
+
+    /// Does what follows from what was heard.
+    async fn act(&self, life: &mut Life) {
+        let now = Instant::now();
+        life.state.attached(now, self.substrate.bus.attached());
+        if life.due.is_some_and(|due| due <= now) {
+            (life.beaten, life.due) = (Some(now), None);
+            self.beat().await;
+            life.state.judge(now);
+        }
+        for process in life.state.asks(now) {
+            life.asked.spawn(ask(self.substrate.clone(), process));
+        }
+        for said in life.state.tells() {
+            self.tell(&said).await;
+        }
+        let members = life.state.members(now);
+        self.view.send_if_modified(|known| {
+            let changed = *known != members;
+            *known = members;
+            changed
+        });
+    }
+
+    async fn beat(&self) {
+        let server = self.substrate.bus.attached().server;
+        let heartbeat = Heartbeat { server, ..(self.heartbeat)() };
+        let Ok(bytes) = codec::encode(&heartbeat) else { return };
+        let subject = self.substrate.prefix.heartbeat(self.me);
+        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+            debug!(%failure, "a heartbeat was not heard");
+        }
+    }
+
+    async fn tell(&self, said: &Hearsay) {
+        let Ok(bytes) = codec::encode(said) else { return };
+        let subject = self.substrate.prefix.hearsay(self.me);
+        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+            debug!(%failure, "hearsay was not heard");
+        }
+    }
+}
+
+impl std::fmt::Debug for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Membership").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    fn wake(&self) -> Instant {
+        let wake = self.state.wake(Instant::now());
+        self.due.map_or(wake, |due| due.min(wake))
+    }
+
+    /// Somebody wants to hear of this process, or it has something to say.
+    fn beat_soon(&mut self) {
+        let soonest = self.beaten.map_or_else(Instant::now, |at| at + BEAT_LEAST);
+        self.due.get_or_insert(soonest);
+    }
+
+    fn heard(&mut self, event: BusEvent) {
+        let BusEvent::Message(message) = event else { return };
+        match codec::decode(&message.payload) {
+            Ok(heartbeat) => {
+                if self.state.hear(Instant::now(), heartbeat) {
+                    self.beat_soon();
+                }
+            }
+            Err(failure) => debug!(%failure, "a heartbeat is not readable"),
+        }
+    }
+
+    fn said(&mut self, event: BusEvent) {
+        let BusEvent::Message(message) = event else { return };
+        match codec::decode(&message.payload) {
+            Ok(said) => self.state.hearsay(Instant::now(), &said),
+            Err(failure) => debug!(%failure, "hearsay is not readable"),
+        }
+    }
+}
+
+/// The next process that a server says has parted; never, if servers do not tell.
+async fn parted(partings: &mut Option<broadcast::Receiver<ProcessId>>) -> ProcessId {
+    loop {
+        let Some(receiver) = partings else { return std::future::pending().await };
+        match receiver.recv().await {
+            Ok(process) => return process,
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => *partings = None,
+        }
+    }
+}
+
+async fn ask(substrate: Substrate, process: ProcessId) -> (ProcessId, Probed) {
+    let subject = substrate.prefix.rpc(process);
+    let Ok(request) = codec::encode(&NodeRequest::Ping) else { return (process, Probed::Unknown) };
+    let came_to = match substrate.bus.request(subject, Bytes::from(request), ASK_WITHIN).await {
+        Ok(_) => Probed::Answered,
+        Err(RequestError::NoResponders { .. }) => Probed::Nobody,
+        Err(RequestError::Timeout { .. } | RequestError::Bus(_)) => Probed::Unknown,
+    };
+    (process, came_to)
+}

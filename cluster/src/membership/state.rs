@@ -1,0 +1,248 @@
+//! What was heard when, and what follows from it. Pure: time is an argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_proto::{
+    ProcessId,
+    node::{Hearsay, Heartbeat, NodeRole},
+};
+use tokio::time::{Duration, Instant};
+use tracing::info;
+
+use super::{
+    Members, MembershipOptions,
+    doubt::{Doubt, Probed},
+};
+use crate::Attached;
+
+/// How long a dead process is remembered.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
+
+/// What one process knows of the others.
+#[derive(Debug)]
+pub(super) struct State {
+    me: ProcessId,
+    options: MembershipOptions,
+    heard: BTreeMap<ProcessId, Peer>,
+    dead: BTreeMap<ProcessId, Instant>,
+    doubts: BTreeMap<ProcessId, Doubt>,
+    /// Who is being asked as a matter of course.
+    asking: BTreeSet<ProcessId>,
+    /// When the next few are asked again.
+    ask_at: Instant,
+    /// When its own voice was heard first and last.
+    first_echo: Option<Instant>,
+    echo: Instant,
+    quiet_until: Instant,
+    attached: Option<Attached>,
+    /// Until when nobody is buried because nobody listens there.
+    broken_until: Instant,
+    /// What to tell the others.
+    tell: Vec<Hearsay>,
+}
+
+/// A process that is held alive.
+#[derive(Debug)]
+struct Peer {
+    heartbeat: Heartbeat,
+    at: Instant,
+    /// Whether it ever answered: one that never did may not listen yet.
+    answered: bool,
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn new(me: ProcessId, options: MembershipOptions, now: Instant) -> Self {
+        Self {
+            me,
+            options,
+            heard: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            asking: BTreeSet::new(),
+            ask_at: now,
+            first_echo: None,
+            echo: now,
+            quiet_until: now,
+            attached: None,
+            broken_until: now,
+            tell: Vec::new(),
+        }
+    }
+
+    /// Takes what its own connection is now.
+    pub(super) fn attached(&mut self, now: Instant, attached: Attached) {
+        if self.attached.as_ref().is_some_and(|known| *known != attached) {
+            self.broken_until = now + self.options.quiet;
+        }
+        self.attached = Some(attached);
+    }
+
+    /// Takes a heartbeat. Whether it is a stranger's, who wants to hear everybody.
+    pub(super) fn hear(&mut self, now: Instant, heartbeat: Heartbeat) -> bool {
+        let process = heartbeat.process;
+        if process == self.me {
+            if now - self.echo > self.options.echo_gap() {
+                self.quiet_until = now + self.options.quiet;
+            }
+            self.echo = now;
+            self.first_echo.get_or_insert(now);
+        }
+        self.dead.remove(&process);
+        if heartbeat.leaving {
+            // It has handed everything over: it is gone, and left nothing to look after.
+            self.heard.remove(&process);
+            self.doubts.remove(&process);
+            return false;
+        }
+        let known = self.heard.get(&process);
+        let (answered, stranger) = (known.is_some_and(|one| one.answered), known.is_none());
+        self.heard.insert(process, Peer { heartbeat, at: now, answered });
+        stranger && process != self.me
+    }
+
+    /// Takes the word of another process. It is only a reason to ask.
+    pub(super) fn hearsay(&mut self, now: Instant, said: &Hearsay) {
+        let (process, vouched) = match *said {
+            Hearsay::Suspected { process } => (process, false),
+            Hearsay::Gone { process } => (process, true),
+        };
+        if let Some(doubt) = self.doubt(now, process) {
+            doubt.vouched |= vouched;
+            self.judge(now);
+        }
+    }
+
+    /// Takes a server's word that the connection of a process has ended.
+    pub(super) fn parted(&mut self, now: Instant, process: ProcessId) {
+        if let Some(doubt) = self.doubt(now, process) {
+            doubt.vouched = true;
+            self.tell.push(Hearsay::Gone { process });
+        }
+    }
+
+    fn doubt(&mut self, now: Instant, process: ProcessId) -> Option<&mut Doubt> {
+        let doubted = process != self.me && self.heard.contains_key(&process);
+        doubted.then(|| self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false)))
+    }
+
+    /// Takes what a request came to.
+    pub(super) fn probed(&mut self, now: Instant, process: ProcessId, came_to: Probed) {
+        self.asking.remove(&process);
+        let Some(peer) = self.heard.get_mut(&process) else { return };
+        match came_to {
+            Probed::Answered => {
+                peer.answered = true;
+                self.doubts.remove(&process);
+            }
+            // Whoever listens and is slow is there; silence will tell.
+            Probed::Unknown => {
+                self.doubts.remove(&process);
+            }
+            Probed::Nobody => {
+                let known = self.doubts.contains_key(&process);
+                if !known && !peer.answered {
+                    return;
+                }
+                if !known {
+                    self.tell.push(Hearsay::Suspected { process });
+                }
+                let again = self.options.probe_again;
+                let doubt = self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false));
+                doubt.nobody(now, again);
+                self.judge(now);
+            }
+        }
+    }
+
+    /// Who is to be asked now.
+    pub(super) fn asks(&mut self, now: Instant) -> Vec<ProcessId> {
+        let mut asks: Vec<ProcessId> = Vec::new();
+        for (process, doubt) in &mut self.doubts {
+            if !doubt.asking && now >= doubt.next {
+                doubt.asking = true;
+                asks.push(*process);
+            }
+        }
+        if now >= self.ask_at {
+            self.ask_at = now + self.options.probe_every;
+            let next: Vec<ProcessId> = self.next_in_the_ring().collect();
+            for process in next {
+                if !self.doubts.contains_key(&process) && self.asking.insert(process) {
+                    asks.push(process);
+                }
+            }
+        }
+        asks
+    }
+
+    /// The workers that follow this one in the ring of ids; none if it is no worker.
+    fn next_in_the_ring(&self) -> impl Iterator<Item = ProcessId> {
+        let is_worker = |peer: &Peer| peer.heartbeat.roles.contains(&NodeRole::Worker);
+        let takes_part = self.heard.get(&self.me).is_some_and(is_worker);
+        let (before, after) = (self.heard.range(..self.me), self.heard.range(self.me..));
+        after
+            .chain(before)
+            .filter(move |(process, peer)| takes_part && **process != self.me && is_worker(peer))
+            .map(|(process, _)| *process)
+            .take(MembershipOptions::PROBED)
+    }
+
+    /// When there is something to do again, if nothing happens before.
+    pub(super) fn wake(&self, now: Instant) -> Instant {
+        let doubts = self.doubts.values().filter(|doubt| !doubt.asking).map(|doubt| doubt.next);
+        let settles = self.first_echo.map(|at| at + self.options.settle).filter(|at| *at > now);
+        doubts.chain(settles).fold(self.ask_at, Instant::min)
+    }
+
+    /// Holds dead whoever is.
+    pub(super) fn judge(&mut self, now: Instant) {
+        if now - self.echo > self.options.echo_gap() || now < self.quiet_until {
+            return;
+        }
+        let silent = |peer: &Peer| now - peer.at >= self.options.dead_after;
+        let mut found: Vec<(ProcessId, &'static str)> = Vec::new();
+        for (process, peer) in self.heard.iter().filter(|(process, _)| **process != self.me) {
+            if silent(peer) {
+                found.push((*process, "it fell silent"));
+            } else if self.is_gone(now, *process, peer) {
+                found.push((*process, "nobody listens there"));
+            }
+        }
+        for (process, why) in found {
+            info!(%process, why, "a process is held dead");
+            self.heard.remove(&process);
+            self.dead.insert(process, now);
+            let doubt = self.doubts.remove(&process);
+            // Who heard it from others need not tell them.
+            if doubt.is_some_and(|doubt| doubt.twice && !doubt.vouched) {
+                self.tell.push(Hearsay::Gone { process });
+            }
+        }
+        self.dead.retain(|_, at| now - *at < FORGET_AFTER);
+    }
+
+    /// Whether nobody listened twice where a living server would have known of a listener.
+    fn is_gone(&self, now: Instant, process: ProcessId, peer: &Peer) -> bool {
+        let Some(doubt) = self.doubts.get(&process) else { return false };
+        if !doubt.twice || now < self.broken_until {
+            return false;
+        }
+        let same = |own: &Attached| !own.server.is_empty() && own.server == peer.heartbeat.server;
+        doubt.vouched || self.attached.as_ref().is_some_and(same)
+    }
+
+    /// What to tell the others, since this was asked last.
+    pub(super) fn tells(&mut self) -> Vec<Hearsay> {
+        std::mem::take(&mut self.tell)
+    }
+
+    pub(super) fn members(&self, now: Instant) -> Members {
+        Members {
+            alive: self.heard.values().map(|peer| peer.heartbeat.clone()).collect(),
+            dead: self.dead.keys().copied().collect(),
+            settled: self.first_echo.is_some_and(|at| now >= at + self.options.settle),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One process's judgement of the others, with time in hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_proto::{
+    Digest, ProcessId, Timestamp,
+    node::{Hearsay, Heartbeat, Load, NodeRole, VersionRange},
+};
+use tokio::time::{Duration, Instant};
+
+use super::{MembershipOptions, doubt::Probed, state::State};
+use crate::Attached;
+
+const ME: u128 = 1;
+
+fn id(process: u128) -> ProcessId {
+    ProcessId::from_u128(process)
+}
+
+fn heartbeat(process: u128, server: &str) -> Heartbeat {
+    Heartbeat {
+        process: id(process),
+        node: "n".parse().unwrap(),
+        version: "0".to_owned(),
+        roles: vec![NodeRole::Worker],
+        started: Timestamp(0),
+        draining: false,
+        entities: 0,
+        config: Digest::ZERO,
+        cordoned: false,
+        speaks: VersionRange::default(),
+        capabilities: BTreeSet::new(),
+        load: Load::default(),
+        shed: 0,
+        first_of: 0,
+        knows: BTreeSet::new(),
+        lacks: BTreeSet::new(),
+        leaving: false,
+        url: None,
+        server: server.to_owned(),
+    }
+}
+
+fn on(server: &str) -> Attached {
+    Attached { server: server.to_owned(), breaks: 0 }
+}
+
+/// Time that a test moves.
+struct Scene {
+    now: Instant,
+    state: State,
+}
+
+impl Scene {
+    /// This process on server `a`, with these others on theirs, each of whom answered once.
+    fn new(others: &[(u128, &str)]) -> Self {
+        let now = Instant::now();
+        let mut state = State::new(id(ME), MembershipOptions::default(), now);
+        state.attached(now, on("a"));
+        state.hear(now, heartbeat(ME, "a"));
+        for &(process, server) in others {
+            assert!(state.hear(now, heartbeat(process, server)), "it is a stranger");
+            state.probed(now, id(process), Probed::Answered);
+        }
+        Self { now, state }
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+        self.state.hear(self.now, heartbeat(ME, "a"));
+    }
+
+    /// Nobody listens at `process`, `times` in a row.
+    fn nobody(&mut self, process: u128, times: u32) {
+        for _ in 0..times {
+            self.state.probed(self.now, id(process), Probed::Nobody);
+            self.pass(300);
+        }
+    }
+
+    fn is_dead(&self, process: u128) -> bool {
+        self.state.members(self.now).dead.contains(&id(process))
+    }
+}
+
+#[test]
+fn silence_kills_only_while_the_own_echo_is_unbroken() {
+    let mut it = Scene::new(&[(2, "a")]);
+    let start = it.now;
+    let at = |seconds| start + Duration::from_secs(seconds);
+    // Deaf to itself as well: nobody is dead.
+    it.state.judge(at(20));
+    assert!(!it.is_dead(2));
+    // The echo is back, but the gap is too fresh to judge by.
+    it.state.hear(at(20), heartbeat(ME, "a"));
+    it.state.judge(at(21));
+    assert!(!it.is_dead(2));
+    for second in 21..=31 {
+        it.state.hear(at(second), heartbeat(ME, "a"));
+    }
+    it.state.judge(at(31));
+    assert!(it.is_dead(2));
+    // Whoever speaks again lives again.
+    it.state.hear(at(32), heartbeat(2, "a"));
+    assert!(!it.is_dead(2));
+    assert_eq!(it.state.members(at(32)).seats().len(), 2);
+}
+
+#[test]
+fn who_hangs_on_the_same_server_and_answers_no_more_is_dead_after_the_second_request() {
+    let mut it = Scene::new(&[(2, "a")]);
+    it.nobody(2, 1);
+    assert_eq!(it.state.tells(), [Hearsay::Suspected { process: id(2) }]);
+    assert_eq!(it.state.asks(it.now), [id(2)], "asked again, once");
+    assert!(!it.is_dead(2));
+    it.nobody(2, 1);
+    assert!(it.is_dead(2));
+    assert_eq!(it.state.tells(), [Hearsay::Gone { process: id(2) }]);
+}
+
+#[test]
+fn two_answers_at_once_are_one() {
+    let mut it = Scene::new(&[(2, "a")]);
+    it.state.probed(it.now, id(2), Probed::Nobody);
+    it.state.probed(it.now, id(2), Probed::Nobody);
+    assert!(!it.is_dead(2));
+}
+
+#[test]
+fn an_answer_in_between_clears_of_doubt() {
+    for answer in [Probed::Answered, Probed::Unknown] {
+        let mut it = Scene::new(&[(2, "a")]);
+        it.nobody(2, 1);
+        it.state.probed(it.now, id(2), answer);
+        it.nobody(2, 1);
+        assert!(!it.is_dead(2), "{answer:?}");
+    }
+}
+
+#[test]
+fn who_never_answered_is_not_doubted() {
+    let mut it = Scene::new(&[]);
+    it.state.hear(it.now, heartbeat(2, "a"));
+    it.nobody(2, 3);
+    assert!(!it.is_dead(2));
+    assert!(it.state.tells().is_empty());
+}
+
+#[test]
+fn clients_of_another_server_are_not_held_dead_because_it_may_be_the_server() {
+    let mut it = Scene::new(&[(2, "b")]);
+    it.nobody(2, 8);
+    assert!(!it.is_dead(2), "nobody knows whether its server lives");
+    // A witness on that server does.
+    it.state.hearsay(it.now, &Hearsay::Gone { process: id(2) });
+    assert!(it.is_dead(2));
+}
+
+#[test]
+fn hearsay_kills_nobody_who_answers() {
+    let mut it = Scene::new(&[(2, "a")]);
+    it.state.hearsay(it.now, &Hearsay::Gone { process: id(2) });
+    it.state.judge(it.now);
+    assert!(!it.is_dead(2));
+    assert!(it.state.asks(it.now).contains(&id(2)), "it is asked");
+    it.state.probed(it.now, id(2), Probed::Answered);
+    it.nobody(2, 1);
+    assert!(!it.is_dead(2));
+    // Of this process itself nothing is believed.
+    it.state.hearsay(it.now, &Hearsay::Gone { process: id(ME) });
+    it.nobody(ME, 3);
+    assert!(!it.is_dead(ME));
+}
+
+#[test]
+fn a_servers_word_is_a_reason_to_ask_and_knows_that_the_server_lives() {
+    let mut it = Scene::new(&[(2, "b")]);
+    it.state.parted(it.now, id(2));
+    assert_eq!(it.state.asks(it.now).iter().filter(|one| **one == id(2)).count(), 1);
+    assert!(!it.is_dead(2));
+    it.nobody(2, 2);
+    assert!(it.is_dead(2));
+}
+
+#[test]
+fn after_a_break_of_its_own_connection_it_holds_nobody_dead_for_a_while() {
+    let mut it = Scene::new(&[(2, "a"), (3, "a")]);
+    it.state.attached(it.now, Attached { breaks: 1, ..on("a") });
+    it.nobody(2, 5);
+    assert!(!it.is_dead(2));
+    for _ in 0..9 {
+        it.pass(1_000);
+        it.state.hear(it.now, heartbeat(2, "a"));
+        it.state.hear(it.now, heartbeat(3, "a"));
+    }
+    it.nobody(3, 2);
+    assert!(it.is_dead(3), "by then it judges again");
+}
+
+#[test]
+fn each_worker_is_asked_by_the_three_before_it_in_the_ring() {
+    let all: Vec<u128> = (1..=6).collect();
+    let mut asked: BTreeMap<ProcessId, usize> = BTreeMap::new();
+    let now = Instant::now();
+    for me in &all {
+        let mut state = State::new(id(*me), MembershipOptions::default(), now);
+        for one in &all {
+            state.hear(now, heartbeat(*one, "a"));
+        }
+        for process in state.asks(now) {
+            assert_ne!(process, id(*me));
+            *asked.entry(process).or_default() += 1;
+        }
+        assert!(state.asks(now).is_empty(), "not before its time");
+    }
+    assert!(asked.len() == 6 && asked.values().all(|count| *count == 3), "{asked:?}");
+}
+
+#[test]
+fn it_is_settled_a_while_after_it_heard_itself() {
+    let now = Instant::now();
+    let mut state = State::new(id(ME), MembershipOptions::default(), now);
+    let later = now + Duration::from_secs(5);
+    assert!(!state.members(later).settled);
+    state.hear(later, heartbeat(ME, "a"));
+    assert!(!state.members(later).settled);
+    let settled = later + MembershipOptions::default().settle;
+    assert!(state.wake(later) <= settled);
+    assert!(state.members(settled).settled);
+}
+
+#[test]
+fn who_drains_or_is_cordoned_or_is_no_worker_has_no_seat() {
+    let mut it = Scene::new(&[]);
+    let others = [
+        Heartbeat { draining: true, ..heartbeat(2, "a") },
+        Heartbeat { cordoned: true, ..heartbeat(3, "a") },
+        Heartbeat { roles: vec![NodeRole::Gateway], ..heartbeat(4, "a") },
+        Heartbeat { shed: 2, ..heartbeat(5, "a") },
+    ];
+    for other in others {
+        it.state.hear(it.now, other);
+    }
+    let seats = it.state.members(it.now).seats();
+    let seats: Vec<_> = seats.iter().map(|seat| (seat.process, seat.shed)).collect();
+    assert_eq!(seats, [(id(ME), 0), (id(5), 2)]);
+}

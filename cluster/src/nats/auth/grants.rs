@@ -1,0 +1,267 @@
+//! What each role may publish and subscribe to: the one table, made from the names in
+//! [`Prefix`](clawnode_proto::subject::Prefix) and [`topology`](crate::nats::topology).
+//!
+//! GRANT-1: a role has what its code uses and nothing besides. What that leaves to a credential
+//! that is stolen, because NATS grants subjects and not messages: a worker may write any journal
+//! (each append is fenced, none is secret from a worker), and whoever may use `STREAM.MSG.GET` on a
+//! stream may read all of it. A process's own request subject carries an id that it makes at its
+//! start, so a worker may listen on those of others too; an answer given there in bad faith costs
+//! time, and never safety.
+
+use std::fmt;
+
+use clawnode_proto::{
+    node::NodeRole,
+    subject::{AGENT_KEYS, JOIN_KEYS, Prefix},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::credential::INBOX;
+use crate::nats::topology::{DUE_CONSUMER, Names};
+
+/// What the server puts in a user's public key for.
+const SUBJECT: &str = "{{subject()}}";
+/// How long a process may answer a request, in nanoseconds: longer than any of them waits.
+const ANSWER_TTL: u64 = 60_000_000_000;
+
+/// What a credential is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BusRole {
+    /// A node that owns sessions.
+    Worker,
+    /// A node that holds client connections.
+    Gateway,
+    /// A node that does both.
+    Node,
+    /// Gives birth to the cluster, and offers nodes their credentials.
+    Admin,
+    /// A node that has a join token and nothing else yet.
+    Admission,
+}
+
+/// What a role may do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants {
+    pub(super) publish: Vec<String>,
+    pub(super) subscribe: Vec<String>,
+    /// Whether it may answer requests that reach it, each once.
+    pub(super) answers: bool,
+}
+
+// === impl BusRole ===
+
+impl BusRole {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Worker, Self::Gateway, Self::Node, Self::Admin, Self::Admission];
+
+    /// The role of a node that does this; `None` for nothing.
+    pub fn of(roles: &[NodeRole]) -> Option<Self> {
+        match (roles.contains(&NodeRole::Gateway), roles.contains(&NodeRole::Worker)) {
+            (true, true) => Some(Self::Node),
+            (true, false) => Some(Self::Gateway),
+            (false, true) => Some(Self::Worker),
+            (false, false) => None,
+        }
+    }
+
+    /// Its name, as people write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Gateway => "gateway",
+            Self::Node => "node",
+            Self::Admin => "admin",
+            Self::Admission => "admission",
+        }
+    }
+
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+
+    /// Whether a node that does this may use it.
+    pub fn covers(self, roles: &[NodeRole]) -> bool {
+        roles.iter().all(|role| match role {
+            NodeRole::Gateway => matches!(self, Self::Gateway | Self::Node),
+            NodeRole::Worker => matches!(self, Self::Worker | Self::Node),
+        })
+    }
+}
+
+impl fmt::Display for BusRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Grants ===
+
+impl Grants {
+    /// What `role` may do in the cluster of this prefix.
+    pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
+        let names = Names::new(prefix);
+        let mut it = Self::default();
+        // Answers come here; a round trip is a request to nobody there.
+        let inbox = format!("{INBOX}.{SUBJECT}.>");
+        it.publish.push(inbox.clone());
+        it.subscribe.push(inbox);
+        match role {
+            BusRole::Worker => it.worker(prefix, &names),
+            BusRole::Gateway => it.gateway(prefix, &names),
+            BusRole::Node => {
+                it.worker(prefix, &names);
+                it.gateway(prefix, &names);
+            }
+            BusRole::Admin => it.admin(prefix, &names),
+            BusRole::Admission => {
+                it.api("STREAM.MSG.GET", &names.bucket);
+                // Its own offer, which it takes away once it has it.
+                it.publish(prefix.bucket(&format!("{JOIN_KEYS}{SUBJECT}")));
+            }
+        }
+        it.publish.sort_unstable();
+        it.publish.dedup();
+        it.subscribe.sort_unstable();
+        it.subscribe.dedup();
+        it
+    }
+
+    fn publish(&mut self, subject: String) {
+        self.publish.push(subject);
+    }
+
+    fn api(&mut self, operation: &str, what: &str) {
+        self.publish.push(format!("$JS.API.{operation}.{what}"));
+    }
+
+    /// What every node needs: to see that the cluster is as it must be, and who is there.
+    fn any_node(&mut self, prefix: &Prefix, names: &Names) {
+        self.publish("$JS.API.INFO".to_owned());
+        for stream in &names.all() {
+            self.api("STREAM.INFO", stream);
+        }
+        self.api("CONSUMER.INFO", &format!("{}.{DUE_CONSUMER}", names.timers));
+        for stream in [&names.journal, &names.bucket, &names.blobs] {
+            self.api("STREAM.MSG.GET", stream);
+        }
+        // Watching agents: a consumer of the watcher's own, of their keys only.
+        let agents = prefix.bucket(&format!("{AGENT_KEYS}>"));
+        self.api("CONSUMER.CREATE", &format!("{}.*.{agents}", names.bucket));
+        for operation in ["CONSUMER.MSG.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO"] {
+            self.api(operation, &format!("{}.*", names.bucket));
+        }
+        self.publish(prefix.blobs());
+        // A process id is made at start, so no permission can know whose requests are its own.
+        for subject in [prefix.heartbeats(), prefix.all_hearsay(), prefix.names(), prefix.rpcs()] {
+            self.publish(subject.clone());
+            self.subscribe.push(subject);
+        }
+        self.publish(prefix.events());
+        // Who asks for a name is answered.
+        self.answers = true;
+    }
+
+    fn worker(&mut self, prefix: &Prefix, names: &Names) {
+        self.any_node(prefix, names);
+        self.publish(prefix.journals());
+        self.api("STREAM.MSG.GET", &names.inbox);
+        for operation in ["CONSUMER.INFO", "CONSUMER.MSG.NEXT"] {
+            self.api(operation, &format!("{}.*", names.inbox));
+        }
+        self.publish(format!("$JS.ACK.{}.>", names.inbox));
+        self.subscribe.push(crate::nats::signals::elections(&names.inbox));
+        self.api("STREAM.PURGE", &names.blobs);
+        self.publish(prefix.all_frames());
+        self.publish(prefix.usage());
+    }
+
+    fn gateway(&mut self, prefix: &Prefix, names: &Names) {
+        self.any_node(prefix, names);
+        self.publish(prefix.inputs());
+        self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
+        self.api("CONSUMER.LIST", &names.inbox);
+        for subject in [prefix.all_frames(), prefix.events()] {
+            self.subscribe.push(subject);
+        }
+    }
+
+    fn admin(&mut self, prefix: &Prefix, names: &Names) {
+        self.publish("$JS.API.INFO".to_owned());
+        for stream in &names.all() {
+            self.api("STREAM.INFO", stream);
+            self.api("STREAM.CREATE", stream);
+        }
+        for consumer in [format!("{}.{DUE_CONSUMER}", names.timers), format!("{}.*", names.inbox)] {
+            self.api("CONSUMER.DURABLE.CREATE", &consumer);
+            self.api("CONSUMER.INFO", &consumer);
+        }
+        self.api("STREAM.MSG.GET", &names.bucket);
+        self.publish(prefix.birth());
+        self.publish(prefix.bucket(&format!("{JOIN_KEYS}*")));
+    }
+
+    /// As a signing key's template has it.
+    pub(super) fn template(&self) -> Value {
+        let mut template = json!({
+            "subs": -1,
+            "data": -1,
+            "payload": -1,
+            "pub": { "allow": self.publish },
+            "sub": { "allow": self.subscribe },
+            "allowed_connection_types": ["STANDARD"],
+        });
+        if self.answers {
+            template["resp"] = json!({ "max": 1, "ttl": ANSWER_TTL });
+        }
+        template
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_for_those_who_do_no_more() {
+        use NodeRole::{Gateway, Worker};
+        for (role, roles, fits) in [
+            (BusRole::Worker, &[Worker][..], true),
+            (BusRole::Worker, &[Gateway], false),
+            (BusRole::Worker, &[Gateway, Worker], false),
+            (BusRole::Gateway, &[Worker], false),
+            (BusRole::Node, &[Worker], true),
+            (BusRole::Node, &[Gateway, Worker], true),
+            (BusRole::Admin, &[Worker], false),
+            (BusRole::Admission, &[Gateway], false),
+        ] {
+            assert_eq!(role.covers(roles), fits, "{role} {roles:?}");
+        }
+    }
+
+    #[test]
+    fn grant_1_no_role_has_a_wildcard_over_more_than_it_uses() {
+        let prefix = Prefix::default();
+        for role in BusRole::ALL {
+            let it = Grants::of(role, &prefix);
+            for subject in it.publish.iter().chain(&it.subscribe) {
+                let first: Vec<&str> = subject.split('.').take(3).collect();
+                assert!(!first[..2].iter().any(|token| ["*", ">"].contains(token)), "{subject}");
+                assert!(!subject.starts_with("$SYS"), "{role}: {subject}");
+                if first[0] == "$JS" {
+                    assert!(!["*", ">"].contains(&first[2]), "{role}: {subject}");
+                }
+            }
+        }
+        let gateway = Grants::of(BusRole::Gateway, &prefix);
+        assert!(!gateway.publish.contains(&prefix.journals()));
+        let worker = Grants::of(BusRole::Worker, &prefix);
+        assert!(!worker.publish.contains(&prefix.inputs()));
+        for it in [gateway, worker] {
+            assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
+            assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));
+        }
+    }
+}

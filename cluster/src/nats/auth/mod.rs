@@ -1,0 +1,43 @@
+//! Who may do what on the bus: keys, credentials and permissions of NATS, made without its tools.
+//!
+//! A tenant is a NATS account, and a cluster has one. Three kinds of keys sign, each less than the
+//! one above it: the **operator** signs accounts, an account's **signing keys** sign users, a
+//! **user** signs the server's challenge. There is one signing key for each [`BusRole`], and the
+//! role's permissions stand beside that key in the account, not in the users: changing the table in
+//! `grants` and pushing the account changes what every user of the role may do, and replacing the
+//! key ends them all.
+//!
+//! The claims are those of NATS' own library (`github.com/nats-io/jwt`, version 2), as its
+//! fourteenth architecture decision record describes them; the tests hold them to a real server.
+//!
+//! | file | what |
+//! |---|---|
+//! | `jwt` | signing and reading claims |
+//! | `grants` | what each role may publish and subscribe to: the one table |
+//! | `authority` | the keys of a cluster's operator, and what they sign |
+//! | `credential` | what one user holds |
+//! | `token` | a join token: an admission, used once |
+//! | `config` | the configuration of a server |
+//! | `control` | telling the servers |
+//! | `admit` | from a join token to a credential, at both ends |
+//!
+//! Secrets: seeds never leave [`Authority::to_json`], [`Credential::to_creds`] and
+//! [`JoinToken::to_text`]; nothing here prints them.
+
+mod admit;
+mod authority;
+mod config;
+mod control;
+mod credential;
+mod grants;
+mod jwt;
+mod token;
+
+pub use admit::{AdmitError, admit, offer};
+pub use authority::{Authority, AuthorityError, Issued};
+pub use config::{BusServer, ServerNameError, server_config};
+pub use control::{PushError, Pushed, push};
+pub use credential::{Credential, CredentialError};
+pub use grants::BusRole;
+pub use jwt::JwtError;
+pub use token::{JoinToken, TokenError};

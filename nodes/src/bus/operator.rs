@@ -1,0 +1,258 @@
+//! The operator's directory: the keys of a cluster, and a folder for each NATS server.
+//!
+//! ```text
+//! DIR/authority.json          the keys, and whom credentials were made for: secret
+//! DIR/servers.json            the servers
+//! DIR/ca.pem, ca.key          who signs the servers' certificates; the key is secret
+//! DIR/servers/NAME/           what the host of that server gets: nats.conf, certificates
+//! ```
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clawnode_cluster::{
+    Clock, Substrate, SystemClock,
+    nats::{
+        Birth, NatsOptions,
+        auth::{
+            Authority, AuthorityError, BusRole, BusServer, JoinToken, Pushed, offer, push,
+            server_config,
+        },
+        connect,
+    },
+};
+use clawnode_proto::{ErrorChain, NodeName, subject::Prefix};
+
+use super::{certificates, files};
+use crate::{
+    config::Config,
+    failure::{Exit, Failure},
+    node::ground,
+};
+
+const AUTHORITY: &str = "authority.json";
+const SERVERS: &str = "servers.json";
+const CA: &str = "ca.pem";
+const CA_KEY: &str = "ca.key";
+/// How long the credential lives with which a command works on the bus, in seconds.
+const COMMAND_TTL: u64 = 300;
+
+/// The operator's directory, opened.
+#[derive(Debug)]
+pub struct Operator {
+    dir: PathBuf,
+    authority: Authority,
+    servers: Vec<BusServer>,
+}
+
+/// What a join token is for.
+#[derive(Debug)]
+pub struct Admission {
+    /// What the node may be.
+    pub role: BusRole,
+    /// What people call its credential.
+    pub name: NodeName,
+    /// How long the token may be used.
+    pub ttl: Duration,
+    /// How long the node's credential lasts.
+    pub credential_ttl: Duration,
+}
+
+/// A join token, and whom it makes.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The text to carry to the host: secret.
+    pub token: String,
+    /// The user that it makes.
+    pub user: String,
+    /// The cluster that it is for.
+    pub cluster: String,
+}
+
+impl Operator {
+    /// Makes the directory, its keys and a folder for each server; never over another.
+    pub fn init(
+        dir: &Path,
+        (cluster, prefix): (&str, &Prefix),
+        servers: Vec<BusServer>,
+    ) -> Result<Self, Failure> {
+        if dir.join(AUTHORITY).exists() {
+            let message = format!("`{}` has the keys of a cluster already", dir.display());
+            return Err(Failure::new(Exit::Failed, "conflict", message)
+                .hint("name another directory with `--dir`; keys are never replaced"));
+        }
+        let authority = Authority::new(cluster, prefix).map_err(|error| unusable(dir, &error))?;
+        let it = Self { dir: dir.to_owned(), authority, servers };
+        files::directory(dir)?;
+        let ca = certificates::authority(cluster)?;
+        files::write(&dir.join(CA), &ca.certificate)?;
+        files::write(&dir.join(CA_KEY), &ca.key)?;
+        for server in &it.servers {
+            it.write_server(server)?;
+        }
+        // Last: with it the directory is whole.
+        it.save()?;
+        Ok(it)
+    }
+
+    /// Opens the directory.
+    pub fn open(dir: &Path) -> Result<Self, Failure> {
+        let Some(text) = files::read(&dir.join(AUTHORITY))? else {
+            let message = format!("`{}` has no keys of a cluster", dir.display());
+            return Err(Failure::new(Exit::Config, "no_authority", message).hint(
+                "make some with `clawnode cluster init`, or name their directory with `--dir`",
+            ));
+        };
+        let authority = Authority::from_json(&text).map_err(|error| unusable(dir, &error))?;
+        let text = files::read(&dir.join(SERVERS))?.unwrap_or_default();
+        let names: Vec<String> = serde_json::from_str(&text).map_err(|error| {
+            Failure::new(Exit::Config, "authority_unusable", format!("`{SERVERS}`: {error}"))
+        })?;
+        let servers = names.iter().map(|name| name.parse()).collect::<Result<_, _>>();
+        let servers = servers.map_err(|error: clawnode_cluster::nats::auth::ServerNameError| {
+            Failure::new(Exit::Config, "authority_unusable", format!("`{SERVERS}`: {error}"))
+        })?;
+        Ok(Self { dir: dir.to_owned(), authority, servers })
+    }
+
+    /// Writes the keys back.
+    pub fn save(&self) -> Result<(), Failure> {
+        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
+        files::write(&self.dir.join(SERVERS), &serde_json::json!(servers).to_string())?;
+        let text = self.authority.to_json().map_err(|error| unusable(&self.dir, &error))?;
+        files::write(&self.dir.join(AUTHORITY), &text)
+    }
+
+    /// The keys.
+    pub const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The keys, to be saved after a change.
+    pub const fn authority_mut(&mut self) -> &mut Authority {
+        &mut self.authority
+    }
+
+    /// The servers.
+    pub fn servers(&self) -> &[BusServer] {
+        &self.servers
+    }
+
+    /// The folder that this server's host gets.
+    pub fn folder(&self, server: &BusServer) -> PathBuf {
+        self.dir.join("servers").join(&server.name)
+    }
+
+    /// Adds a server, or makes the folder of one anew, with another certificate.
+    pub fn certify(&mut self, server: &BusServer) -> Result<(), Failure> {
+        self.servers.retain(|it| it.name != server.name);
+        self.servers.push(server.clone());
+        self.write_server(server)?;
+        self.save()
+    }
+
+    fn write_server(&self, server: &BusServer) -> Result<(), Failure> {
+        let folder = self.folder(server);
+        files::directory(&folder)?;
+        let key = self.file(CA_KEY)?;
+        let pair = certificates::server(self.authority.cluster(), &key, server)?;
+        let config = server_config(&self.authority, server, &self.servers, now())
+            .map_err(|error| unusable(&self.dir, &error))?;
+        files::write(&folder.join("server.pem"), &pair.certificate)?;
+        files::write(&folder.join("server.key"), &pair.key)?;
+        files::write(&folder.join(CA), &self.file(CA)?)?;
+        files::write(&folder.join("nats.conf"), &config)
+    }
+
+    fn file(&self, name: &str) -> Result<String, Failure> {
+        let path = self.dir.join(name);
+        files::read(&path)?.ok_or_else(|| {
+            let message = format!("`{}` is missing", path.display());
+            Failure::new(Exit::Config, "authority_unusable", message)
+                .hint("bring it back from a backup of the directory")
+        })
+    }
+
+    /// How to reach the servers.
+    fn options(&self) -> NatsOptions {
+        NatsOptions {
+            prefix: self.authority.prefix().clone(),
+            ca: Some(self.dir.join(CA)),
+            ..NatsOptions::new(self.servers.iter().map(BusServer::url))
+        }
+    }
+
+    /// Opens the cluster as its operator; gives birth to it if it is not there.
+    async fn cluster(&self, config: &Config, birth: Birth) -> Result<Substrate, Failure> {
+        let credential = self.authority.brief(BusRole::Admin, None, (now(), COMMAND_TTL));
+        let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
+        let options = NatsOptions {
+            credential: Some(credential),
+            partitions: config.cluster.partitions,
+            replicas: ground::replicas(config),
+            birth,
+            ..self.options()
+        };
+        connect(options).await.map_err(|error| ground::unconnected(&error))
+    }
+
+    /// Offers a node its credential on the bus, and makes the token to take it with.
+    pub async fn admit(&mut self, config: &Config, it: &Admission) -> Result<Admitted, Failure> {
+        let substrate = self.cluster(config, Birth::IfMissing).await?;
+        let cluster = substrate.health.cluster().unwrap_or_default();
+        let dir = self.dir.clone();
+        let unusable = |error: AuthorityError| unusable(&dir, &error);
+        let now = now();
+        let life = (now, it.credential_ttl.as_secs());
+        let credential = self.authority.issue(it.role, it.name.as_str(), life).map_err(unusable)?;
+        let brief = (now, it.ttl.as_secs());
+        let admission = self.authority.brief(BusRole::Admission, Some(&credential), brief);
+        let token = JoinToken {
+            urls: self.servers.iter().map(BusServer::url).collect(),
+            ca: self.file(CA)?,
+            prefix: self.authority.prefix().clone(),
+            cluster: cluster.clone(),
+            role: it.role,
+            admission: admission.map_err(unusable)?,
+        };
+        let token = token.to_text().map_err(|error| {
+            Failure::new(Exit::Failed, "internal", ErrorChain(&error).to_string())
+        })?;
+        // Written down before it can be used, so that it can be revoked.
+        self.save()?;
+        let offered = offer(&substrate, &credential, it.ttl).await;
+        substrate.health.close().await;
+        offered.map_err(|error| {
+            let message = format!("cannot offer the credential: {}", ErrorChain(&error));
+            Failure::new(Exit::Failed, "bus_failed", message).hint("try again")
+        })?;
+        Ok(Admitted { token, user: credential.user().to_owned(), cluster })
+    }
+
+    /// Tells the servers what the keys say now.
+    pub async fn push(&self) -> Result<Pushed, Failure> {
+        let pushed = push(&self.authority, &self.options(), self.servers.len(), now()).await;
+        pushed.map_err(|error| {
+            Failure::new(Exit::Unreachable, "push_failed", ErrorChain(&error).to_string())
+                .hint("what was changed is written down; run `clawnode cluster push` once the servers answer")
+        })
+    }
+
+    /// Creates what is missing of the cluster's streams and consumers.
+    pub async fn mend(&self, config: &Config) -> Result<(), Failure> {
+        self.cluster(config, Birth::Mend).await?.health.close().await;
+        Ok(())
+    }
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemClock.now().0 / 1_000
+}
+
+fn unusable(dir: &Path, error: &AuthorityError) -> Failure {
+    let message = format!("the keys in `{}`: {}", dir.display(), ErrorChain(error));
+    Failure::new(Exit::Config, "authority_unusable", message)
+}

@@ -1,0 +1,111 @@
+//! `cluster init`.
+
+use clap::Args;
+use clawnode_cluster::nats::auth::BusServer;
+use serde_json::json;
+
+use super::command::DirArgs;
+use crate::{
+    bus::operator::Operator,
+    cli::context::Context,
+    failure::{Exit, Failure},
+};
+
+/// Examples of `cluster init`.
+const EXAMPLES: &str = "\
+Examples:
+  clawnode cluster init                                       one server on this host
+  clawnode cluster init --server n1=10.0.0.1:4222 --server n2=10.0.0.2:4222 --server n3=10.0.0.3:4222
+
+Beside the port for clients a server needs the port 2000 above it, which other servers reach, and
+the port 4000 above it on its own loopback.";
+/// The server that is made if none is named.
+const ALONE: &str = "nats=127.0.0.1:4222";
+/// Servers of one cluster; `JetStream` votes among an odd few.
+const SERVERS_MOST: usize = 9;
+
+/// `cluster init`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct InitArgs {
+    #[command(flatten)]
+    pub dir: DirArgs,
+    /// A NATS server, as nodes and other servers reach it; with three, one may be lost
+    #[arg(long, value_name = "NAME=HOST:PORT")]
+    pub server: Vec<BusServer>,
+    /// What the cluster is called
+    #[arg(long, value_name = "NAME", default_value = "clawnode")]
+    pub cluster: String,
+}
+
+/// `cluster init`.
+pub(super) fn run(args: InitArgs, context: &Context) -> Result<Exit, Failure> {
+    let dir = args.dir.path(context);
+    let mut servers = args.server;
+    if servers.is_empty() {
+        servers.extend(ALONE.parse::<BusServer>().ok());
+    }
+    check(&args.cluster, &servers)?;
+    let prefix = &context.loaded.config.cluster.prefix;
+    let operator = Operator::init(&dir, (&args.cluster, prefix), servers)?;
+    let folders: Vec<String> = operator
+        .servers()
+        .iter()
+        .map(|server| operator.folder(server).display().to_string())
+        .collect();
+    let document = json!({
+        "dir": dir.display().to_string(),
+        "cluster": args.cluster,
+        "account": operator.authority().account_id(),
+        "servers": folders,
+    });
+    context.out.document(&document, |_| next_steps(&dir.display().to_string(), &operator))?;
+    Ok(Exit::Ok)
+}
+
+fn check(cluster: &str, servers: &[BusServer]) -> Result<(), Failure> {
+    let usage =
+        |message: String, hint: &str| Err(Failure::new(Exit::Usage, "usage", message).hint(hint));
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if cluster.is_empty() || cluster.len() > 64 || !cluster.chars().all(plain) {
+        let message = format!("`{cluster}` is no cluster name");
+        return usage(message, "write 1 to 64 of a-z, A-Z, 0-9, `-`, `_`");
+    }
+    if servers.len() == 2 || servers.len() > SERVERS_MOST {
+        let message = format!("{} servers cannot vote well", servers.len());
+        return usage(message, "name one server, or three, of which one may be lost");
+    }
+    for (at, server) in servers.iter().enumerate() {
+        let twin = |it: &&BusServer| it.name == server.name || it.url() == server.url();
+        if servers.iter().take(at).any(|it| twin(&it)) {
+            return usage(
+                format!("server `{server}` is named twice"),
+                "give each its own name and address",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What to type now.
+fn next_steps(dir: &str, operator: &Operator) -> String {
+    let mut lines = vec![
+        format!("The keys of the cluster are in `{dir}`: keep a copy, and show it to nobody."),
+        String::new(),
+        "1. Start the servers, each on its host, in its folder (copy the folder there):".to_owned(),
+    ];
+    for server in operator.servers() {
+        let folder = operator.folder(server).display().to_string();
+        lines.push(format!("     cd {folder} && nats-server -c nats.conf"));
+    }
+    lines.extend([
+        String::new(),
+        "2. Make a token for each node; it is good for an hour, and once:".to_owned(),
+        format!("     clawnode cluster join-token --role gateway --dir {dir}"),
+        format!("     clawnode cluster join-token --role worker --dir {dir}"),
+        String::new(),
+        "3. Start each node on its host with its token:".to_owned(),
+        "     CLAWNODE_JOIN=TOKEN clawnode --role worker".to_owned(),
+    ]);
+    lines.join("\n")
+}

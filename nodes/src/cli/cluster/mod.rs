@@ -1,0 +1,8 @@
+//! `cluster`: the operator's commands. They need the directory with the keys, and no node.
+
+mod command;
+mod init;
+mod join_token;
+mod revoke;
+
+pub(super) use command::{ClusterCommand, run};

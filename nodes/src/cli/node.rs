@@ -1,0 +1,111 @@
+//! `node`: what an operator does to one node of a cluster.
+
+use std::time::Duration;
+
+use clap::{ArgAction, Subcommand};
+use clawnode_proto::{
+    api::{Method, NodeParams, NodesDrain},
+    view::{NodeView, StatusView},
+};
+use serde::Serialize;
+use serde_json::json;
+
+use super::context::Context;
+use crate::failure::{Exit, Failure};
+
+/// How often a node that drains is looked for.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long it is waited for: longer than any sensible `node.drain`.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// `node`.
+#[derive(Debug, Subcommand)]
+pub(super) enum NodeCommand {
+    /// Let a node hand its sessions over and end, as SIGTERM does
+    Drain {
+        /// Its name, or its process id
+        node: String,
+        /// Whether to wait until it is gone
+        #[arg(
+            long,
+            action = ArgAction::Set,
+            value_name = "BOOL",
+            num_args = 0..=1,
+            require_equals = true,
+            default_value_t = true,
+            default_missing_value = "true"
+        )]
+        wait: bool,
+        /// Also if no worker is left then
+        #[arg(long)]
+        force: bool,
+    },
+    /// Let a node take no more sessions; it keeps those that it has
+    Cordon {
+        /// Its name, or its process id
+        node: String,
+    },
+    /// Let it take sessions again
+    Uncordon {
+        /// Its name, or its process id
+        node: String,
+    },
+}
+
+/// What `node drain` prints.
+#[derive(Serialize)]
+struct Drained {
+    #[serde(flatten)]
+    node: NodeView,
+    /// Whether it is gone; it goes on draining if nobody waited for that.
+    gone: bool,
+}
+
+/// `node`.
+pub(super) async fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failure> {
+    let (method, node, done) = match command {
+        NodeCommand::Drain { node, wait, force } => return drain(context, node, wait, force).await,
+        NodeCommand::Cordon { node } => (Method::NodesCordon, node, "takes no more sessions"),
+        NodeCommand::Uncordon { node } => (Method::NodesUncordon, node, "takes sessions again"),
+    };
+    let view: NodeView = context.call(method, json!(NodeParams { node })).await?;
+    context.out.document(&view, |it| format!("`{}` {done}", it.node))?;
+    Ok(Exit::Ok)
+}
+
+async fn drain(context: &Context, node: String, wait: bool, force: bool) -> Result<Exit, Failure> {
+    // Asked first: once it drains, the node that answers may be gone.
+    let status: StatusView = context.call(Method::Status, json!({})).await?;
+    let params = json!(NodesDrain { node, force });
+    let view: NodeView = context.call(Method::NodesDrain, params).await?;
+    if wait {
+        let answers = status.process == view.process;
+        let gone = until_gone(context, &view, answers);
+        tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_elapsed| {
+            let message = format!("node `{}` is still draining", view.node);
+            Err(Failure::new(Exit::Failed, "still_draining", message)
+                .hint("its log says what it waits for; a second SIGTERM ends it at once"))
+        })?;
+    }
+    let drained = Drained { node: view, gone: wait };
+    context.out.document(&drained, |it| {
+        let what = if it.gone { "has handed everything over and is gone" } else { "drains" };
+        format!("`{}` {what}", it.node.node)
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// Waits until the others do not hear of the node any more. A node that is itself the one asked is
+/// gone when it does not answer.
+async fn until_gone(context: &Context, node: &NodeView, answers: bool) -> Result<(), Failure> {
+    loop {
+        let status = context.call::<StatusView>(Method::Status, json!({})).await;
+        match status {
+            Ok(status) if status.nodes.iter().all(|it| it.process != node.process) => return Ok(()),
+            Ok(_) => {}
+            Err(failure) if answers && failure.exit == Exit::Unreachable => return Ok(()),
+            Err(failure) => return Err(failure),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

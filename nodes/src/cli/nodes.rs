@@ -1,0 +1,91 @@
+//! `nodes`: the processes of the cluster.
+
+use clawnode_proto::{api::Method, node::NodeRole, overview::NodeList, view::NodeView};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{Output, Tone, size, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// Characters of a configuration's digest that tell it apart from others.
+const DIGEST_CHARS: usize = 8;
+
+/// `nodes`.
+pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+    let nodes: NodeList = context.call(Method::NodesList, json!({})).await?;
+    let out = context.out;
+    out.document(&nodes, |list| {
+        let mut text = table(out, &list.nodes);
+        for dead in &list.dead {
+            let line = format!("{dead} fell silent and is held dead");
+            text.push('\n');
+            text.push_str(&out.paint(Tone::Bad, &line));
+        }
+        text
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// Nodes as `nodes` and `status` show them.
+pub(super) fn table(out: Output, nodes: &[NodeView]) -> String {
+    let mut head =
+        vec!["node", "roles", "state", "sessions", "turns", "cpu", "memory", "clients", "first of"];
+    if out.wide {
+        head.extend(["process", "version", "speaks", "shed", "config", "capabilities", "started"]);
+    }
+    let row = |it: &NodeView| {
+        let load = it.load;
+        let mut row = vec![
+            it.node.to_string(),
+            roles(it),
+            state(it).to_owned(),
+            it.entities.to_string(),
+            format!("{} ({} done)", load.turns_running, load.turns_done),
+            format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10),
+            size(load.memory_bytes),
+            load.clients.to_string(),
+            it.first_of.to_string(),
+        ];
+        if out.wide {
+            let mut config = it.config.to_string();
+            config.truncate(DIGEST_CHARS);
+            let capabilities: Vec<_> = it.capabilities.iter().map(ToString::to_string).collect();
+            row.extend([
+                it.process.to_string(),
+                it.version.clone(),
+                format!("{}-{}", it.speaks.oldest, it.speaks.newest),
+                it.shed.to_string(),
+                config,
+                capabilities.join(","),
+                time(it.started),
+            ]);
+        }
+        row
+    };
+    out.table(&head, nodes.iter().map(row))
+}
+
+/// What a node does, in words.
+pub(super) fn roles(it: &NodeView) -> String {
+    let roles: Vec<_> = it.roles.iter().map(|&role| role_name(role)).collect();
+    roles.join(",")
+}
+
+/// How a node stands, in a word.
+pub(super) const fn state(it: &NodeView) -> &'static str {
+    match (it.draining, it.cordoned) {
+        (true, _) => "draining",
+        (false, true) => "cordoned",
+        (false, false) => "ready",
+    }
+}
+
+/// The name of a role.
+pub(super) const fn role_name(role: NodeRole) -> &'static str {
+    match role {
+        NodeRole::Gateway => "gateway",
+        NodeRole::Worker => "worker",
+    }
+}

@@ -1,0 +1,120 @@
+//! `parked`: inputs that were put aside whole.
+
+use clap::{Args, Subcommand};
+use clawnode_proto::{
+    api::{ListParams, Method, ParkedDrop},
+    view::{ParkedList, ParkedRow, ParkedWhere},
+};
+use serde_json::{Value, json};
+
+use super::{
+    context::{Context, Door},
+    output::{Output, Tone, size, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// Rows of one question: the most that a node takes.
+const PAGE: u32 = 1_000;
+
+/// What `parked --help` ends with.
+const EXAMPLES: &str = "\
+Parked are the inputs of quarantined sessions, and dead letters: what nobody can read as an input.
+`clawnode quarantine replay` has the former served.
+
+Examples:
+  clawnode parked
+  clawnode parked -o json | jq -r '.parked[].letter // empty'
+  clawnode parked drop LETTER --yes";
+
+/// `parked`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ParkedArgs {
+    #[command(subcommand)]
+    command: Option<ParkedCommand>,
+}
+
+/// What to do with one.
+#[derive(Debug, Subcommand)]
+enum ParkedCommand {
+    /// Forget a dead letter
+    Drop {
+        /// Its name, as the list has it
+        letter: String,
+        /// Really
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// `parked`.
+pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    match args.command {
+        None => {
+            let all = read_all(&context.door().await?).await?;
+            out.document(&all, |all| table(out, &all.parked))?;
+        }
+        Some(ParkedCommand::Drop { letter, yes: false }) => {
+            let what = format!("`{letter}` is not dropped: it would be gone for ever");
+            return Err(
+                Failure::new(Exit::Usage, "not_confirmed", what).hint("say so with `--yes`")
+            );
+        }
+        Some(ParkedCommand::Drop { letter, yes: true }) => {
+            let params = json!(ParkedDrop { letter: letter.clone() });
+            let answer: Value = context.call(Method::ParkedDrop, params).await?;
+            out.document(&answer, |_| format!("dropped {letter}"))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn read_all(door: &Door) -> Result<ParkedList, Failure> {
+    let mut all = ParkedList::default();
+    loop {
+        let page = ListParams { limit: Some(PAGE), after: all.next.take() };
+        let page: ParkedList = door.call(Method::ParkedList, json!(page)).await?;
+        all.parked.extend(page.parked);
+        if page.next.is_none() {
+            return Ok(all);
+        }
+        all.next = page.next;
+    }
+}
+
+fn table(out: Output, parked: &[ParkedRow]) -> String {
+    if parked.is_empty() {
+        return out.paint(Tone::Good, "nothing is parked");
+    }
+    let mut head = vec!["session", "where", "sent", "size", "why", "letter"];
+    if out.wide {
+        head.extend(["input", "idempotency key"]);
+    }
+    let row = |it: &ParkedRow| {
+        let mut row = vec![
+            it.key.clone().unwrap_or_else(|| it.session.to_string()),
+            place(it.at).to_owned(),
+            time(it.ts),
+            size(it.bytes),
+            it.reason.clone(),
+            it.letter.clone().unwrap_or_else(|| "-".to_owned()),
+        ];
+        if out.wide {
+            let dash = || "-".to_owned();
+            row.push(it.input.map_or_else(dash, |it| it.to_string()));
+            row.push(it.idempotency_key.as_ref().map_or_else(dash, ToString::to_string));
+        }
+        row
+    };
+    out.table(&head, parked.iter().map(row))
+}
+
+/// Where an input is, in words.
+pub(super) const fn place(at: ParkedWhere) -> &'static str {
+    match at {
+        ParkedWhere::Journal => "journal",
+        ParkedWhere::Inbox => "inbox",
+        ParkedWhere::DeadLetter => "dead letter",
+    }
+}

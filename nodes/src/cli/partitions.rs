@@ -1,0 +1,94 @@
+//! `partitions`: who serves what, in which order, and what waits.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{
+    ProcessId,
+    api::Method,
+    overview::{PartitionList, PartitionView},
+};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{Output, Tone},
+};
+use crate::failure::{Exit, Failure};
+
+/// Partitions in a row of the short table.
+const SHORT: usize = 12;
+
+/// `partitions`.
+pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+    let list: PartitionList = context.call(Method::PartitionsList, json!({})).await?;
+    let out = context.out;
+    out.document(&list, |list| if out.wide { wide(out, list) } else { short(out, list) })?;
+    Ok(Exit::Ok)
+}
+
+/// What a process is called; its id if nobody knows.
+fn name(list: &PartitionList, process: ProcessId) -> String {
+    list.nodes.get(&process).map_or_else(|| process.to_string(), ToString::to_string)
+}
+
+fn number(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |it| it.to_string())
+}
+
+/// One row a partition.
+fn wide(out: Output, list: &PartitionList) -> String {
+    let row = |it: &PartitionView| {
+        let mut row = vec![it.partition.to_string(), number(it.waiting), number(it.in_hand)];
+        let serve = |rank| it.serve.get(rank).map_or_else(String::new, |it| name(list, *it));
+        row.extend((0..4).map(serve));
+        row
+    };
+    let head = ["partition", "waiting", "in hand", "first", "second", "third", "fourth"];
+    out.table(&head, list.partitions.iter().map(row))
+}
+
+/// One row a node: hundreds of partitions are no reading.
+fn short(out: Output, list: &PartitionList) -> String {
+    let mut by_first: BTreeMap<Option<ProcessId>, Vec<&PartitionView>> =
+        list.nodes.keys().map(|process| (Some(*process), Vec::new())).collect();
+    for it in &list.partitions {
+        by_first.entry(it.serve.first().copied()).or_default().push(it);
+    }
+    let sum = |them: &[&PartitionView], of: fn(&PartitionView) -> Option<u64>| {
+        let known: Option<Vec<u64>> = them.iter().map(|it| of(it)).collect();
+        number(known.map(|all| all.iter().sum()))
+    };
+    let mut deaf = 0;
+    let rows: Vec<Vec<String>> = by_first
+        .iter()
+        .filter_map(|(first, them)| {
+            let Some(first) = first else {
+                deaf = them.len();
+                return None;
+            };
+            let seconds =
+                list.partitions.iter().filter(|it| it.serve.get(1) == Some(first)).count();
+            let mut shown: Vec<String> =
+                them.iter().take(SHORT).map(|it| it.partition.to_string()).collect();
+            if them.len() > SHORT {
+                shown.push("…".to_owned());
+            }
+            Some(vec![
+                name(list, *first),
+                them.len().to_string(),
+                seconds.to_string(),
+                sum(them, |it| it.waiting),
+                sum(them, |it| it.in_hand),
+                shown.join(" "),
+            ])
+        })
+        .collect();
+    let head = ["node", "first of", "second of", "waiting", "in hand", "partitions"];
+    let mut text = out.table(&head, rows);
+    if deaf > 0 {
+        let line = format!("partitions that nobody serves: {deaf}; what is sent to them waits");
+        text.push('\n');
+        text.push_str(&out.paint(Tone::Bad, &line));
+    }
+    text
+}

@@ -1,0 +1,156 @@
+//! `quarantine`: sessions out of service, and what becomes of them.
+
+use clap::Subcommand;
+use clawnode_proto::{
+    api::{ListParams, Method, SessionParams},
+    view::{ParkedRow, QuarantineDone, QuarantineList, QuarantineRow, QuarantineView},
+};
+use serde_json::{Value, json};
+
+use super::{
+    context::{Context, Door},
+    output::{Output, Tone, clean, size, time},
+    parked,
+};
+use crate::failure::{Exit, Failure};
+
+/// Sessions that one question looks at: the most that a node takes.
+const PAGE: u32 = 1_000;
+/// Longest body of an input in a table; `--json` has it whole.
+const BODY_CHARS: usize = 100;
+
+/// What `quarantine --help` ends with.
+const EXAMPLES: &str = "\
+A session is taken out of service when whoever opens it dies of it, again and again, or when its
+journal is damaged. Nothing of it is lost: what was sent to it is parked.
+
+Examples:
+  clawnode quarantine list
+  clawnode quarantine show default:web:site:ada
+  clawnode quarantine replay default:web:site:ada
+  clawnode quarantine drop default:web:site:ada --yes";
+
+/// `quarantine`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(super) enum QuarantineCommand {
+    /// List the sessions that are out of service, and why
+    List,
+    /// Show one of them, with what is parked or waits for it
+    Show {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+    },
+    /// Put one back in service; what was parked is served
+    Replay {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+    },
+    /// Delete one, with what is parked or waits for it
+    Drop {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+        /// Really
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// `quarantine`.
+pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    match command {
+        QuarantineCommand::List => {
+            let all = read_all(&context.door().await?).await?;
+            out.document(&all, |all| table(out, &all.sessions))?;
+        }
+        QuarantineCommand::Show { session } => {
+            let door = context.door().await?;
+            let view: QuarantineView = door.call(Method::QuarantineShow, params(&session)).await?;
+            out.document(&view, |view| human(out, view))?;
+        }
+        QuarantineCommand::Replay { session } => {
+            let done: QuarantineDone =
+                context.call(Method::QuarantineReplay, params(&session)).await?;
+            out.document(&done, |done| {
+                format!("{} is back in service; inputs to serve: {}", name(done), done.inputs)
+            })?;
+        }
+        QuarantineCommand::Drop { session, yes } => {
+            if !yes {
+                let what = format!(
+                    "`{session}` is not dropped: what was said in it, and what is parked for it, \
+                     would be gone for ever"
+                );
+                return Err(Failure::new(Exit::Usage, "not_confirmed", what)
+                    .hint("say so with `--yes`; `clawnode quarantine show` shows what is parked"));
+            }
+            let done: QuarantineDone =
+                context.call(Method::QuarantineDrop, params(&session)).await?;
+            out.document(&done, |done| {
+                format!("dropped {}, with inputs: {}", name(done), done.inputs)
+            })?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn params(session: &str) -> Value {
+    json!(SessionParams { session: session.to_owned() })
+}
+
+fn name(done: &QuarantineDone) -> String {
+    done.key.clone().unwrap_or_else(|| done.id.to_string())
+}
+
+async fn read_all(door: &Door) -> Result<QuarantineList, Failure> {
+    let mut all = QuarantineList::default();
+    loop {
+        let page = ListParams { limit: Some(PAGE), after: all.next.take() };
+        let page: QuarantineList = door.call(Method::QuarantineList, json!(page)).await?;
+        all.sessions.extend(page.sessions);
+        if page.next.is_none() {
+            return Ok(all);
+        }
+        all.next = page.next;
+    }
+}
+
+fn table(out: Output, sessions: &[QuarantineRow]) -> String {
+    if sessions.is_empty() {
+        return out.paint(Tone::Good, "every session is in service");
+    }
+    let mut head = vec!["session", "state", "since", "parked", "waiting", "why"];
+    if out.wide {
+        head.extend(["id", "events"]);
+    }
+    let row = |it: &QuarantineRow| {
+        let mut row = vec![
+            it.key.clone().unwrap_or_else(|| it.id.to_string()),
+            it.state.clone(),
+            it.since.map_or_else(|| "-".to_owned(), time),
+            it.parked.to_string(),
+            it.waiting.to_string(),
+            it.reason.clone(),
+        ];
+        if out.wide {
+            row.extend([it.id.to_string(), it.events.to_string()]);
+        }
+        row
+    };
+    out.table(&head, sessions.iter().map(row))
+}
+
+fn human(out: Output, view: &QuarantineView) -> String {
+    let head = table(out, std::slice::from_ref(&view.session));
+    let row = |it: &ParkedRow| {
+        let mut body = if it.body.is_null() { String::new() } else { it.body.to_string() };
+        if let Some((cut, _)) = body.char_indices().nth(BODY_CHARS) {
+            body.truncate(cut);
+            body.push('…');
+        }
+        vec![parked::place(it.at).to_owned(), time(it.ts), size(it.bytes), clean(&body)]
+    };
+    let inputs = out.table(&["where", "sent", "size", "input"], view.inputs.iter().map(row));
+    format!("{head}\n\n{inputs}")
+}

@@ -1,0 +1,292 @@
+//! How it looks.
+
+use clawnode_proto::{
+    Timestamp,
+    overview::Latency,
+    view::{NodeView, SessionRow, StatusView},
+};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Block, Clear, Paragraph, Row, Sparkline, Table},
+};
+
+use super::screen::{Screen, Tab};
+use crate::cli::{
+    events::{detail, tone},
+    nodes::{roles, state},
+    output::{Tone, clean, size, time},
+};
+
+/// Columns from which everything is shown; below, only what matters most.
+const ROOMY: u16 = 78;
+/// Rows from which throughput is drawn.
+const TALL: u16 = 14;
+
+/// What the help says.
+const HELP: [&str; 7] = [
+    "tab, left, right  another list",
+    "up, down, j, k    move in it",
+    "pgup, pgdn        move ten rows",
+    "home, end         first, last",
+    "?                 this help",
+    "q, esc            leave",
+    "nothing can be changed here",
+];
+
+/// Whether colours may be used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) color: bool,
+}
+
+impl Look {
+    fn tone(self, tone: Tone) -> Style {
+        let color = match tone {
+            Tone::Good => Color::Green,
+            Tone::Warn => Color::Yellow,
+            Tone::Bad => Color::Red,
+        };
+        match (self.color, tone) {
+            (true, _) => Style::new().fg(color),
+            // Without colours, what is bad still stands out.
+            (false, Tone::Bad) => Style::new().add_modifier(Modifier::BOLD),
+            (false, _) => Style::new(),
+        }
+    }
+}
+
+/// Draws all of it, on whatever room there is.
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, look: Look) {
+    let area = frame.area();
+    let spark = if area.height >= TALL { 2 } else { 0 };
+    let [title, load, rates, tabs, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(spark),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    if let Some(status) = &screen.status {
+        frame.render_widget(title_line(status), title);
+    }
+    frame.render_widget(load_line(screen), load);
+    let newest = screen.rates.len().saturating_sub(usize::from(rates.width));
+    let bars: Vec<u64> = screen.rates.iter().skip(newest).copied().collect();
+    let bars_style = if look.color { Style::new().fg(Color::Cyan) } else { Style::new() };
+    frame.render_widget(Sparkline::default().data(&bars).style(bars_style), rates);
+    frame.render_widget(tab_line(screen), tabs);
+    match screen.tab {
+        Tab::Nodes => nodes(frame, body, screen, look),
+        Tab::Sessions => sessions(frame, body, screen, look),
+        Tab::Events => events(frame, body, screen, look),
+    }
+    frame.render_widget(foot_line(screen, look), foot);
+    if screen.help {
+        help(frame, area);
+    }
+}
+
+fn title_line(it: &StatusView) -> Line<'static> {
+    let text = format!(
+        "clawnode {}  {} nodes  {} sessions  {} out of service  {}",
+        it.version,
+        it.nodes.len(),
+        it.sessions,
+        it.quarantined.len(),
+        clean(&it.substrate)
+    );
+    Line::from(Span::styled(text, Style::new().add_modifier(Modifier::BOLD)))
+}
+
+fn load_line(screen: &Screen) -> Line<'static> {
+    let running: u32 = screen.status.as_ref().map_or(0, |status| {
+        status.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.load.turns_running))
+    });
+    let rate = screen.rate();
+    let (turn, first) = (latency(screen.stats.turn), latency(screen.stats.first_text));
+    let text = format!(
+        "{}.{} turns/s  {running} running  turn {turn}  first text {first}  {} clients",
+        rate / 10,
+        rate % 10,
+        screen.stats.sockets
+    );
+    Line::from(text)
+}
+
+/// `p50 120ms p99 1.2s`.
+fn latency(it: Latency) -> String {
+    let shown = |millis: Option<u64>| match millis {
+        None => "-".to_owned(),
+        Some(millis @ 0..1_000) => format!("{millis}ms"),
+        Some(millis) => format!("{}.{}s", millis / 1_000, millis / 100 % 10),
+    };
+    format!("p50 {} p99 {}", shown(it.p50_ms), shown(it.p99_ms))
+}
+
+fn tab_line(screen: &Screen) -> Line<'static> {
+    let tab = |tab: Tab| {
+        let chosen = if tab == screen.tab { Modifier::REVERSED } else { Modifier::empty() };
+        Span::styled(format!(" {} ", tab.name()), Style::new().add_modifier(chosen))
+    };
+    Line::from(Tab::ALL.map(tab).to_vec())
+}
+
+fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
+    if let Some(problem) = &screen.problem {
+        let text = format!("what is shown is old: {}", clean(problem));
+        return Line::from(Span::styled(text, look.tone(Tone::Bad)));
+    }
+    let warnings = screen.status.iter().flat_map(|it| &it.warnings);
+    let told: Vec<&str> = warnings.map(|warning| warning.name.as_str()).collect();
+    let mut spans = vec![Span::raw("q leave  tab lists  ? help")];
+    if !told.is_empty() {
+        let text = format!("  warnings: {}", clean(&told.join(", ")));
+        spans.push(Span::styled(text, look.tone(Tone::Warn)));
+    }
+    Line::from(spans)
+}
+
+/// A table from the row on that is scrolled to.
+fn table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    screen: &Screen,
+    head: Vec<&'static str>,
+    widths: Vec<Constraint>,
+    rows: impl Iterator<Item = Row<'static>>,
+) {
+    let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD));
+    let rows = rows.skip(screen.offset()).take(usize::from(area.height));
+    frame.render_widget(Table::new(rows, widths).header(head).column_spacing(1), area);
+}
+
+fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
+    let roomy = area.width >= ROOMY;
+    let mut head = vec!["NODE", "STATE", "SESSIONS", "TURNS", "CPU"];
+    let mut widths = vec![
+        Constraint::Min(10),
+        Constraint::Length(8),
+        Constraint::Length(8),
+        Constraint::Length(5),
+        Constraint::Length(6),
+    ];
+    if roomy {
+        head.extend(["MEMORY", "CLIENTS", "FIRST"]);
+        widths.extend([Constraint::Length(9), Constraint::Length(7), Constraint::Length(5)]);
+        head.insert(1, "ROLES");
+        widths.insert(1, Constraint::Length(14));
+    }
+    let row = |it: &NodeView| {
+        let load = it.load;
+        let mut cells = vec![
+            it.node.to_string(),
+            state(it).to_owned(),
+            it.entities.to_string(),
+            load.turns_running.to_string(),
+            format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10),
+        ];
+        if roomy {
+            cells.extend([
+                size(load.memory_bytes),
+                load.clients.to_string(),
+                it.first_of.to_string(),
+            ]);
+            cells.insert(1, roles(it));
+        }
+        let style = match (it.draining, it.cordoned) {
+            (false, false) => Style::new(),
+            _ => look.tone(Tone::Warn),
+        };
+        Row::new(cells).style(style)
+    };
+    let alive = screen.status.iter().flat_map(|status| status.nodes.iter().map(row));
+    let dead = screen.status.iter().flat_map(|status| {
+        status.dead.iter().map(|it| {
+            let name = it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string);
+            let mut cells = vec![name, "dead".to_owned()];
+            if roomy {
+                cells.insert(1, String::new());
+            }
+            Row::new(cells).style(look.tone(Tone::Bad))
+        })
+    });
+    table(frame, area, screen, head, widths, alive.chain(dead));
+}
+
+fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
+    let roomy = area.width >= ROOMY;
+    let mut head = vec!["SESSION", "STATE", "TURNS"];
+    let mut widths = vec![Constraint::Min(16), Constraint::Length(11), Constraint::Length(6)];
+    if roomy {
+        head.extend(["NODE", "UPDATED"]);
+        widths.extend([Constraint::Length(12), Constraint::Length(11)]);
+    }
+    let row = |it: &SessionRow| {
+        let name = it.key.clone().unwrap_or_else(|| it.id.to_string());
+        let mut cells = vec![clean(&name), it.state.clone(), it.turns.to_string()];
+        if roomy {
+            let node = it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+            cells.extend([node, day(it.updated)]);
+        }
+        let style = match it.state.as_str() {
+            "running" => look.tone(Tone::Good),
+            "quarantined" | "corrupt" => look.tone(Tone::Bad),
+            _ => Style::new(),
+        };
+        Row::new(cells).style(style)
+    };
+    if screen.sessions.is_none() {
+        frame.render_widget(Line::from("the sessions are being read"), area);
+        return;
+    }
+    table(frame, area, screen, head, widths, screen.sessions.iter().flatten().map(row));
+}
+
+fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
+    let roomy = area.width >= ROOMY;
+    let mut head = vec!["TIME", "EVENT", "WHAT"];
+    let mut widths = vec![Constraint::Length(8), Constraint::Length(13), Constraint::Min(10)];
+    if roomy {
+        head.insert(1, "NODE");
+        widths.insert(1, Constraint::Length(16));
+    }
+    let row = |it: &clawnode_proto::overview::FeedRow| {
+        let what = &it.event.what;
+        let mut cells = vec![clock(it.event.at), what.name().to_owned(), clean(&detail(what))];
+        if roomy {
+            cells.insert(1, it.event.node.to_string());
+        }
+        Row::new(cells).style(tone(what).map_or_else(Style::new, |tone| look.tone(tone)))
+    };
+    table(frame, area, screen, head, widths, screen.events.iter().map(row));
+}
+
+/// The day and the minute, without the year.
+fn day(at: Timestamp) -> String {
+    time(at).chars().skip(5).take(11).map(|it| if it == 'T' { ' ' } else { it }).collect()
+}
+
+/// The time of day, without the day.
+fn clock(at: Timestamp) -> String {
+    time(at).chars().skip_while(|&it| it != 'T').skip(1).take(8).collect()
+}
+
+fn help(frame: &mut Frame<'_>, area: Rect) {
+    let width = HELP.iter().map(|line| line.chars().count()).max().unwrap_or_default() + 4;
+    let width = u16::try_from(width).unwrap_or(u16::MAX).min(area.width);
+    let height = u16::try_from(HELP.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let over = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    frame.render_widget(Clear, over);
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(format!(" {line}"))).collect();
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" help ")), over);
+}

@@ -1,0 +1,87 @@
+//! `tree`: what every process of the cluster runs.
+
+use clap::Args;
+use clawnode_proto::{
+    api::{Method, TreeParams},
+    overview::TreeView,
+    tree::{Branch, ProcessTree},
+};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    nodes::role_name,
+    output::{Output, Tone, clean},
+};
+use crate::failure::{Exit, Failure};
+
+/// What `tree --help` ends with.
+const EXAMPLES: &str = "\
+Examples:
+  clawnode tree
+  clawnode tree worker-1
+  clawnode tree -o json | jq '.processes[].branches[] | select(.restarts > 0)'";
+
+/// `tree`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct TreeArgs {
+    /// Only this node, by its name or process id
+    node: Option<String>,
+}
+
+/// `tree`.
+pub(super) async fn run(args: TreeArgs, context: &Context) -> Result<Exit, Failure> {
+    let params = json!(TreeParams { node: args.node });
+    let view: TreeView = context.call(Method::ClusterTree, params).await?;
+    context.out.document(&view, |view| human(context.out, view))?;
+    Ok(Exit::Ok)
+}
+
+fn human(out: Output, view: &TreeView) -> String {
+    let mut lines = Vec::new();
+    for process in &view.processes {
+        lines.push(title(process));
+        draw(out, &mut lines, &process.branches, 0, "");
+    }
+    for node in &view.silent {
+        lines.push(out.paint(Tone::Bad, &format!("{node} does not answer")));
+    }
+    lines.join("\n")
+}
+
+fn title(it: &ProcessTree) -> String {
+    let roles: Vec<_> = it.roles.iter().map(|&role| role_name(role)).collect();
+    format!("{} ({}) {}", it.node, roles.join(","), it.process)
+}
+
+fn draw(out: Output, lines: &mut Vec<String>, branches: &[Branch], more: u64, indent: &str) {
+    let last = branches.len() + usize::from(more > 0);
+    for (branch, at) in branches.iter().zip(1..) {
+        let (twig, below) =
+            if at == last { ("└── ", "    ") } else { ("├── ", "│   ") };
+        lines.push(format!("{indent}{twig}{}", label(out, branch)));
+        draw(out, lines, &branch.children, branch.more, &format!("{indent}{below}"));
+    }
+    if more > 0 {
+        let what = if branches.is_empty() { "at rest" } else { "more" };
+        lines.push(format!("{indent}└── {more} {what}"));
+    }
+}
+
+fn label(out: Output, it: &Branch) -> String {
+    let mut text = clean(&it.name);
+    match (it.kind.as_str(), it.state.as_str()) {
+        (_, "up") => {}
+        ("entity", state) => text = format!("{text} {state}"),
+        (_, state) => text = format!("{text} {}", out.paint(Tone::Bad, state)),
+    }
+    if let Some(detail) = &it.detail {
+        text = format!("{text} ({})", clean(detail));
+    }
+    if it.restarts > 0 {
+        let restarts = format!("started again {}x", it.restarts);
+        text = format!("{text} {}", out.paint(Tone::Warn, &restarts));
+    }
+    text
+}

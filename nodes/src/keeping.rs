@@ -1,0 +1,112 @@
+//! Commands on what a node keeps, without a node: their composition root.
+
+use std::{path::Path, sync::Arc};
+
+use clawnode_actors::session::Sessions;
+use clawnode_cluster::{Clock, SystemClock, local};
+
+use crate::{
+    cli::offline::{BackupView, ImportView, Offline, RepairView},
+    config::{Config, Loaded},
+    failure::{Exit, Failure},
+    node::{
+        backup, ground,
+        import::{self, Import},
+        offline::Directory,
+    },
+};
+
+/// Opens the data directory for reading, where no node runs.
+pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
+    Ok(Box::new(Directory::open(config).await?))
+}
+
+/// Looks for damage in the data directory, and repairs it if `apply`.
+pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
+    let dir = config.node.data_dir.clone();
+    let looked =
+        tokio::task::spawn_blocking(
+            move || {
+                if apply { local::repair(&dir) } else { local::inspect(&dir) }
+            },
+        );
+    let report = looked
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| ground::refused(&error))?;
+    let mut findings: Vec<String> = report
+        .spans
+        .iter()
+        .map(|span| {
+            format!(
+                "`{}` at offset {}: {} bytes hold no readable record; a copy goes to `{}`",
+                span.file.display(),
+                span.offset,
+                span.len,
+                span.kept.display()
+            )
+        })
+        .collect();
+    findings.extend(report.damaged_entities.iter().map(|entity| {
+        format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
+    }));
+    Ok(RepairView { findings, applied: apply })
+}
+
+/// Writes the data directory to `file`, which must not exist.
+pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
+    // Open, it is held shared: no node can start while it is read.
+    let directory = Directory::open(config).await?;
+    let sessions = directory.all().await?.len() as u64;
+    let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
+    tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+}
+
+/// Fills the data directory, which must be empty, from `file`.
+pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
+    let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
+    let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
+    let sessions = Directory::open(config).await?.all().await?.len() as u64;
+    Ok(BackupView { file: file.display().to_string(), bytes, sessions })
+}
+
+/// Moves the sessions of the data directory `from` into the cluster that the settings name.
+pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, Failure> {
+    let config = &loaded.config;
+    let Some(nats) = &config.cluster.nats else {
+        return Err(Failure::new(Exit::Usage, "usage", "an import needs a cluster to go to")
+            .hint("name its servers with `--nats URL`"));
+    };
+    let to = format!("{nats} (prefix `{}`)", config.cluster.prefix);
+    // Open, it is held shared: no node can start while it is read.
+    let source = Directory::at(from.to_owned()).await?;
+    let target = ground::cluster(config).await?;
+    #[cfg(feature = "test-util")]
+    let target = crate::node::failpoint::arm(target, loaded.env())?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let health = Arc::clone(&target.health);
+    let import = Import {
+        from: from.to_owned(),
+        to,
+        source: source.sessions().clone(),
+        target: Sessions::new(target, clock),
+    };
+    let done = import::run(import).await;
+    health.close().await;
+    done
+}
+
+/// Lets nodes use the data directory although its sessions were moved; says where to, if they were.
+pub async fn take_back(config: &Config) -> Result<Option<String>, Failure> {
+    let dir = config.node.data_dir.clone();
+    let taken = tokio::task::spawn_blocking(move || local::take_back(&dir));
+    let moved = taken
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| ground::refused(&error))?;
+    Ok(moved.map(|moved| moved.to))
+}

@@ -1,0 +1,216 @@
+//! What happened in the cluster lately, as this process heard it: a ring that people read.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use clawnode_cluster::{BusEvent, Substrate};
+use clawnode_proto::{
+    NodeName, ProcessId, codec,
+    feed::{ClusterEvent, EventBatch, EventBody},
+    limits::EVENTS_KEPT,
+    overview::{FeedRow, FeedView, TurnCounts},
+};
+use futures_util::StreamExt;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// The last [`EVENTS_KEPT`] cluster events. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EventLog {
+    ring: Arc<Mutex<Ring>>,
+    /// The number of the last event, for those who wait.
+    last: watch::Sender<u64>,
+    /// Nobody waits any more, because the process ends.
+    stopping: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    rows: VecDeque<FeedRow>,
+    last: u64,
+    turns: TurnCounts,
+}
+
+// === impl EventLog ===
+
+impl EventLog {
+    /// An empty log; whoever waits for events stops at `stopping`.
+    pub fn new(stopping: CancellationToken) -> Self {
+        Self { ring: Arc::default(), last: watch::Sender::new(0), stopping }
+    }
+
+    /// Hears what is told on the bus, until that is closed.
+    pub async fn run(self, substrate: Substrate) {
+        let mut heard = match substrate.bus.subscribe(substrate.prefix.events()).await {
+            Ok(heard) => heard,
+            Err(failure) => {
+                warn!(%failure, "cannot listen for cluster events; trying again");
+                return;
+            }
+        };
+        while let Some(event) = heard.next().await {
+            match event {
+                BusEvent::Message(message) => match codec::decode(&message.payload) {
+                    Ok(batch) => self.hear(batch),
+                    Err(failure) => debug!(%failure, "cluster events are not readable"),
+                },
+                // How many is not known; one is enough to show that there is a gap.
+                BusEvent::Lagged => self.hear(EventBatch { events: Vec::new(), dropped: 1 }),
+            }
+        }
+    }
+
+    fn hear(&self, batch: EventBatch) {
+        let last = {
+            let mut ring = self.lock();
+            // A number that nobody has is a gap that readers see.
+            ring.last += batch.dropped;
+            for event in batch.events {
+                ring.push(event);
+            }
+            ring.last
+        };
+        self.last.send_replace(last);
+    }
+
+    /// At most `limit` events after `after`, or the newest; if there are none, waits for one for
+    /// at most `wait`.
+    pub async fn read(&self, after: Option<u64>, limit: usize, wait: Duration) -> FeedView {
+        if let Some(after) = after
+            && !wait.is_zero()
+        {
+            let mut last = self.last.subscribe();
+            // A number from before this process started is behind everything it has.
+            let more = last.wait_for(|last| *last != after);
+            tokio::select! {
+                waited = tokio::time::timeout(wait, more) => {
+                    debug_assert!(!matches!(waited, Ok(Err(_))), "the log outlives its readers");
+                }
+                () = self.stopping.cancelled() => {}
+            }
+        }
+        self.lock().read(after, limit)
+    }
+
+    /// What a process was called, by what it told or what was told of its death.
+    pub fn name_of(&self, process: ProcessId) -> Option<NodeName> {
+        self.lock().rows.iter().rev().find_map(|row| match &row.event {
+            ClusterEvent { process: teller, node, .. } if *teller == process => Some(node.clone()),
+            ClusterEvent { what: EventBody::NodeDead { process: dead, node }, .. }
+                if *dead == process =>
+            {
+                node.clone()
+            }
+            _ => None,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Ring ===
+
+impl Ring {
+    fn push(&mut self, event: ClusterEvent) {
+        match &event.what {
+            EventBody::TurnStarted { .. } => self.turns.started += 1,
+            EventBody::TurnEnded { outcome, .. } => {
+                self.turns.ended += 1;
+                self.turns.unsuccessful += u64::from(outcome != "completed");
+            }
+            _ => {}
+        }
+        self.last += 1;
+        if self.rows.len() == EVENTS_KEPT {
+            self.rows.pop_front();
+        }
+        self.rows.push_back(FeedRow { n: self.last, event });
+    }
+
+    fn read(&self, after: Option<u64>, limit: usize) -> FeedView {
+        let (events, after): (Vec<FeedRow>, u64) = match after {
+            None => {
+                let from = self.rows.len().saturating_sub(limit);
+                let events: Vec<_> = self.rows.iter().skip(from).cloned().collect();
+                let before = events.first().map_or(self.last, |row| row.n - 1);
+                (events, before)
+            }
+            Some(after) => {
+                // A reader that is ahead read another process, or this one before it started.
+                let after = if after > self.last { 0 } else { after };
+                let rows = self.rows.iter().filter(|row| row.n > after);
+                (rows.take(limit).cloned().collect(), after)
+            }
+        };
+        let full = events.len() == limit;
+        let next = if full { events.last().map_or(after, |row| row.n) } else { self.last };
+        let missed = (next - after).saturating_sub(events.len() as u64);
+        FeedView { events, next, missed, turns: self.turns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::Timestamp;
+
+    use super::*;
+
+    fn batch(count: usize, dropped: u64) -> EventBatch {
+        let event = ClusterEvent {
+            at: Timestamp(1),
+            node: "n".parse().unwrap(),
+            process: ProcessId::from_u128(1),
+            what: EventBody::NodeDraining,
+        };
+        EventBatch { events: vec![event; count], dropped }
+    }
+
+    fn numbers(view: &FeedView) -> Vec<u64> {
+        view.events.iter().map(|row| row.n).collect()
+    }
+
+    #[tokio::test]
+    async fn a_reader_misses_nothing_or_is_told() {
+        let log = EventLog::new(CancellationToken::new());
+        log.hear(batch(3, 0));
+        assert_eq!(log.name_of(ProcessId::from_u128(1)), Some("n".parse().unwrap()));
+        assert_eq!(log.name_of(ProcessId::from_u128(2)), None);
+        let newest = log.read(None, 2, Duration::ZERO).await;
+        assert_eq!((numbers(&newest), newest.next, newest.missed), (vec![2, 3], 3, 0));
+        // In pages.
+        let page = log.read(Some(0), 2, Duration::ZERO).await;
+        assert_eq!((numbers(&page), page.next, page.missed), (vec![1, 2], 2, 0));
+        let page = log.read(Some(2), 2, Duration::ZERO).await;
+        assert_eq!((numbers(&page), page.next, page.missed), (vec![3], 3, 0));
+        // What was not told.
+        log.hear(batch(1, 5));
+        let gap = log.read(Some(3), 10, Duration::ZERO).await;
+        assert_eq!((numbers(&gap), gap.next, gap.missed), (vec![9], 9, 5));
+        // What is not remembered.
+        log.hear(batch(EVENTS_KEPT, 0));
+        let late = log.read(Some(9), 10, Duration::ZERO).await;
+        assert_eq!((late.events.len(), late.missed), (10, 0));
+        let late = log.read(Some(3), 10, Duration::ZERO).await;
+        assert_eq!((late.events[0].n, late.missed), (10, 6));
+        // A number of another process: everything that is here.
+        let stranger = log.read(Some(1 << 40), 5_000, Duration::ZERO).await;
+        assert_eq!(stranger.events.len(), EVENTS_KEPT);
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_by_an_event_and_by_the_end() {
+        let log = EventLog::new(CancellationToken::new());
+        let (waiting, patience) = (log.clone(), Duration::from_mins(5));
+        let reader = tokio::spawn(async move { waiting.read(Some(0), 10, patience).await });
+        log.hear(batch(1, 0));
+        assert_eq!(numbers(&reader.await.unwrap()), [1]);
+        log.stopping.cancel();
+        assert_eq!(log.read(Some(1), 10, patience).await.next, 1);
+    }
+}

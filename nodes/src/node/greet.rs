@@ -1,0 +1,259 @@
+//! Nodes greet: who joins says which versions it speaks, hears who else is there, and stays out if
+//! they would not understand each other. Inputs are written as the version that all of them speak.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session};
+use clawnode_cluster::{
+    BusEvent, Substrate,
+    membership::{Announcer, Members},
+};
+use clawnode_proto::{
+    Capability, Kind, codec,
+    envelope::VERSIONS,
+    node::{Heartbeat, NodeRole, VersionRange},
+    view::WarningView,
+};
+use futures_util::StreamExt;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+use tracing::{debug, info, warn};
+
+use super::{load::Gauges, standing::Standing};
+use crate::{
+    config::Config,
+    failure::{Exit, Failure},
+};
+
+/// How long the others may take to answer a newcomer, once it has heard itself: they answer at
+/// once. Who is later is heard of while the node serves, and the younger of two that do not fit
+/// ends.
+const LISTEN: Duration = Duration::from_millis(250);
+/// How long a newcomer may take to hear itself; a bus that takes longer tells nothing.
+const ECHO: Duration = Duration::from_secs(2);
+
+/// Builds the process's heartbeat.
+pub type Saying = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
+
+/// What the process says of itself, whenever it is asked.
+pub fn saying(
+    config: &Config,
+    roles: &[NodeRole],
+    context: &Arc<Context<Session>>,
+    agents: &Agents,
+    (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
+) -> Saying {
+    let node = config.node.name.clone();
+    let roles = roles.to_vec();
+    let (context, agents) = (Arc::clone(context), agents.clone());
+    let (standing, gauges) = (Arc::clone(standing), gauges.clone());
+    let reached = Arc::clone(reached);
+    let capabilities = capabilities(&roles);
+    let started = context.clock.now();
+    let knows = context.machine.known::<Session>();
+    Arc::new(move || Heartbeat {
+        process: context.process,
+        node: node.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        roles: roles.clone(),
+        started,
+        draining: standing.draining(),
+        entities: context.resident.load(Ordering::Relaxed),
+        config: agents.digest(),
+        cordoned: standing.cordoned().load(Ordering::Relaxed),
+        speaks: context.speaks,
+        capabilities: capabilities.clone(),
+        load: gauges.load(),
+        shed: gauges.shed(),
+        first_of: gauges.first_of(),
+        server: String::new(),
+        knows: knows.clone(),
+        lacks: context.lacks.told(),
+        leaving: false,
+        url: reached.get().cloned(),
+    })
+}
+
+/// What others may ask of this node: the kinds of entities that it serves.
+fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
+    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
+    serves.flatten().into_iter().collect()
+}
+
+/// The versions that this process speaks.
+#[cfg(not(feature = "test-util"))]
+pub fn speaks(_env: &crate::config::Env) -> Result<VersionRange, Failure> {
+    Ok(VersionRange::from(VERSIONS))
+}
+
+/// The versions that this process speaks; in tests, those that `CLAWNODE_TEST_SPEAKS` names.
+#[cfg(feature = "test-util")]
+pub fn speaks(env: &crate::config::Env) -> Result<VersionRange, Failure> {
+    const VARIABLE: &str = "CLAWNODE_TEST_SPEAKS";
+    env.get(VARIABLE).map_or(Ok(VersionRange::from(VERSIONS)), |text| {
+        text.parse().map_err(|error| {
+            Failure::new(Exit::Config, "config_invalid", format!("`{VARIABLE}`: {error}"))
+        })
+    })
+}
+
+/// The kinds of events that this process is not to know, by `CLAWNODE_TEST_HIDES`: an older version
+/// of itself.
+#[cfg(feature = "test-util")]
+pub fn hides(env: &crate::config::Env) -> &'static [&'static str] {
+    const VARIABLE: &str = "CLAWNODE_TEST_HIDES";
+    let Some(text) = env.get(VARIABLE) else { return &[] };
+    // Once a process, in tests: it lives as long as the process anyway.
+    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    Box::leak(text.split(',').collect::<Vec<_>>().into_boxed_slice())
+}
+
+/// Hears who is there, before any work is taken; refuses to join those that cannot read what this
+/// process writes, or the other way round.
+pub async fn join(substrate: &Substrate, saying: &Saying) -> Result<(), Failure> {
+    if !substrate.shared {
+        return Ok(());
+    }
+    let mut heard = match substrate.bus.subscribe(substrate.prefix.heartbeats()).await {
+        Ok(heard) => heard,
+        Err(failure) => {
+            let message = format!("the other nodes cannot be heard: {failure}");
+            return Err(Failure::new(Exit::Unreachable, "nats_unreachable", message));
+        }
+    };
+    // Without a role it takes no part yet.
+    let own = Heartbeat { roles: Vec::new(), ..saying() };
+    say(substrate, &own).await;
+    let mut until = Instant::now() + ECHO;
+    while let Ok(Some(event)) = timeout_at(until, heard.next()).await {
+        let BusEvent::Message(message) = event else { continue };
+        let other: Heartbeat = match codec::decode(&message.payload) {
+            Ok(other) => other,
+            Err(failure) => {
+                debug!(%failure, "a heartbeat is not readable");
+                continue;
+            }
+        };
+        if other.process == own.process {
+            until = until.min(Instant::now() + LISTEN);
+        } else if !other.leaving && !other.speaks.overlaps(own.speaks) {
+            say(substrate, &Heartbeat { leaving: true, ..own.clone() }).await;
+            return Err(unfit(&own, &other));
+        }
+    }
+    Ok(())
+}
+
+fn unfit(own: &Heartbeat, other: &Heartbeat) -> Failure {
+    let message = format!(
+        "node `{}` (clawnode {}) speaks versions {}, this one (clawnode {}) speaks {}: they have none \
+         in common",
+        other.node, other.version, other.speaks, own.version, own.speaks
+    );
+    Failure::new(Exit::Config, "versions_unfit", message)
+        .hint("upgrade the cluster one version at a time, or use another `--prefix`")
+}
+
+/// Has the others told at once what is news, and keeps `agreed` at the newest version of inputs that
+/// all who are alive can read.
+pub async fn run(
+    announcer: Announcer,
+    saying: Saying,
+    standing: Arc<Standing>,
+    agreed: Arc<AtomicU16>,
+    mut members: watch::Receiver<Members>,
+) {
+    loop {
+        tokio::select! {
+            changed = members.changed() => if changed.is_err() {
+                return;
+            },
+            () = standing.changed() => announcer.announce(),
+        }
+        let alive = members.borrow_and_update().alive.clone();
+        let own = saying();
+        let version = common(own.speaks, &alive);
+        if agreed.swap(version, Ordering::Relaxed) != version {
+            info!(version, "inputs are written as the version that all nodes speak");
+        }
+        let elder =
+            alive.iter().find(|one| one.process < own.process && !one.speaks.overlaps(own.speaks));
+        if let Some(elder) = elder {
+            standing.refuse(unfit(&own, elder));
+        }
+    }
+}
+
+/// The newest version that all of them speak, as far as there is one.
+fn common(own: VersionRange, alive: &[Heartbeat]) -> u16 {
+    let fitting = alive.iter().map(|one| one.speaks).filter(|one| one.overlaps(own));
+    fitting.map(|one| one.newest).fold(own.newest, u16::min)
+}
+
+/// The last word of a process: the others need not wait for its silence.
+pub async fn farewell(substrate: &Substrate, saying: &Saying) {
+    if substrate.shared {
+        say(substrate, &Heartbeat { leaving: true, draining: true, ..saying() }).await;
+    }
+}
+
+async fn say(substrate: &Substrate, heartbeat: &Heartbeat) {
+    let bytes = match codec::encode(heartbeat) {
+        Ok(bytes) => bytes,
+        Err(failure) => return warn!(%failure, "a heartbeat cannot be written"),
+    };
+    let subject = substrate.prefix.heartbeat(heartbeat.process);
+    if let Err(failure) = substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        debug!(%failure, "a heartbeat was not heard");
+    }
+}
+
+/// What a person should know of the nodes' versions.
+pub fn warnings(own: &Heartbeat, members: &Members) -> Vec<WarningView> {
+    let all = || std::iter::once(own).chain(&members.alive);
+    let lacks: BTreeSet<&str> =
+        all().flat_map(|one| one.lacks.iter().map(String::as_str)).collect();
+    let lacking = |needs: &str| WarningView {
+        name: "nodes.too_old".to_owned(),
+        message: format!(
+            "sessions wait for a worker that knows `{needs}`: none that is alive does"
+        ),
+        hint: "start a worker of the version that wrote them; their messages are kept".to_owned(),
+    };
+    lacks.into_iter().map(lacking).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::ProcessId;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_version_that_all_speak_is_written() {
+        let heartbeat = |newest| {
+            let mut json = serde_json::json!({
+                "process": ProcessId::from_u128(1), "node": "n", "version": "0", "roles": [],
+                "started": 0, "draining": false, "entities": 0,
+                "config": clawnode_proto::Digest::ZERO,
+            });
+            json["speaks"] = serde_json::json!({ "oldest": 1, "newest": newest });
+            serde_json::from_value::<Heartbeat>(json).unwrap()
+        };
+        let own = VersionRange { oldest: 2, newest: 4 };
+        assert_eq!(common(own, &[]), 4);
+        assert_eq!(common(own, &[heartbeat(5), heartbeat(3)]), 3);
+        // Who does not fit ends, and is not written for.
+        assert_eq!(common(own, &[heartbeat(1)]), 4);
+    }
+}

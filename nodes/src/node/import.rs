@@ -1,0 +1,268 @@
+//! Moving the sessions of a data directory into a cluster: ids, events, batches and hash chains as
+//! they are, and everything that is not finished.
+//!
+//! No event names a stream position and no id a partition, so records are copied byte for byte. An
+//! entity's blobs go first, then its journal, then what waits for it: nobody can act on an input
+//! before the journal behind it is whole. Nothing is overwritten: each append is fenced like any
+//! other, and what differs is refused by name. What is there and equal is left alone, so an import
+//! that was cut off is run again.
+//!
+//! The cluster remembers which directory it takes, and then the directory is marked, before
+//! anything is copied: from there on no node starts on it, and it goes nowhere else.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use clawnode_actors::session::{SendError, Sessions};
+use clawnode_cluster::{
+    Backoff, BucketError, StoreError,
+    local::{self, Moved},
+};
+use clawnode_proto::{EntityId, ErrorChain, Input, Position};
+use futures_util::{StreamExt, stream};
+
+use super::{ground::refused, transfer};
+use crate::{
+    cli::offline::{ImportRefusal, ImportView},
+    failure::{Exit, Failure},
+};
+
+/// Sessions and blobs that are copied at the same time.
+const AT_ONCE: usize = 8;
+/// Entities that are read at once.
+const PAGE: usize = 1_000;
+/// What the keys begin with under which a cluster remembers the directories that it took.
+const KEYS: &str = "import.";
+/// How long a store that is out of reach is tried again: longer than an election takes.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What is moved where.
+#[derive(Debug)]
+pub struct Import {
+    /// The directory.
+    pub from: PathBuf,
+    /// The cluster, for people; no secret.
+    pub to: String,
+    /// The directory's sessions, open for reading.
+    pub source: Sessions,
+    /// The cluster's.
+    pub target: Sessions,
+}
+
+/// What became of one session.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    /// Records that were appended.
+    pub(super) records: u64,
+    /// Inputs that were put.
+    pub(super) inputs: u64,
+}
+
+/// Moves everything that can be moved; what cannot is named in the view.
+pub async fn run(import: Import) -> Result<ImportView, Failure> {
+    let was_complete = begin(&import).await?;
+    let mut view = ImportView {
+        from: import.from.display().to_string(),
+        to: import.to.clone(),
+        ..ImportView::default()
+    };
+    blobs(&import, &mut view).await?;
+    sessions(&import, &mut view).await?;
+    // Once they are there, they are the cluster's to change.
+    if !was_complete {
+        timers(&import, &mut view).await?;
+        values(&import, &mut view).await?;
+    }
+    if view.refused.is_empty() {
+        mark(&import, true)?;
+    }
+    Ok(view)
+}
+
+/// Remembers on both sides that the directory goes there, unless it went elsewhere; whether all of
+/// it has gone there before.
+async fn begin(import: &Import) -> Result<bool, Failure> {
+    let id = local::identity(&import.from).map_err(|error| refused(&error))?;
+    let marked = local::moved(&import.from).map_err(|error| refused(&error))?;
+    let key = format!("{KEYS}{}", ulid::Ulid(id));
+    let bucket = &import.target.substrate().bucket;
+    let known = patiently(|| bucket.get(&key)).await.map_err(|error| unreached(&error))?;
+    if let (Some(Moved { to, .. }), None) = (&marked, &known) {
+        let message = format!(
+            "the sessions of `{}` were moved to {to}, which is not {}",
+            import.from.display(),
+            import.to
+        );
+        return Err(Failure::new(Exit::Failed, "data_dir_moved", message)
+            .hint("name that cluster; or take the directory back first: `up --take-back`"));
+    }
+    if known.is_none() {
+        let put = bucket.put(&key, Position(0), Bytes::from_static(b"{}"), None).await;
+        match put {
+            // Somebody imports the same directory at the same time, which is harmless.
+            Ok(_) | Err(BucketError::Conflict { .. }) => {}
+            Err(BucketError::Store(error)) => return Err(unreached(&error)),
+        }
+    }
+    match marked {
+        // Run again, to look: what is complete stays so.
+        Some(Moved { complete: true, .. }) => Ok(true),
+        _ => mark(import, false).map(|()| false),
+    }
+}
+
+fn mark(import: &Import, complete: bool) -> Result<(), Failure> {
+    let moved = Moved { to: import.to.clone(), complete };
+    local::set_moved(&import.from, &moved).map_err(|error| refused(&error))
+}
+
+/// All of them: which session needs which is known to be the same on both sides only once it is
+/// there.
+async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+    let (source, target) = (&import.source.substrate().blobs, &import.target.substrate().blobs);
+    let there = patiently(|| target.list()).await.map_err(|error| unreached(&error))?;
+    let there: BTreeSet<_> = there.into_iter().collect();
+    let all = source.list().await.map_err(|error| unread(&error))?;
+    let missing = all.into_iter().filter(|digest| !there.contains(digest));
+    let mut copies = stream::iter(missing)
+        .map(|digest| async move {
+            let content = source.get(digest).await.map_err(Trouble::Source)?;
+            if let Some(content) = content {
+                patiently(|| target.put(content.clone())).await.map_err(Trouble::Target)?;
+            }
+            Ok(digest)
+        })
+        .buffer_unordered(AT_ONCE);
+    while let Some(outcome) = copies.next().await {
+        match outcome {
+            Ok(_) => view.blobs += 1,
+            Err(Trouble::Target(error)) => return Err(unreached(&error)),
+            // Whoever needs it is refused by name.
+            Err(Trouble::Source(error)) => tracing::warn!(%error, "a blob cannot be read"),
+        }
+    }
+    Ok(())
+}
+
+/// On which side a store failed.
+enum Trouble {
+    Source(StoreError),
+    Target(StoreError),
+}
+
+async fn sessions(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+    let ids = entities(&import.source).await.map_err(|error| unread(&error))?;
+    let mut copies = stream::iter(ids)
+        .map(|id| async move { (id, transfer::copy(&import.source, &import.target, id).await) })
+        .buffer_unordered(AT_ONCE);
+    while let Some((id, outcome)) = copies.next().await {
+        match outcome {
+            Ok(Copied { records, inputs }) => {
+                view.sessions += 1;
+                view.moved += u64::from(records > 0);
+                view.inputs += inputs;
+            }
+            Err(why) => {
+                let key = import.source.read(id).await.ok().and_then(|entity| entity.core.key);
+                let what = key.map_or_else(|| id.to_string(), |key| format!("{key} ({id})"));
+                view.refused.push(ImportRefusal { what, why });
+            }
+        }
+    }
+    view.refused.sort_by(|a, b| a.what.cmp(&b.what));
+    Ok(())
+}
+
+/// Whoever has a journal, or inputs that no journal has yet.
+async fn entities(sessions: &Sessions) -> Result<BTreeSet<EntityId>, StoreError> {
+    let substrate = sessions.substrate();
+    let mut all = BTreeSet::new();
+    loop {
+        let page = substrate.journal.entities(all.last().copied(), PAGE).await?;
+        if page.is_empty() {
+            break;
+        }
+        all.extend(page);
+    }
+    for partition in substrate.all_partitions() {
+        all.extend(substrate.inbox.scan(partition).await?);
+    }
+    Ok(all)
+}
+
+/// Setting a timer that is set already changes nothing, and one that has fired is recognised by
+/// its generation.
+async fn timers(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+    let source = import.source.substrate();
+    let target = &import.target.substrate().timers;
+    for partition in source.all_partitions() {
+        let pending = source.timers.pending(partition).await.map_err(|error| unread(&error))?;
+        for timer in pending {
+            patiently(|| target.set(&timer)).await.map_err(|error| unreached(&error))?;
+            view.timers += 1;
+        }
+    }
+    Ok(())
+}
+
+/// What all nodes share, such as which agents are paused.
+async fn values(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+    let source = &import.source.substrate().bucket;
+    let target = &import.target.substrate().bucket;
+    for (key, entry) in source.list("").await.map_err(|error| unread(&error))? {
+        match target.put(&key, Position(0), entry.value.clone(), None).await {
+            Ok(_) => view.values += 1,
+            Err(BucketError::Store(error)) => return Err(unreached(&error)),
+            Err(BucketError::Conflict { .. }) => {
+                let there = patiently(|| target.get(&key)).await;
+                let there = there.map_err(|error| unreached(&error))?;
+                if there.is_none_or(|there| there.value != entry.value) {
+                    let why = "the cluster has another value, which stays".to_owned();
+                    view.refused.push(ImportRefusal { what: format!("setting `{key}`"), why });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Calls a store that may be out of reach for a while.
+pub(super) async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+    loop {
+        match call().await {
+            Err(error) if error.is_transient() && tokio::time::Instant::now() < deadline => {
+                tracing::debug!(%error, "a store is out of reach");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// An input that can be read, or why not.
+pub(super) fn input(bytes: &[u8]) -> Result<Input, String> {
+    Input::from_bytes(bytes).map_err(|error| {
+        format!("an input that waits for it cannot be moved: {}", ErrorChain(&error))
+    })
+}
+
+/// For people: why a side cannot be read or written.
+pub(super) fn said(side: &str, error: &SendError) -> String {
+    format!("{side}: {}", ErrorChain(error))
+}
+
+fn unread(error: &StoreError) -> Failure {
+    Failure::of(error.code(), format!("the directory cannot be read: {}", ErrorChain(error)))
+        .hint("`clawnode doctor` looks for causes")
+}
+
+fn unreached(error: &StoreError) -> Failure {
+    Failure::of(error.code(), format!("the cluster cannot be written: {}", ErrorChain(error)))
+        .hint("run the same import again: it goes on where it was cut off")
+}

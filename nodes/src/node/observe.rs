@@ -1,0 +1,200 @@
+//! What this process sees happen to nodes, told on the feed.
+//!
+//! Each process tells of itself. Of one that fell silent, and of what concerns all, the eldest tells
+//! (its process id is the lowest, because ids begin with their time), so that it is told once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use clawnode_cluster::{Feed, membership::Members};
+use clawnode_proto::{NodeName, ProcessId, feed::EventBody, node::Heartbeat, view::WarningView};
+use tokio::sync::watch;
+
+/// What has been told already.
+#[derive(Debug, Default)]
+struct Told {
+    own: Option<(bool, bool)>,
+    /// What nodes are called, and whether they were about to go.
+    names: BTreeMap<ProcessId, (NodeName, bool)>,
+    dead: BTreeSet<ProcessId>,
+    differs: bool,
+}
+
+/// Tells what changes, for as long as the process lives.
+pub async fn run(
+    feed: Feed,
+    heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    mut members: watch::Receiver<Members>,
+) {
+    let mut told = Told::default();
+    loop {
+        let view = members.borrow_and_update().clone();
+        for event in told.changes(&heartbeat(), &view) {
+            feed.tell(event);
+        }
+        if members.changed().await.is_err() {
+            // Nobody else is listened to: this process is the whole cluster.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// What is so if the nodes do not agree about their agents.
+pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
+    let configs: BTreeSet<_> = nodes.iter().map(|node| node.config).collect();
+    (configs.len() > 1).then(|| WarningView {
+        name: "agents.config_differs".to_owned(),
+        message: format!(
+            "the nodes have {} different configurations of their agents",
+            configs.len()
+        ),
+        hint: "give every node the same `[agents]`, or sessions change with their owner; \
+               `clawnode nodes -o wide` shows which differ"
+            .to_owned(),
+    })
+}
+
+// === impl Told ===
+
+impl Told {
+    fn changes(&mut self, own: &Heartbeat, view: &Members) -> Vec<EventBody> {
+        let mut events = Vec::new();
+        let (cordoned, draining) = self.own.unwrap_or_default();
+        if self.own.is_none() {
+            let (version, roles) = (own.version.clone(), own.roles.clone());
+            events.push(EventBody::NodeJoined { version, roles });
+        }
+        if own.cordoned != cordoned {
+            events.push(EventBody::NodeCordoned { on: own.cordoned });
+        }
+        if own.draining && !draining {
+            events.push(EventBody::NodeDraining);
+        }
+        self.own = Some((own.cordoned, own.draining));
+        for one in &view.alive {
+            self.names.insert(one.process, (one.node.clone(), one.draining));
+        }
+        let eldest = view.alive.iter().map(|one| one.process).min();
+        let tells = eldest.is_none_or(|eldest| eldest == own.process);
+        for process in view.dead.difference(&self.dead) {
+            let name = self.names.get(process);
+            // Whoever drained has said itself that it left.
+            if tells && !name.is_some_and(|(_, draining)| *draining) {
+                let node = name.map(|(node, _)| node.clone());
+                events.push(EventBody::NodeDead { process: *process, node });
+            }
+        }
+        self.dead.clone_from(&view.dead);
+        let known =
+            |process: &ProcessId| view.dead.contains(process) || is_alive(&view.alive, *process);
+        self.names.retain(|process, _| known(process));
+        let differs = config_differs(&view.alive);
+        if let (Some(warning), true, false) = (&differs, tells, self.differs) {
+            let (name, message) = (warning.name.clone(), warning.message.clone());
+            events.push(EventBody::Warning { name, message });
+        }
+        self.differs = differs.is_some();
+        events
+    }
+}
+
+fn is_alive(alive: &[Heartbeat], process: ProcessId) -> bool {
+    alive.iter().any(|one| one.process == process)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Digest, Timestamp,
+        node::{Load, NodeRole, VersionRange},
+    };
+
+    use super::*;
+
+    fn heartbeat(process: u128) -> Heartbeat {
+        Heartbeat {
+            process: ProcessId::from_u128(process),
+            node: format!("node-{process}").parse().unwrap(),
+            version: "1".to_owned(),
+            roles: vec![NodeRole::Worker],
+            started: Timestamp(0),
+            draining: false,
+            entities: 0,
+            config: Digest::ZERO,
+            cordoned: false,
+            speaks: VersionRange::default(),
+            capabilities: BTreeSet::new(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
+            knows: BTreeSet::new(),
+            lacks: BTreeSet::new(),
+            leaving: false,
+            server: String::new(),
+            url: None,
+        }
+    }
+
+    fn members(alive: &[Heartbeat], dead: &[u128]) -> Members {
+        Members {
+            alive: alive.to_vec(),
+            dead: dead.iter().map(|it| ProcessId::from_u128(*it)).collect(),
+            settled: true,
+        }
+    }
+
+    fn names(events: &[EventBody]) -> Vec<&'static str> {
+        events.iter().map(EventBody::name).collect()
+    }
+
+    #[test]
+    fn the_eldest_tells_of_the_dead_and_each_of_itself() {
+        let (one, two, three) = (heartbeat(1), heartbeat(2), heartbeat(3));
+        let all = members(&[one.clone(), two.clone(), three], &[]);
+        let (mut eldest, mut second) = (Told::default(), Told::default());
+        assert_eq!(names(&eldest.changes(&one, &all)), ["node_joined"]);
+        assert_eq!(names(&second.changes(&two, &all)), ["node_joined"]);
+        let less = members(&[one.clone(), two.clone()], &[3]);
+        let dead = EventBody::NodeDead {
+            process: ProcessId::from_u128(3),
+            node: Some("node-3".parse().unwrap()),
+        };
+        assert_eq!(eldest.changes(&one, &less), [dead]);
+        assert_eq!(second.changes(&two, &less), []);
+        assert_eq!(eldest.changes(&one, &less), [], "once");
+        // The eldest dies itself: the next one is the eldest.
+        let last = members(std::slice::from_ref(&two), &[1, 3]);
+        assert_eq!(names(&second.changes(&two, &last)), ["node_dead"]);
+    }
+
+    #[test]
+    fn who_drains_says_so_itself_and_does_not_die() {
+        let (one, mut two) = (heartbeat(1), heartbeat(2));
+        let mut told = Told::default();
+        told.changes(&two, &members(&[two.clone()], &[]));
+        two.cordoned = true;
+        assert_eq!(
+            told.changes(&two, &members(&[two.clone()], &[])),
+            [EventBody::NodeCordoned { on: true }]
+        );
+        two.draining = true;
+        let both = members(&[one.clone(), two.clone()], &[]);
+        assert_eq!(names(&told.changes(&two, &both)), ["node_draining"]);
+        let mut eldest = Told::default();
+        eldest.changes(&one, &both);
+        assert_eq!(eldest.changes(&one, &members(std::slice::from_ref(&one), &[2])), []);
+    }
+
+    #[test]
+    fn differing_configurations_are_told_once() {
+        let (one, mut two) = (heartbeat(1), heartbeat(2));
+        let mut told = Told::default();
+        told.changes(&one, &members(&[one.clone(), two.clone()], &[]));
+        two.config = Digest::of(b"other");
+        let view = members(&[one.clone(), two], &[]);
+        assert_eq!(names(&told.changes(&one, &view)), ["warning"]);
+        assert_eq!(told.changes(&one, &view), []);
+    }
+}

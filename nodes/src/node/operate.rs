@@ -1,0 +1,65 @@
+//! What of a node serves those who operate the cluster, put together.
+
+use std::sync::{Arc, OnceLock};
+
+use clawnode_actors::{agent::Agents, supervise::Supervisor};
+use clawnode_cluster::{Feed, Substrate, membership::Members};
+use clawnode_proto::node::Heartbeat;
+use ractor::SpawnErr;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{events::EventLog, observe, tree::Roots};
+
+/// The feed, what was heard of it, and the tree.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    /// Tells what happens here.
+    pub feed: Feed,
+    /// What happened anywhere.
+    pub events: EventLog,
+    /// What runs here.
+    pub roots: Roots,
+}
+
+impl Operations {
+    /// Of a node that says `heartbeat` of itself and ends at `stopping`.
+    pub fn new(
+        feed: Feed,
+        heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+        (supervisor, agents): (Supervisor, Agents),
+        stopping: CancellationToken,
+    ) -> Self {
+        let (worker, gateway) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+        let roots = Roots { heartbeat, supervisor, agents, worker, gateway };
+        Self { feed, events: EventLog::new(stopping), roots }
+    }
+
+    /// Begins to remember what happens: for a node that answers people.
+    pub async fn remember(&self, substrate: &Substrate) -> Result<(), SpawnErr> {
+        let (events, substrate) = (self.events.clone(), substrate.clone());
+        let hear = move || events.clone().run(substrate.clone());
+        self.roots.supervisor.adopt_task("events.hear", hear).await
+    }
+
+    /// Begins to tell what happens, and to answer what runs here.
+    pub async fn begin(
+        &self,
+        substrate: &Substrate,
+        members: watch::Receiver<Members>,
+    ) -> Result<(), SpawnErr> {
+        let supervisor = &self.roots.supervisor;
+        let (feed, ground) = (self.feed.clone(), substrate.clone());
+        let tell = move || feed.clone().run(ground.clone());
+        supervisor.adopt_task("events.tell", tell).await?;
+        let (feed, heartbeat) = (self.feed.clone(), Arc::clone(&self.roots.heartbeat));
+        let see = move || observe::run(feed.clone(), Arc::clone(&heartbeat), members.clone());
+        supervisor.adopt_task("events.observe", see).await?;
+        if substrate.shared {
+            let (roots, ground) = (self.roots.clone(), substrate.clone());
+            let answer = move || roots.clone().answer(ground.clone());
+            supervisor.adopt_task("tree.answer", answer).await?;
+        }
+        Ok(())
+    }
+}

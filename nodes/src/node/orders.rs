@@ -1,0 +1,185 @@
+//! An operator's orders to one node: from a name to a process, and over the bus to it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::Substrate;
+use clawnode_proto::{
+    ErrorBody, ErrorChain, ErrorCode, codec,
+    node::{NodeReply, NodeRequest, NodeRole},
+    view::NodeView,
+};
+
+use crate::gateway::NodeOrder;
+
+/// How long a node may take to answer; it does nothing else before.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Gives one of `nodes` an order; returns the node as it is from then on.
+pub async fn give(
+    substrate: &Substrate,
+    nodes: &[NodeView],
+    name: &str,
+    order: NodeOrder,
+) -> Result<NodeView, ErrorBody> {
+    if !substrate.shared {
+        return Err(ErrorBody::new(
+            ErrorCode::Unsupported,
+            "this node is alone: there is no other to take its sessions".to_owned(),
+        )
+        .hint("send it SIGTERM: it ends once its running calls have, and its next start goes on"));
+    }
+    let mut node = find(nodes, name)?.clone();
+    check(nodes, &node, order)?;
+    let request = match order {
+        NodeOrder::Drain { .. } => NodeRequest::Drain,
+        NodeOrder::Cordon => NodeRequest::Cordon { on: true },
+        NodeOrder::Uncordon => NodeRequest::Cordon { on: false },
+    };
+    tell(substrate, &node, &request).await?;
+    match order {
+        NodeOrder::Drain { .. } => node.draining = true,
+        NodeOrder::Cordon => node.cordoned = true,
+        NodeOrder::Uncordon => node.cordoned = false,
+    }
+    Ok(node)
+}
+
+async fn tell(
+    substrate: &Substrate,
+    node: &NodeView,
+    request: &NodeRequest,
+) -> Result<(), ErrorBody> {
+    let unavailable = |why: String| {
+        let message = format!("node `{}` ({}) does not answer: {why}", node.node, node.process);
+        ErrorBody::new(ErrorCode::Unavailable, message).hint("see `clawnode status`, and try again")
+    };
+    let bytes = codec::encode(request)
+        .map_err(|failure| ErrorBody::new(ErrorCode::Internal, failure.to_string()))?;
+    let subject = substrate.prefix.rpc(node.process);
+    let asked = substrate.bus.request(subject, Bytes::from(bytes), ANSWER_WITHIN).await;
+    let answer = asked.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
+    match codec::decode::<NodeReply>(&answer) {
+        Ok(NodeReply::Ok) => Ok(()),
+        Ok(other) => Err(unavailable(format!("it said {other:?}"))),
+        Err(failure) => Err(unavailable(failure.to_string())),
+    }
+}
+
+/// The node of this name or process id.
+fn find<'a>(nodes: &'a [NodeView], name: &str) -> Result<&'a NodeView, ErrorBody> {
+    let meant = |it: &&NodeView| it.node.as_str() == name || it.process.to_string() == name;
+    let found: Vec<&NodeView> = nodes.iter().filter(meant).collect();
+    match found[..] {
+        [one] => Ok(one),
+        [] => {
+            let names: Vec<String> = nodes.iter().map(|it| it.node.to_string()).collect();
+            let hint = format!("there are {}; a process id serves as well", names.join(", "));
+            Err(ErrorBody::new(ErrorCode::NotFound, format!("no node is named `{name}`"))
+                .hint(hint))
+        }
+        _ => {
+            let ids: Vec<String> = found.iter().map(|it| it.process.to_string()).collect();
+            let message = format!("{} nodes are named `{name}`", found.len());
+            Err(ErrorBody::new(ErrorCode::Conflict, message)
+                .hint(format!("name one by its process id: {}", ids.join(", "))))
+        }
+    }
+}
+
+fn check(nodes: &[NodeView], node: &NodeView, order: NodeOrder) -> Result<(), ErrorBody> {
+    let name = &node.node;
+    let conflict = |message: String| ErrorBody::new(ErrorCode::Conflict, message);
+    if node.draining {
+        return Err(conflict(format!("node `{name}` is draining already"))
+            .hint("it ends by itself; see `clawnode status`"));
+    }
+    let works = node.roles.contains(&NodeRole::Worker);
+    match order {
+        NodeOrder::Drain { force } => {
+            let takes = |it: &&NodeView| {
+                it.process != node.process
+                    && it.roles.contains(&NodeRole::Worker)
+                    && !it.draining
+                    && !it.cordoned
+            };
+            if works && !force && !nodes.iter().any(|it| takes(&it)) {
+                return Err(conflict(format!("node `{name}` is the last worker that takes work"))
+                    .hint("start another first; with `--force` sessions wait until one comes"));
+            }
+            Ok(())
+        }
+        NodeOrder::Cordon | NodeOrder::Uncordon if !works => {
+            Err(conflict(format!("node `{name}` is no worker, it takes no sessions"))
+                .hint("`clawnode status` shows which nodes do"))
+        }
+        NodeOrder::Cordon | NodeOrder::Uncordon => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clawnode_proto::{
+        Digest, ProcessId, Timestamp,
+        node::{Load, VersionRange},
+    };
+
+    use super::*;
+
+    fn node(process: u128, name: &str, role: NodeRole) -> NodeView {
+        NodeView {
+            node: name.parse().unwrap(),
+            process: ProcessId::from_u128(process),
+            version: "0".to_owned(),
+            roles: vec![role],
+            started: Timestamp(0),
+            draining: false,
+            cordoned: false,
+            entities: 0,
+            config: Digest::ZERO,
+            speaks: VersionRange::default(),
+            capabilities: BTreeSet::new(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
+            url: None,
+        }
+    }
+
+    #[test]
+    fn a_node_is_named_by_its_name_or_its_process() {
+        let nodes = [
+            node(1, "a", NodeRole::Worker),
+            node(2, "b", NodeRole::Worker),
+            node(3, "b", NodeRole::Gateway),
+        ];
+        assert_eq!(find(&nodes, "a").unwrap(), &nodes[0]);
+        assert_eq!(find(&nodes, &nodes[2].process.to_string()).unwrap(), &nodes[2]);
+        let unknown = find(&nodes, "c").unwrap_err();
+        assert!(unknown.hint.unwrap().contains("a, b, b"));
+        let two = find(&nodes, "b").unwrap_err();
+        assert_eq!(two.code, ErrorCode::Conflict);
+        assert!(two.hint.unwrap().contains(&nodes[1].process.to_string()));
+    }
+
+    #[test]
+    fn the_last_worker_is_drained_only_by_force() {
+        let mut nodes = vec![node(1, "a", NodeRole::Worker), node(2, "b", NodeRole::Worker)];
+        let drain = |nodes: &[NodeView], force| check(nodes, &nodes[0], NodeOrder::Drain { force });
+        assert!(drain(&nodes, false).is_ok());
+        nodes[1].cordoned = true;
+        assert_eq!(drain(&nodes, false).unwrap_err().code, ErrorCode::Conflict);
+        assert!(drain(&nodes, true).is_ok());
+        nodes[0].draining = true;
+        assert!(drain(&nodes, true).unwrap_err().message.contains("already"));
+    }
+
+    #[test]
+    fn a_gateway_is_drained_and_not_cordoned() {
+        let nodes = [node(1, "g", NodeRole::Gateway)];
+        assert!(check(&nodes, &nodes[0], NodeOrder::Drain { force: false }).is_ok());
+        assert!(check(&nodes, &nodes[0], NodeOrder::Cordon).is_err());
+    }
+}

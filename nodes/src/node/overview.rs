@@ -1,0 +1,256 @@
+//! The cluster for those who operate it: what `status`, `nodes`, `partitions`, `tree` and `events`
+//! answer.
+//!
+//! Answers come at once, also while the bus is out of reach: nothing here waits for long, and what
+//! cannot be known now is left out and named in a warning.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use clawnode_actors::session::Sessions;
+use clawnode_cluster::{Substrate, membership::Members};
+use clawnode_proto::{
+    ErrorBody, NodeName, ProcessId,
+    api::EventsParams,
+    node::Heartbeat,
+    overview::{BusView, DeadView, FeedView, LookedView, NodeList, PartitionList, TreeView},
+    view::{StatusView, WarningView},
+};
+use tokio::sync::watch;
+use tracing::debug;
+
+use super::{events::EventLog, greet, looked::Looked, observe, tree::Roots, views};
+
+/// How long the store may take to say how many sessions there are.
+const COUNT_WITHIN: Duration = Duration::from_secs(1);
+/// Events of one answer unless asked otherwise.
+const EVENTS: u32 = 100;
+
+/// What a node knows of itself and the others.
+#[derive(Clone)]
+pub struct Node {
+    /// Its process id.
+    pub process: ProcessId,
+    /// What it says of itself now.
+    pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    /// The default model, and why that one.
+    pub model: String,
+    /// The cluster as it sees it; nobody else in one process.
+    pub members: watch::Receiver<Members>,
+    /// Resident entities.
+    pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// What happened lately.
+    pub events: EventLog,
+    /// What it runs.
+    pub roots: Roots,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+/// The cluster as this node sees it.
+#[derive(Debug)]
+pub struct Overview {
+    node: Node,
+    sessions: Sessions,
+    looked: Looked,
+    /// What the last count was, for when there is none.
+    counted: AtomicU64,
+}
+
+// === impl Overview ===
+
+impl Overview {
+    /// A view of this node, the others, and the sessions.
+    pub fn new(node: Node, sessions: Sessions) -> Self {
+        Self { node, sessions, looked: Looked::default(), counted: AtomicU64::new(0) }
+    }
+
+    fn substrate(&self) -> &Substrate {
+        self.sessions.substrate()
+    }
+
+    fn alive(&self) -> Vec<Heartbeat> {
+        views::alive((self.node.heartbeat)(), &self.node.members.borrow())
+    }
+
+    /// Processes that are held alive.
+    pub fn alive_count(&self) -> usize {
+        self.node.members.borrow().alive.len().max(1)
+    }
+
+    /// Entities in this process's memory.
+    pub fn resident(&self) -> u64 {
+        (self.node.resident)()
+    }
+
+    fn dead(&self) -> Vec<DeadView> {
+        let dead: Vec<ProcessId> = self.node.members.borrow().dead.iter().copied().collect();
+        let view = |process| DeadView { process, node: self.node.events.name_of(process) };
+        dead.into_iter().map(view).collect()
+    }
+
+    /// What a process is called, if it is heard of.
+    pub fn name_of(&self, process: ProcessId) -> Option<NodeName> {
+        if process == self.node.process {
+            return Some((self.node.heartbeat)().node);
+        }
+        let members = self.node.members.borrow();
+        let one = members.alive.iter().find(|one| one.process == process)?;
+        Some(one.node.clone())
+    }
+
+    /// Answers `status`.
+    pub async fn status(&self) -> StatusView {
+        let substrate = self.substrate();
+        let (sessions, bus, found, of_ground) = tokio::join!(
+            self.count(),
+            substrate.health.bus(),
+            self.looked.get(&self.sessions),
+            substrate.health.warnings()
+        );
+        let nodes = self.alive();
+        let mut warnings: Vec<WarningView> = of_ground
+            .into_iter()
+            .map(|one| WarningView { name: one.name, message: one.message, hint: one.hint })
+            .collect();
+        if let Err(problem) = &sessions {
+            warnings.push(WarningView {
+                name: "bus.unreachable".to_owned(),
+                message: format!("the store does not answer ({problem}); numbers are old"),
+                hint: "look at the servers: `clawnode doctor`".to_owned(),
+            });
+        }
+        warnings.extend(bus.iter().flat_map(bus_warnings));
+        warnings.extend(greet::warnings(&(self.node.heartbeat)(), &self.node.members.borrow()));
+        warnings.extend(observe::config_differs(&nodes));
+        if found.is_partial() {
+            warnings.push(WarningView {
+                name: "sessions.partly_seen".to_owned(),
+                message: format!(
+                    "only {} sessions were looked at so far for any that are out of service",
+                    found.sessions
+                ),
+                hint: "`clawnode quarantine list` looks at all of them".to_owned(),
+            });
+        }
+        let looked = found.at.map(|at| LookedView {
+            sessions: found.sessions,
+            age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: self.node.process,
+            substrate: substrate.health.describe(),
+            partitions: substrate.partitions,
+            model: self.node.model.clone(),
+            plugins: Vec::new(),
+            sessions: sessions.unwrap_or_else(|_| self.counted.load(Ordering::Relaxed)),
+            nodes: nodes.into_iter().map(views::node).collect(),
+            dead: self.dead(),
+            bus,
+            quarantined: found.quarantined.into_iter().collect(),
+            looked,
+            warnings,
+        }
+    }
+
+    async fn count(&self) -> Result<u64, String> {
+        let counted = tokio::time::timeout(COUNT_WITHIN, self.substrate().journal.count()).await;
+        let count = counted
+            .map_err(|_elapsed| format!("not within {COUNT_WITHIN:?}"))?
+            .map_err(|failure| failure.to_string())?;
+        self.counted.store(count, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Answers `nodes.list`.
+    pub fn nodes(&self) -> NodeList {
+        let nodes = self.alive().into_iter().map(views::node).collect();
+        NodeList { nodes, dead: self.dead() }
+    }
+
+    /// Answers `partitions.list`.
+    pub async fn partitions(&self) -> PartitionList {
+        let depths = self.substrate().inbox.depths().await.unwrap_or_else(|failure| {
+            debug!(%failure, "what waits in the inboxes is not known now");
+            None
+        });
+        views::partitions(self.substrate().partitions, &self.alive(), depths.as_deref())
+    }
+
+    /// Answers `cluster.tree`.
+    pub async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
+        self.node.roots.gather(self.substrate(), &self.node.members, node).await
+    }
+
+    /// Answers `events.list`.
+    pub async fn events(&self, page: EventsParams) -> FeedView {
+        let limit = page.limit.unwrap_or(EVENTS).max(1) as usize;
+        let wait = Duration::from_millis(page.wait_ms.unwrap_or_default().into());
+        self.node.events.read(page.after, limit, wait).await
+    }
+}
+
+fn bus_warnings(bus: &BusView) -> Vec<WarningView> {
+    let name_of = |stores: Vec<&str>| stores.join(", ");
+    let leaderless = bus.stores.iter().filter(|it| {
+        it.problem.is_some() || (bus.cluster.is_some() && it.replicas > 0 && it.leader.is_none())
+    });
+    let leaderless: Vec<&str> = leaderless.map(|it| it.name.as_str()).collect();
+    let behind = bus.stores.iter().filter(|it| it.behind > 0);
+    let behind: Vec<&str> = behind.map(|it| it.name.as_str()).collect();
+    let mut warnings = Vec::new();
+    if !leaderless.is_empty() {
+        warnings.push(WarningView {
+            name: "bus.no_leader".to_owned(),
+            message: format!(
+                "nobody leads {} now: what is stored there waits",
+                name_of(leaderless)
+            ),
+            hint: "an election takes seconds; if it lasts, look at the servers".to_owned(),
+        });
+    }
+    if !behind.is_empty() {
+        warnings.push(WarningView {
+            name: "bus.replicas_behind".to_owned(),
+            message: format!("servers are behind or gone that should keep {}", name_of(behind)),
+            hint: "a further loss may stop the bus; bring all its servers back".to_owned(),
+        });
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::overview::StoreView;
+
+    use super::*;
+
+    fn names(stores: Vec<StoreView>, cluster: bool) -> Vec<String> {
+        let cluster = cluster.then(|| "c".to_owned());
+        let bus = BusView { cluster, stores, ..BusView::default() };
+        bus_warnings(&bus).into_iter().map(|it| it.name).collect()
+    }
+
+    #[test]
+    fn a_store_in_trouble_is_a_warning() {
+        let sound = StoreView { replicas: 3, leader: Some("a".to_owned()), ..StoreView::default() };
+        assert!(names(vec![sound.clone()], true).is_empty());
+        let behind = StoreView { behind: 1, ..sound.clone() };
+        assert_eq!(names(vec![sound.clone(), behind], true), ["bus.replicas_behind"]);
+        let headless = StoreView { leader: None, ..sound.clone() };
+        assert_eq!(names(vec![headless.clone()], true), ["bus.no_leader"]);
+        assert!(names(vec![headless], false).is_empty(), "one server has no leader");
+        let silent = StoreView { problem: Some("no answer".to_owned()), ..sound };
+        assert_eq!(names(vec![silent], true), ["bus.no_leader"]);
+    }
+}

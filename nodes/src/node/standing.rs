@@ -1,0 +1,82 @@
+//! Whether this process takes work, and whoever may change that: signals, operators, other nodes.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use clawnode_actors::durable::driver::TakeOrders;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::failure::Failure;
+
+/// What a process says of itself before it says anything else: shared by all its parts.
+#[derive(Debug)]
+pub struct Standing {
+    draining: AtomicBool,
+    cordoned: Arc<AtomicBool>,
+    /// The others should hear of a change before the next heartbeat is due.
+    changed: Notify,
+    stop: CancellationToken,
+    misfit: Mutex<Option<Failure>>,
+}
+
+impl Standing {
+    /// A process that takes work until `stop`.
+    pub fn new(stop: CancellationToken) -> Arc<Self> {
+        Arc::new(Self {
+            draining: AtomicBool::new(false),
+            cordoned: Arc::default(),
+            changed: Notify::new(),
+            stop,
+            misfit: Mutex::new(None),
+        })
+    }
+
+    /// Whether it hands everything over and ends.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Whether it takes no more entities.
+    pub const fn cordoned(&self) -> &Arc<AtomicBool> {
+        &self.cordoned
+    }
+
+    /// From here on it drains.
+    pub fn drains(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    /// Waits until there is something to say.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// It must not be here: it drains, and ends with this.
+    pub fn refuse(&self, failure: Failure) {
+        *self.misfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        self.stop.cancel();
+    }
+
+    /// Why it must not be here, if that is so.
+    pub fn misfit(&self) -> Option<Failure> {
+        self.misfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl TakeOrders for Standing {
+    fn cordon(&self, on: bool) {
+        info!(on, "cordoned by an operator");
+        self.cordoned.store(on, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    fn drain(&self) {
+        info!("drained by an operator");
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,162 @@
+//! Copying one session from one substrate to another, event for event.
+
+use bytes::Bytes;
+use clawnode_actors::session::Sessions;
+use clawnode_cluster::{
+    Backoff, Record, Write,
+    outcome::{Verdict, of_answer, of_read_back},
+};
+use clawnode_proto::{EntityId, ErrorChain, Position, Sealed, Seq, event::decode_record};
+use tokio::time::Instant;
+
+use super::import::{Copied, PATIENCE, input, patiently, said};
+
+/// What is there of a session already.
+struct There {
+    /// Records of the source that need not be copied.
+    records: usize,
+    /// The position to append after.
+    at: Position,
+    /// Whether the session has gone on there.
+    went_on: bool,
+}
+
+/// Copies what is not there yet; says why not, if something else is there.
+pub(super) async fn copy(
+    source: &Sessions,
+    target: &Sessions,
+    id: EntityId,
+) -> Result<Copied, String> {
+    let verdict = source.verify(Some(id)).await.map_err(|error| ErrorChain(&error).to_string())?;
+    if let Some(problem) = verdict.journals.into_iter().find_map(|row| row.problem) {
+        return Err(format!("it is damaged: {problem}"));
+    }
+    let records = source.substrate().journal.read(id, Position(0)).await;
+    let records = records.map_err(|error| said("the directory", &error.into()))?;
+    let there = compare(target, id, &records).await?;
+    let mut copied = Copied::default();
+    let mut at = there.at;
+    for record in records.iter().skip(there.records) {
+        at = append(target, id, at, record.bytes.clone()).await?;
+        copied.records += 1;
+    }
+    copied.inputs = inputs(source, target, id, there.went_on).await?;
+    Ok(copied)
+}
+
+/// How far `target` has these records. Equal hashes of one event mean that everything before it is
+/// equal too.
+async fn compare(target: &Sessions, id: EntityId, records: &[Record]) -> Result<There, String> {
+    let journal = &target.substrate().journal;
+    let tail = patiently(|| journal.tail(id)).await;
+    let Some(tail) = tail.map_err(|error| said("the cluster", &error.into()))? else {
+        return Ok(There { records: 0, at: Position(0), went_on: false });
+    };
+    let last = last_event(&tail).map_err(|why| format!("the cluster's journal of it {why}"))?;
+    let mut ours: Option<Sealed> = None;
+    for (number, record) in records.iter().enumerate() {
+        let event = last_event(record)?;
+        if event.head.n == last.head.n && event.hash == last.hash {
+            return Ok(There { records: number + 1, at: tail.position, went_on: false });
+        }
+        ours = Some(event);
+    }
+    let Some(ours) = ours else {
+        // Only inputs are to be moved, to a session that the cluster has.
+        return Ok(There { records: 0, at: tail.position, went_on: true });
+    };
+    if last.head.n > ours.head.n {
+        let events = target.journal(id, Seq(ours.head.n.0.saturating_sub(1)), 1).await;
+        let events = events.map_err(|error| said("the cluster", &error))?;
+        if events.first().is_some_and(|event| event.n == ours.head.n && event.hash == ours.hash) {
+            return Ok(There { records: records.len(), at: tail.position, went_on: true });
+        }
+    }
+    Err(format!(
+        "the cluster has another journal of it (event {} there, {} here); nothing was overwritten",
+        last.head.n, ours.head.n
+    ))
+}
+
+fn last_event(record: &Record) -> Result<Sealed, String> {
+    let unreadable = |why: &dyn std::fmt::Display| format!("is not readable: {why}");
+    let events = decode_record(&record.bytes).map_err(|error| unreadable(&ErrorChain(&error)))?;
+    events.into_iter().next_back().ok_or_else(|| unreadable(&"a record without events"))
+}
+
+/// Appends one record, as often as it takes to know that it is there.
+async fn append(
+    target: &Sessions,
+    id: EntityId,
+    expected: Position,
+    bytes: Bytes,
+) -> Result<Position, String> {
+    let journal = &target.substrate().journal;
+    let events = decode_record(&bytes).map_err(|error| ErrorChain(&error).to_string())?;
+    let own = events.first().map(|event| event.head.eid).ok_or("a record without events")?;
+    let deadline = Instant::now() + PATIENCE;
+    let pause = std::time::Duration::from_millis(50);
+    let mut backoff = Backoff::new(pause, pause * 20);
+    loop {
+        let write = Write { bytes: bytes.clone(), rollup: false };
+        let answer = journal.append(id, expected, write).await;
+        let verdict = match of_answer(&answer) {
+            Verdict::ReadBack => {
+                let after = patiently(|| journal.read(id, expected)).await;
+                of_read_back(own, &after.map_err(|error| said("the cluster", &error.into()))?)
+            }
+            verdict => verdict,
+        };
+        match verdict {
+            Verdict::Stored(position) => return Ok(position),
+            Verdict::Fenced => {
+                return Err("somebody talks to it in the cluster while it is moved; import again \
+                            once nobody does"
+                    .to_owned());
+            }
+            Verdict::Defect(why) => return Err(format!("the cluster refuses it: {why}")),
+            Verdict::ReadBack | Verdict::Resend if Instant::now() >= deadline => {
+                return Err("the cluster is out of reach; import again".to_owned());
+            }
+            Verdict::ReadBack | Verdict::Resend => {
+                tokio::time::sleep(backoff.next(&mut rand::rng())).await;
+            }
+        }
+    }
+}
+
+/// Puts what waits for the session, in order, unless it waits there already or the session has
+/// gone on and knows it.
+async fn inputs(
+    source: &Sessions,
+    target: &Sessions,
+    id: EntityId,
+    went_on: bool,
+) -> Result<u64, String> {
+    let waiting = source.substrate().inbox.read(id, Position(0)).await;
+    let waiting = waiting.map_err(|error| said("the directory", &error.into()))?;
+    if waiting.is_empty() {
+        return Ok(0);
+    }
+    let inbox = &target.substrate().inbox;
+    let there = patiently(|| inbox.read(id, Position(0))).await;
+    let there = there.map_err(|error| said("the cluster", &error.into()))?;
+    let known = if went_on {
+        Some(target.read(id).await.map_err(|error| said("the cluster", &error))?)
+    } else {
+        None
+    };
+    let mut put = 0;
+    for one in waiting {
+        let input = input(&one.bytes)?;
+        let waits = there.iter().any(|there| there.bytes == one.bytes);
+        let is_known = known.as_ref().is_some_and(|entity| entity.core.has(input.id));
+        if waits || is_known {
+            continue;
+        }
+        let stored = patiently(|| inbox.put(&input)).await;
+        stored.map_err(|error| said("the cluster", &error.into()))?;
+        put += 1;
+    }
+    Ok(put)
+}

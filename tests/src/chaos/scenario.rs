@@ -1,0 +1,189 @@
+//! The scenarios: what each is called, what it stands on, and how often it does its worst.
+
+use std::path::Path;
+
+use super::{
+    hosts::HostKind,
+    load::Crowd,
+    options::{Options, Profile},
+    stage::Shape,
+};
+
+macro_rules! scenarios {
+    ($( $(#[doc = $doc:literal])* $variant:ident = $name:literal, $needs:ident, $short:literal, $long:literal; )*) => {
+        /// One way in which things go wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Scenario {
+            $( $(#[doc = $doc])* $variant, )*
+        }
+
+        impl Scenario {
+            /// All of them, in the order in which they run.
+            pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
+
+            /// Its name.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $name, )* }
+            }
+
+            /// What it does, for people.
+            pub const fn about(self) -> &'static str {
+                match self { $( Self::$variant => concat!($( $doc, )*), )* }
+            }
+
+            /// The hosts that it needs.
+            pub const fn needs(self) -> Needs {
+                match self { $( Self::$variant => Needs::$needs, )* }
+            }
+
+            const fn short(self) -> usize {
+                match self { $( Self::$variant => $short, )* }
+            }
+
+            const fn long(self) -> usize {
+                match self { $( Self::$variant => $long, )* }
+            }
+        }
+    };
+}
+
+/// The hosts that a scenario needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Any.
+    Any,
+    /// Hosts with addresses of their own, to be cut off.
+    Network,
+    /// A disk of its own: a file system that is mounted, which takes root.
+    Disk,
+    /// A tracer that makes its disk slow.
+    Tracer,
+    /// A library that makes its clock wrong.
+    Clock,
+    /// A second build of the node.
+    OldBuild,
+    /// To be asked for by name, with `--kills`.
+    Asking,
+}
+
+scenarios! {
+    /// A worker is killed in mid-turn.
+    WorkerKill = "worker-kill", Any, 2, 20;
+    /// A gateway is killed; its clients resume at the other.
+    GatewayKill = "gateway-kill", Any, 3, 20;
+    /// The only NATS server is killed, and started again on what it stored.
+    BusRestart = "nats-restart", Any, 2, 20;
+    /// The leader of the journals' stream, one of three servers, is killed.
+    LeaderKill = "nats-leader-kill", Any, 1, 15;
+    /// An owner is stopped until others took over, then goes on.
+    Freeze = "freeze-owner", Any, 1, 10;
+    /// A worker is cut off from the bus, both ways, until others took over; then healed.
+    WorkerPartition = "worker-partition", Network, 1, 10;
+    /// A worker hears the bus, but is not heard.
+    WorkerMute = "worker-mute", Network, 1, 10;
+    /// A worker is heard by the bus, but hears nothing.
+    WorkerDeaf = "worker-deaf", Network, 1, 10;
+    /// A gateway is cut off from the bus; its clients resume at the other.
+    GatewayPartition = "gateway-partition", Network, 1, 10;
+    /// A worker's host vanishes: the bus keeps connections that nobody closes.
+    HalfOpen = "half-open", Network, 1, 10;
+    /// Every node is stopped and started in turn, under load.
+    RollingRestart = "rolling-restart", Any, 1, 5;
+    /// Every node is replaced by another build in turn, and back.
+    RollingUpgrade = "rolling-upgrade", OldBuild, 1, 3;
+    /// Every sync of the bus's disk takes a fifth of a second, and then a worker is killed.
+    SlowDisk = "slow-disk", Tracer, 1, 5;
+    /// The bus's disk fills up, and has room again.
+    FullDisk = "full-disk", Disk, 1, 5;
+    /// The disk of a node alone fills up, and has room again.
+    FullDiskAlone = "full-disk-alone", Disk, 1, 5;
+    /// A gateway with 500 clients is killed; all of them come to the other at once.
+    Storm = "reconnect-storm", Any, 1, 5;
+    /// A message kills every worker that takes it.
+    Poison = "poison", Any, 1, 3;
+    /// A worker's clock jumps by an hour and back by a day, then the worker is killed.
+    ClockJump = "clock-jump", Clock, 1, 5;
+    /// Workers, gateways and the NATS server are killed at random.
+    RandomKills = "random-kills", Asking, 0, 0;
+}
+
+/// What a poisonous message has in it.
+pub(super) const POISON: &str = "a drop of poison";
+
+// === impl Scenario ===
+
+impl Scenario {
+    /// The scenario of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|one| one.as_str() == name)
+    }
+
+    /// How many faults it does.
+    pub fn iterations(self, options: &Options) -> usize {
+        let usual = match options.profile {
+            Profile::Short => self.short(),
+            Profile::Long => self.long(),
+        };
+        let kills = if self == Self::RandomKills { options.kills } else { None };
+        kills.or(options.iterations).unwrap_or(usual)
+    }
+
+    /// Who takes part.
+    pub const fn crowd(self) -> Crowd {
+        let usual = Crowd { talkers: 8, followers: 0, at_one_gateway: false };
+        match self {
+            Self::Storm => Crowd { talkers: 20, followers: 480, at_one_gateway: true },
+            Self::SlowDisk | Self::FullDiskAlone => Crowd { talkers: 4, ..usual },
+            _ => usual,
+        }
+    }
+
+    /// The milliseconds within which half of the turns, and all but one of a hundred, are to go
+    /// on; and whether a living owner may lose its session in mid-turn.
+    pub(super) const fn targets(self) -> (Option<u64>, Option<u64>, bool) {
+        match self {
+            Self::WorkerKill | Self::RandomKills => (Some(1_000), Some(3_000), true),
+            Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf => {
+                (None, Some(10_000), true)
+            }
+            Self::GatewayKill | Self::Storm => (None, Some(2_000), true),
+            Self::LeaderKill => (None, None, false),
+            _ => (None, None, true),
+        }
+    }
+
+    /// Whether it proves nothing unless an owner was fenced.
+    pub const fn must_fence(self) -> bool {
+        matches!(self, Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf)
+    }
+
+    /// What it stands on; `disk` is a small one of its own, if it needs one.
+    pub fn shape(self, kind: HostKind, disk: &Path) -> Shape {
+        let mut shape = Shape {
+            kind,
+            servers: 1,
+            gateways: 2,
+            workers: 3,
+            tokens: 16,
+            delay_ms: 50,
+            store: None,
+            vars: Vec::new(),
+            program: None,
+        };
+        match self {
+            Self::LeaderKill => (shape.servers, shape.workers) = (3, 2),
+            Self::Storm => (shape.tokens, shape.delay_ms) = (10, 400),
+            Self::FullDisk => shape.store = Some(disk.to_owned()),
+            Self::FullDiskAlone => {
+                shape.store = Some(disk.to_owned());
+                shape.servers = 0;
+            }
+            Self::Poison => {
+                let poison = format!("poison:{POISON}");
+                shape.vars.push(("worker", "CLAWNODE_TEST_KILL".to_owned(), poison));
+            }
+            _ => {}
+        }
+        shape
+    }
+}

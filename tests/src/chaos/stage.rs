@@ -1,0 +1,373 @@
+//! The stage of a scenario: hosts, NATS servers, the model server, gateways and workers.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use clawnode_proto::{
+    ProcessId,
+    view::{EventView, VerifyView},
+};
+use serde_json::json;
+
+use super::{
+    ChaosError,
+    bus::Bus,
+    client::Entrance,
+    daemon::{Daemon, Spec, sibling},
+    evidence::{Evidence, Stored},
+    hosts::{HostKind, Network},
+    nodes::{Role, Slot},
+    transcript::Transcript,
+    wait::eventually,
+};
+use crate::{model::read_log, nats, process::Client};
+
+/// The token of the gateways.
+const TOKEN: &str = "token-of-the-chaos-stage";
+/// What all subjects begin with.
+const PREFIX: &str = "chaos";
+/// The inbox's stream.
+const INBOX: &str = "CHAOS_INBOX";
+/// The journal's stream.
+pub(super) const JOURNAL: &str = "CHAOS_JOURNAL";
+/// The port of a gateway that has its host for itself.
+const GATEWAY_PORT: u16 = 3_100;
+/// Events of one page of `journal.show`.
+const PAGE: usize = 1_000;
+/// How long inputs may wait for their acknowledgement after the last answer: redelivery takes
+/// 30 s, and may be needed twice.
+const INBOX_EMPTIES_IN: Duration = Duration::from_secs(100);
+/// What an owner's log says when it finds itself fenced.
+const FENCED: &str = "entity is owned elsewhere now";
+
+/// What a scenario stands on.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// What hosts are made of.
+    pub kind: HostKind,
+    /// NATS servers; none for one node alone on its own disk.
+    pub servers: usize,
+    /// Gateways.
+    pub gateways: usize,
+    /// Workers.
+    pub workers: usize,
+    /// Pieces of each reply.
+    pub tokens: u32,
+    /// Milliseconds before each piece.
+    pub delay_ms: u64,
+    /// Where the servers, or the node alone, store what they keep, if not in the stage's folder.
+    pub store: Option<PathBuf>,
+    /// Further variables of nodes: whose names begin so, the variable, its value.
+    pub vars: Vec<(&'static str, String, String)>,
+    /// The program of the nodes, if not the one beside this.
+    pub program: Option<PathBuf>,
+}
+
+/// A running stage.
+#[derive(Debug)]
+pub struct Stage {
+    /// What it was made from.
+    pub shape: Shape,
+    /// Its folder: logs, homes, stores.
+    pub dir: PathBuf,
+    /// Its hosts.
+    pub network: Network,
+    /// The NATS servers.
+    pub bus: Option<Bus>,
+    /// Gateways first, then workers.
+    pub nodes: Vec<Slot>,
+    /// What is left at the end and should not be.
+    pub leftovers: Vec<String>,
+    model: Daemon,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// Starts everything, and waits until it serves.
+    pub async fn start(shape: Shape, dir: &Path) -> Result<Self, ChaosError> {
+        fs::create_dir_all(dir).map_err(ChaosError::io(format!("make `{}`", dir.display())))?;
+        let mut network = Network::new(shape.kind)?;
+        let store = shape.store.as_deref();
+        let bus = match shape.servers {
+            0 => None,
+            count => Some(Bus::start(&mut network, shape.kind, count, dir, store).await?),
+        };
+        let (model, url) = model(&network, &shape, dir).await?;
+        let mut stage = Self {
+            shape,
+            dir: dir.to_owned(),
+            network,
+            bus,
+            nodes: Vec::new(),
+            leftovers: Vec::new(),
+            model,
+        };
+        if stage.bus.is_none() {
+            stage.add(Role::Alone, 1, &url)?;
+        } else {
+            for number in 1..=stage.shape.gateways {
+                stage.add(Role::Gateway, number, &url)?;
+            }
+            for number in 1..=stage.shape.workers {
+                stage.add(Role::Worker, number, &url)?;
+            }
+        }
+        for node in &mut stage.nodes {
+            node.spawn()?;
+        }
+        for node in &mut stage.nodes {
+            node.ready().await?;
+        }
+        Ok(stage)
+    }
+
+    fn add(&mut self, role: Role, number: usize, model: &str) -> Result<(), ChaosError> {
+        let name = match role {
+            Role::Gateway => format!("gateway{number}"),
+            Role::Worker => format!("worker{number}"),
+            Role::Alone => "node".to_owned(),
+        };
+        let host = self.network.add(&name)?;
+        let home = self.dir.join(&name);
+        let stores_here = self.shape.store.as_ref().filter(|_| role == Role::Alone);
+        let data = stores_here.cloned().unwrap_or_else(|| home.join("data"));
+        for folder in [&home, &data] {
+            let what = format!("make `{}`", folder.display());
+            fs::create_dir_all(folder).map_err(ChaosError::io(what))?;
+        }
+        let port = match (self.shape.kind, role) {
+            (_, Role::Worker) => 0,
+            (HostKind::Loopback, _) => nats::free_port()?,
+            (HostKind::Namespaces, _) => GATEWAY_PORT,
+        };
+        let mut slot = Slot::new(&name, role, host, port, home.clone());
+        slot.program = match &self.shape.program {
+            Some(program) => program.clone(),
+            None => program()?,
+        };
+        let text = |path: &Path| path.display().to_string();
+        let own = self.shape.vars.iter().filter(|(whose, _, _)| name.starts_with(whose));
+        let own: Vec<(String, String)> =
+            own.map(|(_, variable, value)| (variable.clone(), value.clone())).collect();
+        let vars = [
+            ("HOME", text(&home)),
+            ("USER", "chaos".to_owned()),
+            ("CLAWNODE_TOKEN", TOKEN.to_owned()),
+            ("CLAWNODE_NODE__NAME", name),
+            ("CLAWNODE_NODE__DATA_DIR", text(&data)),
+            // Fewer than usual, so that a cluster is born sooner; and snapshots within a run.
+            ("CLAWNODE_CLUSTER__PARTITIONS", "16".to_owned()),
+            ("CLAWNODE_SESSION__SNAPSHOT_EVERY", "60".to_owned()),
+            ("ANTHROPIC_API_KEY", "sk-chaos".to_owned()),
+            ("ANTHROPIC_BASE_URL", model.to_owned()),
+        ];
+        slot.vars.extend(vars.map(|(name, value)| (name.to_owned(), value)));
+        slot.vars.extend(own);
+        slot.nats = self.bus.as_ref().map(|bus| (bus.urls(), PREFIX.to_owned()));
+        self.nodes.push(slot);
+        Ok(())
+    }
+
+    /// What clients know.
+    pub fn entrance(&self) -> Arc<Entrance> {
+        let doors = self.nodes.iter().filter(|node| node.role != Role::Worker);
+        let gateways = doors.map(Slot::url).collect();
+        Arc::new(Entrance { gateways, token: TOKEN.to_owned() })
+    }
+
+    /// The places of nodes with this role.
+    pub fn of(&self, role: Role) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|at| self.nodes[*at].role == role).collect()
+    }
+
+    /// The bus; a scenario that needs one has it.
+    pub fn bus(&mut self) -> Result<&mut Bus, ChaosError> {
+        self.bus.as_mut().ok_or_else(|| ChaosError::Missing("this stage has no bus".to_owned()))
+    }
+
+    /// Starts those nodes again that ended by themselves; says which.
+    pub async fn revive(&mut self) -> Result<Vec<String>, ChaosError> {
+        let mut revived = Vec::new();
+        for node in &mut self.nodes {
+            if node.is_running() {
+                continue;
+            }
+            match node.start().await {
+                // It may end again at once; then it is started again the next time.
+                Ok(()) | Err(ChaosError::Ended { .. }) => revived.push(node.name.clone()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(revived)
+    }
+
+    /// A way to the first gateway that answers.
+    pub async fn door(&self) -> Result<Client, ChaosError> {
+        let home = self.dir.join("client");
+        fs::create_dir_all(&home).map_err(ChaosError::io("make a client's home"))?;
+        fs::write(home.join("token"), TOKEN).map_err(ChaosError::io("write a client's token"))?;
+        let entrance = self.entrance();
+        eventually("a gateway that answers", Duration::from_secs(30), async || {
+            let mut last = "no gateway".to_owned();
+            for url in &entrance.gateways {
+                let client = Client::new(url, &home).map_err(|error| error.to_string())?;
+                match client.call::<serde_json::Value>("ping", json!({})).await {
+                    Ok(_) => return Ok(client),
+                    Err(error) => last = error.to_string(),
+                }
+            }
+            Err(last)
+        })
+        .await
+    }
+
+    /// The process that claimed a session last.
+    pub async fn owner(&self, session: &str) -> Result<Option<ProcessId>, ChaosError> {
+        let events = journal(&self.door().await?, session).await?;
+        let claim = events.iter().rev().find(|event| event.kind == "claim");
+        Ok(claim.map(|event| event.incarnation.process))
+    }
+
+    /// The place of the node with this process.
+    pub fn place_of(&self, process: ProcessId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.process() == Some(process))
+    }
+
+    /// Owners that found themselves fenced so far, as the logs have it.
+    pub fn fenced(&self) -> u64 {
+        let count = |node: &Slot| {
+            let log = fs::read_to_string(node.log()).unwrap_or_default();
+            log.matches(FENCED).count() as u64
+        };
+        self.nodes.iter().map(count).sum()
+    }
+
+    /// Gathers what the judge is shown; then everything is stopped in good order.
+    pub async fn close(mut self, mut evidence: Evidence) -> Result<Evidence, ChaosError> {
+        self.inbox_empties().await;
+        // Workers first, so that what they give up is in the journals that are read.
+        for role in [Role::Worker, Role::Gateway, Role::Alone] {
+            if role == Role::Gateway || (role == Role::Alone && self.bus.is_none()) {
+                self.read_all(&mut evidence).await?;
+            }
+            for at in self.of(role) {
+                self.stop(at).await?;
+            }
+        }
+        evidence.fenced = self.fenced().saturating_sub(evidence.fenced_before);
+        evidence.tokens = self.shape.tokens;
+        self.model.kill().await?;
+        let log = self.dir.join("calls.jsonl");
+        evidence.asked = read_log(&log).map_err(ChaosError::io("read the model server's log"))?;
+        if let Some(bus) = &mut self.bus {
+            for server in 0..bus.count() {
+                bus.kill(server).await?;
+            }
+        }
+        self.leftovers.extend(self.network.processes());
+        evidence.leftovers.append(&mut self.leftovers);
+        Ok(evidence)
+    }
+
+    /// Waits until nobody has anything left to do.
+    async fn inbox_empties(&mut self) {
+        let Some(bus) = &self.bus else { return };
+        let empty = eventually("an empty inbox", INBOX_EMPTIES_IN, async || {
+            match bus.messages(INBOX).await? {
+                0 => Ok(()),
+                left => Err(format!("{left} inputs")),
+            }
+        });
+        if let Err(error) = empty.await {
+            self.leftovers.push(error.to_string());
+        }
+    }
+
+    async fn stop(&mut self, at: usize) -> Result<(), ChaosError> {
+        let Some(node) = self.nodes.get_mut(at) else { return Ok(()) };
+        let name = node.name.clone();
+        match node.stop().await? {
+            Some(status) if status.success() => {}
+            Some(status) => self.leftovers.push(format!("`{name}`, told to stop, ends {status}")),
+            None => self.leftovers.push(format!("`{name}` does not stop when told to")),
+        }
+        Ok(())
+    }
+
+    async fn read_all(&self, evidence: &mut Evidence) -> Result<(), ChaosError> {
+        let client = self.door().await?;
+        let sessions: BTreeSet<String> =
+            evidence.transcripts.iter().map(Transcript::session).collect();
+        for key in sessions.into_iter().chain(evidence.excused.clone()) {
+            let history = match client.history(&key).await {
+                Ok(history) => history,
+                // Nothing came of it; the judge knows whether anything should have.
+                Err(error) if error.refusal().is_some() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let events = journal(&client, &key).await?;
+            evidence.sessions.insert(key, Stored { history, events });
+        }
+        let verdict: VerifyView = client.call("journal.verify", json!({})).await?;
+        let unsound = verdict.journals.into_iter().filter_map(|row| {
+            row.problem.map(|problem| format!("`{}`: {problem}", row.key.unwrap_or_default()))
+        });
+        evidence.unsound.extend(unsound);
+        Ok(())
+    }
+}
+
+/// The node's program: the one that is named, or that beside this one.
+pub(super) fn program() -> Result<PathBuf, ChaosError> {
+    match std::env::var_os("CLAWNODE_BIN") {
+        Some(named) => Ok(PathBuf::from(named)),
+        None => sibling("clawnode", "cargo build -p clawnode --features test-util"),
+    }
+}
+
+/// A whole journal.
+async fn journal(client: &Client, session: &str) -> Result<Vec<EventView>, ChaosError> {
+    let mut all: Vec<EventView> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |event| event.n.0);
+        let params = json!({ "session": session, "after": after, "limit": PAGE });
+        let page: Vec<EventView> = client.call("journal.show", params).await?;
+        let full = page.len() == PAGE;
+        all.extend(page);
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+/// The model server, as a process of its own: it counts the effects, and syncs each count.
+async fn model(
+    network: &Network,
+    shape: &Shape,
+    dir: &Path,
+) -> Result<(Daemon, String), ChaosError> {
+    let args = [
+        ("--listen", format!("{}:0", network.own())),
+        ("--tokens", shape.tokens.to_string()),
+        ("--delay-ms", shape.delay_ms.to_string()),
+        ("--log", dir.join("calls.jsonl").display().to_string()),
+        ("--model", "scripted".to_owned()),
+    ];
+    let spec = Spec {
+        name: "model".to_owned(),
+        program: sibling("model_server", "cargo build -p clawnode-tests --bins")?,
+        args: args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect(),
+        dir: dir.to_owned(),
+        ..Spec::default()
+    };
+    let mut daemon = Daemon::start(&spec)?;
+    let line = daemon.line().await?;
+    let address = line.trim().strip_prefix("listening ").unwrap_or_default().to_owned();
+    Ok((daemon, format!("http://{address}")))
+}

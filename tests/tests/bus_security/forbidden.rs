@@ -1,0 +1,376 @@
+//! GRANT-1: each role is refused everything that it does not need. The table here is written by
+//! hand, and knows nothing of the one in the product.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use async_nats::{Event, Request, RequestErrorKind, ServerError};
+use clawnode_cluster::nats::auth::{BusRole, push};
+
+use crate::support::{Operator, PATIENCE, Result, User, now};
+
+/// How long the word of a refusal may take after the server has answered what came later.
+const WORD_WITHIN: Duration = Duration::from_secs(2);
+/// The streams of the cluster.
+const STREAMS: [&str; 5] = ["CN_JOURNAL", "CN_INBOX", "CN_TIMERS", "CN_BUCKET", "CN_BLOBS"];
+
+/// What somebody tries.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Try {
+    Publish(String),
+    Subscribe(String),
+    Queue(String),
+}
+
+/// Everything that `role` must not do; at least 200 of each.
+#[expect(clippy::too_many_lines, reason = "one flat table")]
+fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
+    let mut subscribe: Vec<String> = [
+        ">",
+        "*",
+        "*.>",
+        "*.*",
+        "*.*.*",
+        "$SYS.>",
+        "$SYS.ACCOUNT.>",
+        "$SYS.SERVER.>",
+        "$SYS.REQ.>",
+        "$JS.>",
+        "$JS.API.>",
+        "$JS.API.INFO",
+        "$JS.API.STREAM.INFO.*",
+        "$JS.ACK.>",
+        "$JS.FC.>",
+        "$JS.EVENT.>",
+        "$JS.EVENT.ADVISORY.>",
+        "$JS.EVENT.ADVISORY.API",
+        "$JS.EVENT.METRIC.>",
+        "$KV.>",
+        "$O.>",
+        "$G.>",
+        "$NRG.>",
+        "$MQTT.>",
+        "$SRV.>",
+        "_INBOX.>",
+        "_INBOX.*",
+        "_INBOX.*.>",
+        "_INBOX.*.*.*",
+        "_R_.>",
+        "_GR_.>",
+        "cn.>",
+        "cn.*",
+        "cn.*.>",
+        "cn.*.*",
+        "cn.in.>",
+        "cn.in.*.*",
+        "cn.in.0.*",
+        "cn.in.0.ses_x",
+        "cn.j.>",
+        "cn.j.*.*",
+        "cn.j.0.*",
+        "cn.j.0.ses_x",
+        "cn.tmr.>",
+        "cn.due.>",
+        "cn.feed.>",
+        "cn.feed.due",
+        "cn.kv.>",
+        "cn.kv.*",
+        "cn.kv.join.>",
+        "cn.kv.agent.>",
+        "cn.kv.agent.default",
+        "cn.birth",
+        "cn.blob.>",
+        "cn.blob.*.*",
+        "cn.usage",
+        "other.>",
+        "other.hb.*",
+        "other.rpc.*",
+        "other.tok.*",
+        "other.name.*",
+        "CN.hb.*",
+        "cnx.hb.*",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    subscribe.extend([
+        format!("_INBOX.{other}.>"),
+        format!("_INBOX.{other}.*"),
+        format!("_INBOX.{other}.*.*"),
+        format!("$SYS.ACCOUNT.{account}.>"),
+        format!("$SYS.ACCOUNT.{account}.CONNECT"),
+        format!("$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"),
+    ]);
+    let mut publish: Vec<String> = [
+        "$SYS.REQ.CLAIMS.UPDATE",
+        "$SYS.REQ.CLAIMS.LIST",
+        "$SYS.REQ.CLAIMS.DELETE",
+        "$SYS.REQ.SERVER.PING",
+        "$SYS.REQ.SERVER.PING.CONNZ",
+        "$SYS.REQ.SERVER.PING.JSZ",
+        "$SYS.REQ.SERVER.X.KICK",
+        "$SYS.REQ.SERVER.X.RELOAD",
+        "$SYS.REQ.SERVER.X.LDM",
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.STREAM.TEMPLATE.NAMES",
+        "$JS.API.META.LEADER.STEPDOWN",
+        "$JS.API.SERVER.REMOVE",
+        "$JS.API.CONSUMER.X",
+        "$JS.API.STREAM.CREATE.OTHER",
+        "$JS.API.STREAM.INFO.OTHER",
+        "$JS.API.STREAM.DELETE.OTHER",
+        "$JS.API.STREAM.INFO.OTHER_JOURNAL",
+        "$JS.API.STREAM.MSG.GET.OTHER_JOURNAL",
+        "$JS.API.STREAM.RESTORE.OTHER",
+        "$JS.ACK.CN_JOURNAL.a.1.1.1.1.0",
+        "$JS.ACK.CN_BUCKET.a.1.1.1.1.0",
+        "$JS.FC.CN_TIMERS.inbox.x",
+        "$JS.EVENT.ADVISORY.API",
+        "_INBOX.x",
+        "_INBOX.x.y",
+        "cn",
+        "cn.x",
+        "cn.feed.due",
+        "cn.due.0.ses_x.tmr_x",
+        "cn.tmr.0.ses_x.tmr_x",
+        "cn.kv.x",
+        "cn.kv.other.x",
+        "cn.kv.agent",
+        "other.birth",
+        "other.in.0.ses_x",
+        "other.j.0.ses_x",
+        "other.kv.agent.default",
+        "other.blob.d.0",
+        "other.hb.proc_x",
+        "other.rpc.proc_x",
+        "other.tok.ses_x",
+        "other.usage",
+        "other.name.n",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    publish.extend([
+        format!("_INBOX.{other}.x"),
+        format!("_INBOX.{other}.x.y"),
+        format!("cn.kv.join.{other}.x"),
+        format!("$SYS.REQ.ACCOUNT.{account}.INFO"),
+        format!("$SYS.REQ.ACCOUNT.{account}.CONNZ"),
+        format!("$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"),
+        format!("$JS.API.ACCOUNT.PURGE.{account}"),
+    ]);
+    let is_worker = matches!(role, BusRole::Worker | BusRole::Node);
+    let is_gateway = matches!(role, BusRole::Gateway | BusRole::Node);
+    let is_node = is_worker || is_gateway;
+    for stream in STREAMS {
+        for operation in [
+            "STREAM.UPDATE",
+            "STREAM.DELETE",
+            "STREAM.MSG.DELETE",
+            "STREAM.SNAPSHOT",
+            "STREAM.RESTORE",
+            "STREAM.LEADER.STEPDOWN",
+            "STREAM.PEER.REMOVE",
+            "CONSUMER.NAMES",
+            "CONSUMER.CREATE",
+            "DIRECT.GET",
+        ] {
+            publish.push(format!("$JS.API.{operation}.{stream}"));
+        }
+        for end in [
+            "CONSUMER.CREATE.{}.spy",
+            "CONSUMER.CREATE.{}.spy.>",
+            "CONSUMER.CREATE.{}.spy.cn.j.>",
+            "CONSUMER.CREATE.{}.spy.cn.kv.>",
+            "CONSUMER.DURABLE.CREATE.{}.spy.x",
+            "CONSUMER.PAUSE.{}.p0",
+            "CONSUMER.UNPIN.{}.p0",
+            "CONSUMER.RESET.{}.p0",
+            "CONSUMER.LEADER.STEPDOWN.{}.p0",
+            "DIRECT.GET.{}.cn.j.0.ses_x",
+        ] {
+            publish.push(format!("$JS.API.{}", end.replace("{}", stream)));
+        }
+        // A gateway sees how much waits in each partition.
+        if !(is_gateway && stream == "CN_INBOX") {
+            publish.push(format!("$JS.API.CONSUMER.LIST.{stream}"));
+        }
+        if stream != "CN_BUCKET" {
+            publish.push(format!("$JS.API.CONSUMER.DELETE.{stream}.p0"));
+        }
+    }
+    // The server takes a last `>` for a token that `*` allows; subjects have no more tokens than that.
+    let both = |is: bool, all: &[&str]| {
+        if is { Vec::new() } else { all.iter().map(|it| (*it).to_owned()).collect() }
+    };
+    subscribe.extend(both(is_worker, &["$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.CN_INBOX.*"]));
+    subscribe
+        .extend(both(is_gateway, &["cn.tok.*", "cn.tok.>", "cn.tok.ses_x", "cn.ev", "cn.ev.x"]));
+    subscribe.extend(both(
+        is_node,
+        &[
+            "cn.hb.*",
+            "cn.hb.proc_x",
+            "cn.hb.*.gone",
+            "cn.hb.proc_x.gone",
+            "cn.rpc.*",
+            "cn.rpc.>",
+            "cn.rpc.proc_x",
+            "cn.name.*",
+            "cn.name.>",
+            "cn.name.n",
+        ],
+    ));
+    publish.extend(both(
+        is_worker,
+        &[
+            "cn.j.0.ses_x",
+            "cn.tok.ses_x",
+            "cn.usage",
+            "$JS.ACK.CN_INBOX.p0.1.1.1.1.0",
+            "$JS.API.STREAM.MSG.GET.CN_INBOX",
+            "$JS.API.CONSUMER.MSG.NEXT.CN_INBOX.p0",
+            "$JS.API.STREAM.PURGE.CN_BLOBS",
+        ],
+    ));
+    publish.extend(both(is_gateway, &["cn.in.0.ses_x", "cn.kv.agent.default"]));
+    publish.extend(both(
+        is_node,
+        &[
+            "cn.hb.proc_x",
+            "cn.hb.proc_x.gone",
+            "cn.rpc.proc_x",
+            "cn.ev",
+            "cn.name.n",
+            "cn.blob.d.0",
+            "$JS.API.STREAM.MSG.GET.CN_JOURNAL",
+            "$JS.API.STREAM.MSG.GET.CN_BLOBS",
+            "$JS.API.CONSUMER.CREATE.CN_BUCKET.spy.cn.kv.agent.>",
+        ],
+    ));
+    let of_admin = ["cn.birth", "$JS.API.CONSUMER.DURABLE.CREATE.CN_INBOX.p0"];
+    publish.extend(both(role == BusRole::Admin, &of_admin));
+    for stream in STREAMS {
+        publish.extend(both(role == BusRole::Admin, &[&format!("$JS.API.STREAM.CREATE.{stream}")]));
+        if stream != "CN_BLOBS" {
+            publish.push(format!("$JS.API.STREAM.PURGE.{stream}"));
+        }
+    }
+    publish.push("$JS.API.STREAM.MSG.GET.CN_TIMERS".to_owned());
+    let queues = subscribe.iter().cloned().map(Try::Queue).collect::<Vec<_>>();
+    subscribe
+        .into_iter()
+        .map(Try::Subscribe)
+        .chain(queues)
+        .chain(publish.into_iter().map(Try::Publish))
+        .collect()
+}
+
+/// Whether the server refuses it.
+async fn is_refused(user: &mut User, it: &Try) -> Result<bool> {
+    while user.told.try_recv().is_ok() {}
+    let subject = match it {
+        Try::Publish(subject) => {
+            user.client.publish(subject.clone(), "{}".into()).await?;
+            subject
+        }
+        Try::Subscribe(subject) => {
+            drop(user.client.subscribe(subject.clone()).await?);
+            subject
+        }
+        Try::Queue(subject) => {
+            drop(user.client.queue_subscribe(subject.clone(), "q".to_owned()).await?);
+            subject
+        }
+    };
+    // The server answers in order: what it has to say about it comes before this answer.
+    let nobody = user.client.new_inbox();
+    let answer = user.client.send_request(nobody, Request::new().timeout(Some(PATIENCE))).await;
+    assert!(answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders), "{it:?}");
+    let quoted = format!("\"{subject}\"");
+    let word = async {
+        while let Some(event) = user.told.recv().await {
+            if let Event::ServerError(ServerError::Other(text)) = &event
+                && text.to_lowercase().contains("permissions violation")
+                && text.contains(&quoted)
+            {
+                return true;
+            }
+        }
+        false
+    };
+    Ok(tokio::time::timeout(WORD_WITHIN, word).await.unwrap_or(false))
+}
+
+/// What of the table is not refused.
+async fn allowed(user: &mut User, table: &BTreeSet<Try>) -> Result<Vec<Try>> {
+    let mut allowed = Vec::new();
+    for it in table {
+        if !is_refused(user, it).await? {
+            allowed.push(it.clone());
+        }
+    }
+    Ok(allowed)
+}
+
+async fn grant_1_holds_for(role: BusRole) -> Result {
+    let operator = Operator::new(1).await?;
+    let authority = operator.authority()?;
+    let other = authority.brief(role, None, (now(), 60))?;
+    let own = authority.brief(role, None, (now(), 3_600))?;
+    let table = forbidden(role, &authority.account_id(), other.user());
+    assert!(table.len() >= 200, "{role}: {}", table.len());
+    let mut user = operator.user(&own).await?;
+    assert_eq!(allowed(&mut user, &table).await?, Vec::new(), "{role}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn grant_1_nats_worker() -> Result {
+    grant_1_holds_for(BusRole::Worker).await
+}
+
+#[tokio::test]
+async fn grant_1_nats_gateway() -> Result {
+    grant_1_holds_for(BusRole::Gateway).await
+}
+
+#[tokio::test]
+async fn grant_1_nats_node_with_both_roles() -> Result {
+    grant_1_holds_for(BusRole::Node).await
+}
+
+#[tokio::test]
+async fn grant_1_nats_admin() -> Result {
+    grant_1_holds_for(BusRole::Admin).await
+}
+
+#[tokio::test]
+async fn grant_1_nats_admission() -> Result {
+    grant_1_holds_for(BusRole::Admission).await
+}
+
+/// The twin of the tests above: where permissions are too wide, they say so, and say where.
+#[tokio::test]
+async fn a_permission_that_is_too_wide_is_found_on_nats() -> Result {
+    let operator = Operator::new(1).await?;
+    let mut authority = operator.authority()?;
+    authority.widen(BusRole::Worker, "cn.in.*.*");
+    let own = authority.brief(BusRole::Worker, None, (now(), 3_600))?;
+    push(&authority, &operator.options(&own), 1, now()).await?;
+    let table = forbidden(BusRole::Worker, &authority.account_id(), "UX");
+    let mut user = operator.user(&own).await?;
+    let found = allowed(&mut user, &table).await?;
+    let wide = |it: &str| it.to_owned();
+    assert_eq!(
+        found,
+        [
+            Try::Publish(wide("cn.in.0.ses_x")),
+            Try::Subscribe(wide("cn.in.*.*")),
+            Try::Subscribe(wide("cn.in.0.*")),
+            Try::Subscribe(wide("cn.in.0.ses_x")),
+            Try::Queue(wide("cn.in.*.*")),
+            Try::Queue(wide("cn.in.0.*")),
+            Try::Queue(wide("cn.in.0.ses_x")),
+        ]
+    );
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! The bus lets everybody do what its role needs and nothing besides, and a node that does not
+//! belong is told so before it takes any work. Needs the binary: `cargo build -p clawnode --features
+//! test-util`.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
+
+mod forbidden;
+mod hostile;
+mod identity;
+mod joining;
+mod nodes;
+mod revocation;
+mod support;

@@ -1,0 +1,206 @@
+//! From one process to a cluster: sessions are moved with what is unfinished in them, however often
+//! the import is cut off, and no two copies go on.
+
+mod nats {
+    use std::collections::BTreeMap;
+
+    use clawnode_proto::{Digest, view::VerifyView};
+    use clawnode_tests::{
+        model::{Reply, Script, Step},
+        nats::{NatsServer, ServerOptions},
+        process::{Client, Ended, Ground, Home, Message, Node, ProcessError, Start, judge, sound},
+    };
+    use serde_json::json;
+
+    use crate::support::{Outcome, Scene};
+
+    /// A data directory with three sessions, one of them in the middle of a call, and a cluster.
+    struct Move {
+        scene: Scene,
+        cluster: Home,
+        messages: Vec<Message>,
+        _nats: NatsServer,
+    }
+
+    impl Move {
+        async fn prepare() -> Result<Self, ProcessError> {
+            let text = |text: &str| Step::Text { text: text.to_owned() };
+            let stuck = vec![text("reply to: slow"), Step::Gate { name: "never".to_owned() }];
+            // Over the limit of what an event holds: it goes to a blob.
+            let long = Reply::text([format!("reply to: long {}", "x".repeat(300 << 10))]);
+            let on = [("slow", Reply::steps(stuck)), ("long", long)];
+            let on = on.map(|(name, reply)| (name.to_owned(), [reply.into()].into())).into();
+            let scene = Scene::new(Script { on, ..Script::default() }).await;
+            // So that one journal has an archive.
+            let scene = scene.with_var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "10");
+            let mut messages = vec![Message::new("bob", "long")];
+            messages.extend((0..4).map(|n| Message::new("eve", &format!("eve {n}"))));
+            let node = Node::up(&scene.home).await?;
+            let client = node.client()?;
+            for message in &messages {
+                client.chat(message).await?;
+            }
+            let pause = json!({ "agent": "default" });
+            let slow = Message::new("ada", "slow");
+            let mut turn = client.send(&slow).await?;
+            turn.begun().await?;
+            client.call::<serde_json::Value>("agents.pause", pause).await?;
+            // Accepted and stored, and not begun: the agent is paused.
+            let late = Message::new("ada", "late");
+            drop(client.send(&late).await?);
+            node.kill().await?;
+            messages.extend([slow, late]);
+
+            let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+            let ground = Ground::Nats { url: nats.url(), prefix: "moved".to_owned() };
+            let cluster = Home::new(ground)?.anthropic(&scene.server);
+            let cluster = cluster.var("CLAWNODE_CLUSTER__PARTITIONS", "12");
+            Ok(Self { scene, cluster, messages, _nats: nats })
+        }
+
+        async fn import(&self) -> Result<Ended, ProcessError> {
+            let from = self.scene.home.data();
+            self.cluster.run(&["import", "--json", "--from", &from.to_string_lossy()]).await
+        }
+
+        /// The same, killing itself at a point.
+        async fn import_killed(&self, point: &str) -> Outcome {
+            let from = self.scene.home.data();
+            let mut command = self.cluster.command(&["import", "--from", &from.to_string_lossy()]);
+            let ended = command.env("CLAWNODE_TEST_KILL", point).output().await.unwrap();
+            assert_eq!(ended.status.code(), None, "{ended:?}");
+            Ok(())
+        }
+
+        /// The last hash of each session in the directory.
+        async fn heads(&self) -> Result<BTreeMap<String, Digest>, ProcessError> {
+            let ended = self.scene.home.run(&["journal", "verify", "--json"]).await?;
+            Ok(heads(&serde_json::from_value(ended.json()?).unwrap()))
+        }
+    }
+
+    fn heads(verdict: &VerifyView) -> BTreeMap<String, Digest> {
+        assert!(verdict.is_sound(), "{verdict:?}");
+        let head =
+            |row: &clawnode_proto::view::VerifyRow| (row.key.clone().unwrap(), row.head.unwrap());
+        verdict.journals.iter().map(head).collect()
+    }
+
+    async fn heads_of(client: &Client) -> Result<BTreeMap<String, Digest>, ProcessError> {
+        Ok(heads(&client.call("journal.verify", json!({})).await?))
+    }
+
+    /// The cluster finishes what was begun, and nothing that was recorded is asked for again.
+    async fn finish(it: &Move) -> Outcome {
+        let worker = Node::start(&it.cluster, Start::role("gateway,worker")).await?;
+        let client = worker.client()?;
+        let paused: serde_json::Value =
+            client.call("agents.show", json!({ "agent": "default" })).await?;
+        assert_eq!(paused["paused"], true, "the pause has moved");
+        client.call::<serde_json::Value>("agents.resume", json!({ "agent": "default" })).await?;
+        for message in &it.messages {
+            client.chat(message).await?;
+        }
+        let found = judge(&client, &it.messages, &it.scene.asked(), 1).await?;
+        assert_eq!((found.turns, found.lost), (7, 1), "one call was under way");
+        assert_eq!(found.requests, 8, "and it alone was made again");
+        assert_eq!(sound(&it.cluster).await?, 3);
+        worker.stop().await
+    }
+
+    #[tokio::test]
+    async fn sessions_move_with_their_chains_and_finish_in_the_cluster() -> Outcome {
+        let it = Move::prepare().await?;
+        let before = it.heads().await?;
+        assert_eq!(before.len(), 3);
+
+        // A gateway alone begins nothing: what is there is what was moved.
+        let done = it.import().await?;
+        assert_eq!(done.code, 0, "{done:?}");
+        let done = done.json()?;
+        assert_eq!((&done["sessions"], &done["moved"]), (&json!(3), &json!(3)), "{done}");
+        assert!(done["inputs"].as_u64().unwrap() >= 2, "{done}");
+        assert!(done["blobs"].as_u64().unwrap() >= 2, "the long reply and an archive: {done}");
+        let gateway = Node::start(&it.cluster, Start::role("gateway")).await?;
+        assert_eq!(heads_of(&gateway.client()?).await?, before, "the same chains on both sides");
+
+        // Again: nothing to do.
+        let again = it.import().await?;
+        assert_eq!((again.code, &again.json()?["moved"]), (0, &json!(0)), "{again:?}");
+        assert_eq!(again.json()?["inputs"], 0, "{again:?}");
+        assert_eq!(heads_of(&gateway.client()?).await?, before);
+        gateway.stop().await?;
+        finish(&it).await?;
+
+        // Further on there, and still the same session.
+        let later = it.import().await?;
+        assert_eq!((later.code, &later.json()?["moved"]), (0, &json!(0)), "{later:?}");
+        assert_eq!(later.json()?["inputs"], 0, "what is answered is not asked again: {later:?}");
+        assert_eq!(it.heads().await?, before, "the directory is as it was");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn an_import_that_is_cut_off_is_run_again() -> Outcome {
+        let it = Move::prepare().await?;
+        let before = it.heads().await?;
+        // In the middle of a journal; before and after an input; and at the very end.
+        for point in ["after-accepted:2", "before-put", "after-put", "after-put"] {
+            it.import_killed(point).await?;
+            // Half there, it goes on nowhere else.
+            let up = it.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
+            assert_eq!(up.code, 1, "{up:?}");
+            assert!(up.err.contains("are being moved") && up.err.contains("import"), "{up:?}");
+        }
+        let done = it.import().await?;
+        assert_eq!(done.code, 0, "{done:?}");
+        let gateway = Node::start(&it.cluster, Start::role("gateway")).await?;
+        assert_eq!(heads_of(&gateway.client()?).await?, before);
+        gateway.stop().await?;
+        finish(&it).await
+    }
+
+    #[tokio::test]
+    async fn nothing_is_overwritten_and_no_directory_goes_two_ways() -> Outcome {
+        let it = Move::prepare().await?;
+        let from = it.scene.home.data();
+
+        // Beside a node: refused, and nothing is marked.
+        let node = Node::up(&it.scene.home).await?;
+        let held = it.import().await?;
+        assert_eq!(held.code, 1, "{held:?}");
+        assert!(held.err.contains("in use by") && held.err.contains("stop"), "{held:?}");
+        node.kill().await?;
+
+        // The cluster has a session of the same name that is another one.
+        let worker = Node::start(&it.cluster, Start::role("gateway,worker")).await?;
+        let other = Message::new("bob", "another");
+        worker.client()?.chat(&other).await?;
+        worker.stop().await?;
+        let done = it.import().await?;
+        assert_eq!(done.code, 1, "{done:?}");
+        let view = done.json()?;
+        assert_eq!(view["sessions"], 2, "{view}");
+        let refused = view["refused"][0]["what"].as_str().unwrap();
+        assert!(refused.contains(&other.session()), "{view}");
+        let worker = Node::start(&it.cluster, Start::role("gateway,worker")).await?;
+        let history = worker.client()?.history(&other.session()).await?;
+        assert_eq!(history.turns.len(), 1, "as it was");
+        worker.kill().await?;
+
+        // To another cluster: refused. Taken back: it goes on here.
+        let args = ["import", "--from", &from.to_string_lossy(), "--prefix", "elsewhere"];
+        let mut command = it.scene.home.command(&args);
+        let Ground::Nats { url, .. } = it.cluster.ground() else { unreachable!() };
+        let elsewhere = command.args(["--nats", url]).output().await.unwrap();
+        let talk = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
+        assert_eq!(elsewhere.status.code(), Some(1), "{talk}");
+        assert!(talk.contains("were moved to") && talk.contains("--take-back"), "{talk}");
+        let up = it.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
+        assert!(up.err.contains("--take-back"), "{up:?}");
+        let node = Node::start(&it.scene.home, Start::taking_back()).await?;
+        assert_eq!(node.client()?.history(&other.session()).await?.turns.len(), 1);
+        node.stop().await?;
+        Node::up(&it.scene.home).await?.stop().await
+    }
+}
