@@ -21,6 +21,7 @@
 
 pub mod core;
 pub mod driver;
+mod fold_error;
 pub mod kind;
 pub mod letters;
 pub mod machine;

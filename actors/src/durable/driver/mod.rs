@@ -8,6 +8,7 @@ mod handle;
 mod pump;
 mod reads;
 mod requests;
+mod store;
 mod worker;
 
 use std::{

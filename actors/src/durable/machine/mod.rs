@@ -16,8 +16,7 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    EntityId, EventId, Grammar, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
-    kernel::{Emitted, KernelEvent},
+    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp, kernel::Emitted,
 };
 
 use super::{
@@ -30,10 +29,12 @@ mod bury;
 mod compose;
 mod draft;
 mod io;
+mod options;
 #[cfg(feature = "test-util")]
 mod planted;
 
 pub use io::{In, Out, Stop};
+pub use options::MachineOptions;
 
 /// How long refusals that no read explains may last before the store must have lost data.
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
@@ -42,36 +43,6 @@ const RESEND_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait before an append is sent again.
 const RESEND_MOST: Duration = Duration::from_secs(5);
 
-/// How an activation treats its entity.
-#[derive(Clone, Copy, Debug)]
-pub struct MachineOptions {
-    /// Idle this long, it leaves memory (default 60 s): shorter costs a read per message, longer
-    /// costs memory.
-    pub passivate_after: Duration,
-    /// A snapshot replaces the journal after this many events (default 200): fewer costs writes,
-    /// more costs reads at activation.
-    pub snapshot_every: u64,
-    /// Kinds of events that this process is not to know, so that a test has an older version.
-    #[cfg(feature = "test-util")]
-    pub hides: &'static [&'static str],
-    /// Protocol bugs for the simulator to find; none in production.
-    #[cfg(feature = "test-util")]
-    pub planted: super::Planted,
-}
-
-impl Default for MachineOptions {
-    fn default() -> Self {
-        Self {
-            passivate_after: Duration::from_mins(1),
-            snapshot_every: 200,
-            #[cfg(feature = "test-util")]
-            hides: &[],
-            #[cfg(feature = "test-util")]
-            planted: super::Planted::default(),
-        }
-    }
-}
-
 /// What time it is, twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
@@ -79,23 +50,6 @@ pub struct Now {
     pub wall: Timestamp,
     /// Since any fixed moment of this activation's process, for waits; it must not jump.
     pub steady: Timestamp,
-}
-
-impl MachineOptions {
-    /// Whether a kind of event is known to this process, the kernel's kinds apart.
-    pub fn knows<K: EntityKind>(&self, kind: &str) -> bool {
-        #[cfg(feature = "test-util")]
-        if self.hides.contains(&kind) {
-            return false;
-        }
-        K::Event::knows(kind)
-    }
-
-    /// All kinds of events that are known to this process.
-    pub fn known<K: EntityKind>(&self) -> BTreeSet<String> {
-        let own = K::Event::KINDS.iter().filter(|kind| self.knows::<K>(kind));
-        own.chain(KernelEvent::KINDS).map(|kind| (*kind).to_owned()).collect()
-    }
 }
 
 /// Why the entity is activated; decides whether the claim may ride in the first append.

@@ -3,7 +3,7 @@
 use clawnode_proto::{EntityId, Position};
 
 use super::{
-    dispatch::{PUT_OFF, Partition},
+    dispatch::{LOOK_AGAIN, PUT_OFF, Partition, Phase},
     io::Out,
 };
 
@@ -20,6 +20,29 @@ impl Partition {
             (false, handle) => self.out.extend(handle.map(|one| Out::Nak(one, PUT_OFF))),
         }
         self.after_aside(entity);
+    }
+
+    /// What rang is gone, or the read is old. Absence proves nothing, so it is given back: what is
+    /// really gone does not come again.
+    pub(super) fn leave_empty(&mut self, entity: EntityId) {
+        let Some(slot) = self.slots.remove(&entity) else { return };
+        let handles = slot.handles.into_values();
+        #[cfg(feature = "test-util")]
+        if self.planted == crate::durable::Planted::AckWhenAbsent {
+            self.out.extend(handles.map(Out::Ack));
+            return;
+        }
+        self.out.extend(handles.map(|one| Out::Nak(one, LOOK_AGAIN)));
+        self.drained();
+    }
+
+    /// Nothing is put aside any more: goes on if that was all that was waited for.
+    fn after_aside(&mut self, entity: EntityId) {
+        let Some(slot) = self.slots.get(&entity) else { return };
+        let empty = slot.open.is_empty() && slot.aside.is_empty();
+        if slot.phase == Phase::Ringing && empty && !slot.reading && !slot.rung {
+            self.leave_empty(entity);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ const RETRY_MOST: Duration = Duration::from_secs(10);
 /// How long the inputs of an entity that cannot be served now stay away.
 pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 /// How long an input that rang and then was not found stays away.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
 const ASKS_MAX: u32 = 2;
 
@@ -71,7 +71,7 @@ pub(super) struct Slot {
     pub(super) done: BTreeSet<Position>,
     pub(super) handles: BTreeMap<Position, HandleId>,
     pub(super) reading: bool,
-    rung: bool,
+    pub(super) rung: bool,
     losses: u32,
     pub(super) asks: Vec<(AskId, InputId)>,
     /// Asked while a read was under way, which may have begun before the input was stored: the
@@ -286,29 +286,6 @@ impl Partition {
         }
     }
 
-    /// What rang is gone, or the read is old. Absence proves nothing, so it is given back: what is
-    /// really gone does not come again.
-    fn leave_empty(&mut self, entity: EntityId) {
-        let Some(slot) = self.slots.remove(&entity) else { return };
-        let handles = slot.handles.into_values();
-        #[cfg(feature = "test-util")]
-        if self.planted == crate::durable::Planted::AckWhenAbsent {
-            self.out.extend(handles.map(Out::Ack));
-            return;
-        }
-        self.out.extend(handles.map(|one| Out::Nak(one, LOOK_AGAIN)));
-        self.drained();
-    }
-
-    /// Nothing is put aside any more: goes on if that was all that was waited for.
-    pub(super) fn after_aside(&mut self, entity: EntityId) {
-        let Some(slot) = self.slots.get(&entity) else { return };
-        let empty = slot.open.is_empty() && slot.aside.is_empty();
-        if slot.phase == Phase::Ringing && empty && !slot.reading && !slot.rung {
-            self.leave_empty(entity);
-        }
-    }
-
     fn hand_on(&mut self, entity: EntityId) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let inputs = std::mem::take(&mut slot.buffered);
@@ -349,13 +326,6 @@ impl Partition {
             self.out.push(Out::AskOwner(process, entity, input));
         } else {
             self.forget(entity);
-        }
-    }
-
-    /// Leaves an entity to whoever has it.
-    pub(super) fn forget(&mut self, entity: EntityId) {
-        if let Some(slot) = self.slots.remove(&entity) {
-            self.out.extend(slot.handles.into_values().map(Out::Forget));
         }
     }
 
