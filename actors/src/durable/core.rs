@@ -221,21 +221,23 @@ impl Core {
         knows: &dyn Fn(&str) -> bool,
     ) -> Result<Self, FoldError> {
         let mut core = Self::default();
+        // Told only of a journal that is sound: damage may look like a kind that nobody knows.
+        let mut unknown = None;
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
                 if let Some(kind) = body.needs.iter().find(|kind| !knows(kind)) {
-                    return Err(FoldError::unknown(id, sealed, kind));
+                    unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, kind));
                 }
                 core = body.core;
                 core.known = core.accepted.iter().map(|one| one.input).collect();
             }
             let head = &sealed.head;
             if head.required && !KernelEvent::knows(&head.kind) && !knows(&head.kind) {
-                return Err(FoldError::unknown(id, sealed, &head.kind));
+                unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, &head.kind));
             }
             core.apply(id, sealed)
         })?;
-        Ok(core)
+        unknown.map_or(Ok(core), Err)
     }
 
     /// As much of it as a damaged journal still tells: enough to write behind it, and to bury it.
@@ -261,11 +263,17 @@ impl Core {
                     ts: tail.ts.max(last.ts),
                 };
                 core.incarnation = Some(sealed.head.incarnation);
-                if let Ok(Some(KernelEvent::Born(born))) = sealed.event()
-                    && EntityId::derive(born.kind, &born.key) == id
-                {
-                    core.key = Some(born.key);
-                    core.kind = Some(born.kind);
+                match sealed.event() {
+                    Ok(Some(KernelEvent::Born(born)))
+                        if EntityId::derive(born.kind, &born.key) == id =>
+                    {
+                        core.key = Some(born.key);
+                        core.kind = Some(born.kind);
+                    }
+                    Ok(Some(KernelEvent::Accepted(accepted))) => {
+                        core.remember(&sealed, accepted.input.id);
+                    }
+                    _ => {}
                 }
             }
         }
