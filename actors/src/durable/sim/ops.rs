@@ -117,6 +117,12 @@ impl Sim {
             Stop::Released => Gone::Released,
             Stop::Fenced => Gone::Lost,
             Stop::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
+            // Its own append was damaged before it was read back.
+            Stop::Defect(text)
+                if self.damaged == Some(entity) && text == "record is not readable" =>
+            {
+                Gone::Lost
+            }
             // Nothing else in this world is damaged, and all are of one version: these are bugs.
             Stop::Defect(text)
             | Stop::Corrupt(text)
