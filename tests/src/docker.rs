@@ -10,15 +10,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
     process::{Child, Command},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use crate::process::ProcessError;
+use crate::{process::ProcessError, wait::until};
 
 /// Reaching it means a bug, not a slow machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Between two looks whether the engine answers.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// A running engine. [`Engine::stop`] ends it; dropped without, its containers may stay.
 #[derive(Debug)]
@@ -46,19 +44,20 @@ impl Engine {
             .spawn()
             .map_err(ProcessError::io("start dockerd; run `cargo xtest --setup` first"))?;
         let mut engine = Self { dir, daemon };
-        let answers = async {
-            while engine.docker(&["version"]).await.is_err() {
-                if let Ok(Some(status)) = engine.daemon.try_wait() {
+        until("a Docker engine", async || {
+            if engine.docker(&["version"]).await.is_ok() {
+                return Ok(Some(()));
+            }
+            match engine.daemon.try_wait() {
+                Ok(Some(status)) => {
                     let log = std::fs::read_to_string(engine.dir.path().join("log"));
                     let log = log.unwrap_or_default();
-                    return Err(ProcessError::NotReady { status: status.to_string(), log });
+                    Err(ProcessError::NotReady { status: status.to_string(), log })
                 }
-                sleep(LOOK).await;
+                Ok(None) | Err(_) => Ok(None),
             }
-            Ok(())
-        };
-        let started = timeout(PATIENCE, answers).await;
-        started.map_err(|_elapsed| ProcessError::Late("a Docker engine".to_owned()))??;
+        })
+        .await?;
         Ok(engine)
     }
 

@@ -10,3 +10,4 @@ pub mod model;
 pub mod nats;
 pub mod process;
 pub mod tidy;
+pub mod wait;

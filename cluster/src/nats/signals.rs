@@ -19,7 +19,7 @@ use clawnode_proto::{Partition, ProcessId};
 use futures_util::StreamExt;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::Lost;
 
@@ -101,6 +101,8 @@ impl Signals {
                     denied.push_back(subject.to_owned());
                 }
             }
+            // Asked for: somebody lets the connection go.
+            event @ (Event::Draining | Event::Closed) => debug!(%event, "NATS connection"),
             event => {
                 warn!(%event, "NATS connection");
                 if matches!(&event, Event::ClientError(ClientError::Other(text)) if is_refusal(text))

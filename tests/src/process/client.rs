@@ -175,19 +175,8 @@ impl Client {
         method: &str,
         enough: impl Fn(&T) -> bool,
     ) -> Result<T, ProcessError> {
-        let look = async {
-            loop {
-                match self.call(method, json!({})).await {
-                    Ok(answer) if enough(&answer) => return Ok(answer),
-                    Err(error) if !error.is_lost() && error.refusal().is_none() => {
-                        return Err(error);
-                    }
-                    Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
-                }
-            }
-        };
-        let late = || ProcessError::Late(format!("what is expected of `{method}`"));
-        timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
+        let wait = |error: &ProcessError| error.is_lost() || error.refusal().is_some();
+        self.answer_when(method, json!({}), enough, wait).await
     }
 
     /// A session's transcript.
@@ -211,12 +200,23 @@ impl Client {
         params: Value,
         enough: impl Fn(&T) -> bool,
     ) -> Result<T, ProcessError> {
+        self.answer_when(method, params, enough, |error| error.refusal().is_some()).await
+    }
+
+    /// A method's answer, once this is so of it; errors of this kind are waited over.
+    async fn answer_when<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: Value,
+        enough: impl Fn(&T) -> bool,
+        wait: impl Fn(&ProcessError) -> bool,
+    ) -> Result<T, ProcessError> {
         let look = async {
             loop {
                 match self.call(method, params.clone()).await {
                     Ok(answer) if enough(&answer) => return Ok(answer),
                     Ok(_) => {}
-                    Err(error) if error.refusal().is_some() => {}
+                    Err(error) if wait(&error) => {}
                     Err(error) => return Err(error),
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;

@@ -58,8 +58,9 @@ pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
 
 /// Files of tests that may wait for time, and how often: helpers that look again until a state is
 /// there, the scripted model, whose script says how long it takes, and the moments of faults.
-const SLEEPERS: [(&str, usize); 9] = [
+const SLEEPERS: [(&str, usize); 10] = [
     ("tests/src/chaos/wait.rs", 1),
+    ("tests/src/wait.rs", 1),
     ("tests/src/conformance/support.rs", 1),
     ("tests/src/model/server.rs", 1),
     ("tests/src/nats/cluster.rs", 2),

@@ -11,11 +11,6 @@ use serde_json::{Value, json};
 
 use super::support::{Outcome, Scene};
 
-/// Looks at a status before it is given up.
-const LOOKS: u32 = 2_400;
-/// Between two of them.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
-
 /// What a variable of a node's environment is.
 pub(crate) type Var = (&'static str, String);
 
@@ -64,16 +59,7 @@ impl Fleet {
         &self,
         enough: impl Fn(&StatusView) -> bool,
     ) -> Result<StatusView, ProcessError> {
-        let mut last = None;
-        for _ in 0..LOOKS {
-            let status: StatusView = self.client.call("status", json!({})).await?;
-            if enough(&status) {
-                return Ok(status);
-            }
-            last = Some(status);
-            tokio::time::sleep(LOOK).await;
-        }
-        Err(ProcessError::Late(format!("what is expected of {last:?}")))
+        self.client.call_when("status", json!({}), enough).await
     }
 
     /// Once the gateway has heard that the worker drains.

@@ -4,17 +4,15 @@
 //! (Gemma 3 270M, quantized, from `PyPI`) and `node-llama-cpp` (from npm), under `.tools`. What
 //! such a model says is not judged, only that it was streamed, counted and written down.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{path::Path, process::Stdio};
 
-use clawnode_tests::process::{Ground, Home, Message, Node, sound};
-use tokio::{process::Command, time::timeout};
+use clawnode_tests::{
+    process::{Ground, Home, Message, Node, sound},
+    wait::until,
+};
+use tokio::process::Command;
 
 use super::{Outcome, said};
-
-/// How long the model may take to load; 5 s were seen.
-const LOADS_WITHIN: Duration = Duration::from_mins(2);
-/// Between two looks for the server's port.
-const LOOK: Duration = Duration::from_millis(100);
 
 #[tokio::test]
 #[ignore = "installs 340 MB: CLAWNODE_TEST_REAL_MODEL=1 cargo xtest real_model"]
@@ -34,16 +32,11 @@ async fn a_turn_streams_from_a_real_model() -> Outcome {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let listening = async {
-        loop {
-            if let Ok(port) = std::fs::read_to_string(&port_file) {
-                return port;
-            }
-            assert!(server.try_wait().unwrap().is_none(), "the model's server has ended");
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    let port = timeout(LOADS_WITHIN, listening).await.expect("the model is not loaded");
+    let port = until("a loaded model", async || {
+        assert!(server.try_wait().unwrap().is_none(), "the model's server has ended");
+        Ok(std::fs::read_to_string(&port_file).ok())
+    })
+    .await?;
 
     let home = Home::new(Ground::Local)?
         .var("OPENAI_API_KEY", Home::key())

@@ -21,6 +21,9 @@ use crate::durable::{
 
 /// How long one question to an owner may take.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
+/// Requests to an owner that is held alive before it counts as silent once: with the machine's two,
+/// as long as silence takes to make it dead.
+const ASKS_OF_THE_LIVING: u32 = 10;
 
 pub(super) async fn read_inbox<K: EntityKind>(
     context: &Context<K>,
@@ -102,7 +105,26 @@ pub(super) async fn read_tail<K: EntityKind>(context: &Context<K>, entity: Entit
     }
 }
 
+/// Asks an owner for an input. One that is held alive and does not answer is most likely about to
+/// connect again, as this process may have just done: it is asked for longer, so that it is not
+/// robbed in the middle of a call. Whoever is held dead meanwhile is claimed from at once.
 pub(super) async fn ask_owner<K: EntityKind>(
+    context: &Context<K>,
+    process: ProcessId,
+    entity: EntityId,
+    input: InputId,
+) -> OwnerSays {
+    for _ in 1..ASKS_OF_THE_LIVING {
+        let says = ask_once(context, process, entity, input).await;
+        let lives = || context.peers.borrow().alive.iter().any(|one| one.process == process);
+        if says != OwnerSays::Silent || !lives() {
+            return says;
+        }
+    }
+    ask_once(context, process, entity, input).await
+}
+
+async fn ask_once<K: EntityKind>(
     context: &Context<K>,
     process: ProcessId,
     entity: EntityId,
