@@ -55,7 +55,13 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// The last record.
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError>;
 
-    /// At most `limit` entities that have a journal, in id order, after `after`.
+    /// Where the last record is, also where its bytes are damaged; 0 if there is none.
+    async fn position(&self, entity: EntityId) -> Result<Position, StoreError> {
+        Ok(self.tail(entity).await?.map_or(Position(0), |record| record.position))
+    }
+
+    /// At most `limit` entities that have a journal, after `after`, each once, in an order of the
+    /// store's own that does not change.
     async fn entities(
         &self,
         after: Option<EntityId>,

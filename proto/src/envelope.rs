@@ -69,6 +69,13 @@ pub struct Input {
     pub body: ByteBuf,
 }
 
+/// What every version of the layout says.
+#[derive(Deserialize)]
+struct Readers {
+    v_min: u16,
+    id: InputId,
+}
+
 /// Why an input was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
@@ -78,6 +85,8 @@ pub enum InputError {
     /// Written for newer readers only.
     #[error("input needs a reader of version `{needs}`, this one reads up to `{reads}`")]
     TooNew {
+        /// Which.
+        input: InputId,
         /// The oldest reader that may take it.
         needs: u16,
         /// The newest that this one reads.
@@ -157,9 +166,18 @@ impl Input {
 
     /// Reads an input as a process does that speaks these versions.
     pub fn read(bytes: &[u8], speaks: VersionRange) -> Result<Self, InputError> {
-        let input: Self = decode(bytes)?;
-        if input.v_min > speaks.newest {
-            return Err(InputError::TooNew { needs: input.v_min, reads: speaks.newest });
+        let reads = speaks.newest;
+        let too_new = |input, needs| InputError::TooNew { input, needs, reads };
+        let input: Self = match decode(bytes) {
+            Ok(input) => input,
+            // A layout of later may not be readable, but it says for whom it is.
+            Err(unreadable) => match decode::<Readers>(bytes) {
+                Ok(Readers { v_min, id }) if v_min > reads => return Err(too_new(id, v_min)),
+                _ => return Err(unreadable.into()),
+            },
+        };
+        if input.v_min > reads {
+            return Err(too_new(input.id, input.v_min));
         }
         let expected = EntityId::derive(input.kind, &input.key);
         if expected != input.entity && input.order.is_none() {

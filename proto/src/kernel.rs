@@ -18,6 +18,8 @@ pub const RELEASED: &str = "released";
 pub const QUARANTINED: &str = "quarantined";
 /// The wire name of the event that puts an input of such an entity aside.
 pub const PARKED: &str = "parked";
+/// The wire name of the event that puts such an entity back in service.
+pub const RESTORED: &str = "restored";
 /// The wire name of the event that stands for all before it.
 pub const SNAPSHOT: &str = "snapshot";
 /// The wire name of the last event of all.
@@ -40,6 +42,8 @@ grammar! {
         Parked(Parked) = "parked", required;
         /// The entity is out of service until a person decides.
         Quarantined(Quarantined) = "quarantined", required;
+        /// A person put the entity back in service; what was parked is accepted with it.
+        Restored(Restored) = "restored", required, progress;
         /// The owner gives the entity up of its own will.
         Released(Released) = "released", required, progress;
         /// The entity is gone; nothing personal remains.
@@ -115,6 +119,13 @@ pub struct Quarantined {
     pub reason: String,
 }
 
+/// A person put the entity back in service: all that was parked is accepted, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// The order.
+    pub input: Input,
+}
+
 /// Nothing to add to the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {}
@@ -124,6 +135,9 @@ pub struct Released {}
 pub struct Deleted {
     /// When.
     pub at: Timestamp,
+    /// Inputs that waited and are gone with it: delivered again, they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<InputId>,
 }
 
 /// What the kernel itself remembers of an entity; part of every snapshot.

@@ -207,6 +207,8 @@ pub enum FailureClass {
     BrokenStream,
     /// Given up on purpose.
     Cancelled,
+    /// The agent is not configured, so it was not made.
+    NoAgent,
     /// The process that made it is gone, and nobody knows.
     Lost,
 }
@@ -235,6 +237,7 @@ impl ModelFailure {
             FailureClass::Rejected => ErrorCode::ProviderRejected,
             FailureClass::BrokenStream => ErrorCode::ProviderBrokenStream,
             FailureClass::Cancelled => ErrorCode::Cancelled,
+            FailureClass::NoAgent => ErrorCode::NotFound,
         }
     }
 }

@@ -138,7 +138,7 @@ pub struct SessionRow {
 /// Answer of `sessions.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionList {
-    /// In id order.
+    /// In an order of the store's own, by which pages follow each other.
     pub sessions: Vec<SessionRow>,
     /// Pass as `after` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,7 +253,7 @@ pub struct QuarantineRow {
 /// Answer of `quarantine.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuarantineList {
-    /// In id order. A page looks at `limit` sessions and has those of them that are out of
+    /// In the order of `sessions.list`. A page looks at `limit` sessions and has those of them that are out of
     /// service, so it may be empty and still have a `next`.
     pub sessions: Vec<QuarantineRow>,
     /// Pass as `after` for the next page; absent on the last.

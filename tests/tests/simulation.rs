@@ -155,6 +155,7 @@ planted! {
     finds_ack_anchor_early: AckAnchorEarly in 1000 by ["I4"];
     finds_ack_before_emit: AckBeforeEmit in 1000 by ["I4"];
     finds_ack_before_tombstone: AckBeforeTombstone in 1000 by ["I4"];
+    finds_bury_forgets_waiting: BuryForgetsWaiting in 1000 by ["I4", "E1"];
     finds_dedup_by_window_only: DedupByWindowOnly in 1000 by ["D1"];
     finds_act_before_append: ActBeforeAppend in 1000 by ["I8", "I5"];
     finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I8", "I5"];

@@ -17,6 +17,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+pub use super::fold_error::FoldError;
 use super::kind::{EntityKind, Violation};
 
 /// Whether an entity is in service.
@@ -61,55 +62,6 @@ pub struct Core {
     accepted: VecDeque<Remembered>,
     #[serde(skip)]
     known: BTreeSet<InputId>,
-}
-
-/// Why a journal cannot be folded.
-#[derive(Debug, thiserror::Error)]
-pub enum FoldError {
-    /// Not a valid continuation (I1, I2).
-    #[error("journal of `{entity}` is damaged at event `{at}`")]
-    Record {
-        /// Whose.
-        entity: EntityId,
-        /// The number of the last sound event.
-        at: clawnode_proto::Seq,
-        /// What is wrong.
-        source: RecordError,
-    },
-    /// An event's body is not what its kind says.
-    #[error("event `{n}` (`{kind}`) of `{entity}` is not readable")]
-    Body {
-        /// Whose.
-        entity: EntityId,
-        /// Which.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-        /// What is wrong.
-        source: CodecError,
-    },
-    /// A required kind that this build does not know.
-    #[error("event `{n}` of `{entity}` has the kind `{kind}`, which this build does not know")]
-    Unknown {
-        /// Whose.
-        entity: EntityId,
-        /// Which.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-    },
-    /// An event that contradicts what came before it.
-    #[error("event `{n}` (`{kind}`) of `{entity}` contradicts the events before it")]
-    Violation {
-        /// Whose.
-        entity: EntityId,
-        /// Which.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-        /// What is wrong.
-        source: Violation,
-    },
 }
 
 /// The encoded state in a snapshot.
@@ -226,7 +178,17 @@ impl Core {
             Some(KernelEvent::Quarantined(quarantined)) => {
                 self.service = Service::Quarantined { reason: quarantined.reason.clone() };
             }
-            Some(KernelEvent::Deleted(_)) => {
+            Some(KernelEvent::Restored(restored)) => {
+                self.remember(sealed, restored.input.id);
+                self.parked.clear();
+                if matches!(self.service, Service::Quarantined { .. }) {
+                    self.service = Service::Active;
+                }
+            }
+            Some(KernelEvent::Deleted(deleted)) => {
+                for input in &deleted.dropped {
+                    self.remember(sealed, *input);
+                }
                 self.key = None;
                 self.parked.clear();
                 self.service = Service::Deleted;
@@ -259,21 +221,23 @@ impl Core {
         knows: &dyn Fn(&str) -> bool,
     ) -> Result<Self, FoldError> {
         let mut core = Self::default();
+        // Told only of a journal that is sound: damage may look like a kind that nobody knows.
+        let mut unknown = None;
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
                 if let Some(kind) = body.needs.iter().find(|kind| !knows(kind)) {
-                    return Err(FoldError::unknown(id, sealed, kind));
+                    unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, kind));
                 }
                 core = body.core;
                 core.known = core.accepted.iter().map(|one| one.input).collect();
             }
             let head = &sealed.head;
             if head.required && !KernelEvent::knows(&head.kind) && !knows(&head.kind) {
-                return Err(FoldError::unknown(id, sealed, &head.kind));
+                unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, &head.kind));
             }
             core.apply(id, sealed)
         })?;
-        Ok(core)
+        unknown.map_or(Ok(core), Err)
     }
 
     /// As much of it as a damaged journal still tells: enough to write behind it, and to bury it.
@@ -299,31 +263,21 @@ impl Core {
                     ts: tail.ts.max(last.ts),
                 };
                 core.incarnation = Some(sealed.head.incarnation);
-                if let Ok(Some(KernelEvent::Born(born))) = sealed.event()
-                    && EntityId::derive(born.kind, &born.key) == id
-                {
-                    core.key = Some(born.key);
-                    core.kind = Some(born.kind);
+                match sealed.event() {
+                    Ok(Some(KernelEvent::Born(born)))
+                        if EntityId::derive(born.kind, &born.key) == id =>
+                    {
+                        core.key = Some(born.key);
+                        core.kind = Some(born.kind);
+                    }
+                    Ok(Some(KernelEvent::Accepted(accepted))) => {
+                        core.remember(&sealed, accepted.input.id);
+                    }
+                    _ => {}
                 }
             }
         }
         core
-    }
-}
-
-// === impl FoldError ===
-
-impl FoldError {
-    fn violation(entity: EntityId, sealed: &Sealed, source: Violation) -> Self {
-        Self::Violation { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
-    }
-
-    fn unknown(entity: EntityId, sealed: &Sealed, kind: &str) -> Self {
-        Self::Unknown { entity, n: sealed.head.n, kind: kind.to_owned() }
-    }
-
-    fn body(entity: EntityId, sealed: &Sealed, source: CodecError) -> Self {
-        Self::Body { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
     }
 }
 
@@ -409,11 +363,27 @@ impl<K: EntityKind> Entity<K> {
     /// Takes one event.
     pub fn apply(&mut self, sealed: &Sealed) -> Result<(), FoldError> {
         let kernel = kernel_event(self.id, sealed)?;
+        let parked = match kernel {
+            Some(KernelEvent::Restored(_)) => std::mem::take(&mut self.core.parked),
+            _ => Vec::new(),
+        };
         self.core.fold(self.id, sealed, kernel.as_ref())?;
         let folded = match &kernel {
             Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
+            // An order that came when there was nothing to do about it.
+            Some(KernelEvent::Accepted(accepted)) if accepted.input.order.is_some() => Ok(()),
             Some(KernelEvent::Accepted(accepted)) => {
                 K::accept(&mut self.state, &sealed.head, &accepted.input)
+            }
+            Some(KernelEvent::Restored(_)) => {
+                for input in &parked {
+                    // What its kind cannot take may be why it was parked: it must not be so again.
+                    if let Err(refused) = K::accept(&mut self.state, &sealed.head, input) {
+                        tracing::debug!(entity = %self.id, input = %input.id, %refused,
+                            "a parked input is left out");
+                    }
+                }
+                Ok(())
             }
             Some(KernelEvent::Emitted(emitted)) => {
                 K::emitted(&mut self.state, emitted.turn);

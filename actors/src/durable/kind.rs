@@ -55,6 +55,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
 
     /// Whether it is to be deleted once it is at rest.
     fn doomed(state: &Self::State) -> bool;
+    /// Whether this build can read what the input says; one that it cannot is never journaled.
+    fn understands(input: &Input) -> bool;
     /// Whether this input may be journaled now, or must wait in the inbox.
     fn admits(state: &Self::State, input: &Input) -> bool;
     /// Events that follow from the state without anything being done in the world. Called again
@@ -75,6 +77,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     ) -> (Vec<Self::Event>, Self::Job);
     /// What running an emission takes.
     fn emit(state: &Self::State, effect: &Self::Effect) -> Self::Job;
+    /// What it is to the journal that a call may not be made.
+    fn refuse(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
     /// What a call's outcome is to the journal.
     fn conclude(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
 }

@@ -14,13 +14,14 @@
 //! - I2 epochs strictly increase; all events between two claims carry the first one's incarnation.
 //! - I3 at most one outcome per call id, no begin after the outcome.
 //! - I4 an input is acknowledged only when the fold has it and the entity is at rest, or a
-//!   later-journaled input of it is unacknowledged, or it is parked whole.
+//!   later-journaled input of it is unacknowledged, or it is parked whole, or the tombstone that it went with knows it.
 //! - I5 nothing visible precedes the append that decided it.
 //! - I7 frames are never folded.
 //! - I8 no append, no new paid work.
 
 pub mod core;
 pub mod driver;
+mod fold_error;
 pub mod kind;
 pub mod letters;
 pub mod machine;
@@ -32,6 +33,6 @@ pub mod sim;
 
 pub use core::{Core, Entity, FoldError, Loaded, Service};
 pub use kind::{EffectClass, EntityKind, Violation};
-pub use machine::{Activation, Heir, In, Machine, MachineOptions, Out, Stop};
+pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, Stop};
 #[cfg(feature = "test-util")]
 pub use planted::Planted;

@@ -22,6 +22,8 @@ pub enum Planted {
     AckBeforeEmit,
     /// Inputs are acknowledged while a deletion is due.
     AckBeforeTombstone,
+    /// A tombstone does not know what was buried with it.
+    BuryForgetsWaiting,
     /// Only the last accepted input is known again.
     DedupByWindowOnly,
     /// What follows from an append is done before the append is stored.

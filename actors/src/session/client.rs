@@ -313,7 +313,11 @@ impl Sessions {
     pub async fn load(&self, session: EntityId) -> Result<Loaded, SendError> {
         let records = self.substrate.journal.read(session, Position(0)).await?;
         let snapshot = match snapshot_blob(&records) {
-            Some(digest) => self.substrate.blobs.get(digest).await?,
+            Some(digest) => match self.substrate.blobs.get(digest).await {
+                // A damaged blob is none: the fold names what misses it.
+                Err(StoreError::Refused { .. }) => None,
+                blob => blob?,
+            },
             None => None,
         };
         Ok(Loaded { records, snapshot })

@@ -148,7 +148,11 @@ impl Follower {
 
     /// Takes what was heard. What is missing before it is asked of the owner first, once: what the
     /// owner does not have either, the end makes good.
-    async fn hear(&mut self, frames: Vec<Frame>) -> Next {
+    async fn hear(&mut self, mut frames: Vec<Frame>) -> Next {
+        // Whoever has seen frames of a call would take a refusal for an old one.
+        let (heard, rings) = (frames.len(), refusal_key(self.progress.turn()));
+        frames.retain(|one| one.key != rings);
+        let refused = frames.len() < heard;
         if self.progress.misses_before(&frames) {
             let caught = self.catch_up(true).await;
             if !matches!(caught, Next::More) {
@@ -156,7 +160,10 @@ impl Follower {
             }
         }
         let events = frames.into_iter().flat_map(|frame| self.progress.take(frame)).collect();
-        self.tell_all(events).await
+        match self.tell_all(events).await {
+            Next::More if refused => Next::ReadJournal,
+            next => next,
+        }
     }
 
     async fn tell_all(&mut self, events: Vec<TurnEvent>) -> Next {
@@ -222,7 +229,8 @@ impl Follower {
             let error = ErrorBody::new(
                 ErrorCode::Quarantined,
                 format!("session `{}` is out of service: {reason}", self.session),
-            );
+            )
+            .hint(format!("see `clawnode quarantine show {}`", self.session));
             return self.refuse(error).await;
         }
         let Some(turn) = turn else {
@@ -312,6 +320,12 @@ impl Follower {
             debug!("a reader left before the end of its turn");
         }
     }
+}
+
+/// The key of the frame that says that a turn is not served. It only rings: why, and whether it is
+/// still so, is in the journal. No call has such a frame, because attempts count from 1.
+pub(super) fn refusal_key(turn: TurnId) -> FrameKey {
+    FrameKey { index: FrameKey::ERROR, ..super::client::start_of(turn) }
 }
 
 /// What a reader is told of a turn that ended without a proper reply.

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Position, ProcessId, Sealed, Seq, Tail, Timestamp,
-    codec,
+    Digest, EntityId, ErrorChain, Grammar, Input, Position, ProcessId, Sealed, Seq, Tail,
+    Timestamp, codec,
     event::decode_record,
-    kernel::{KernelEvent, PARKED, QUARANTINED, Snapshot, SnapshotState},
+    kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},
     session::{SessionEvent, SessionInput},
     view::{EventView, HistoryView, SessionList, SessionRow, TurnView, VerifyRow, VerifyView},
@@ -288,10 +288,15 @@ impl Sessions {
         Ok(events)
     }
 
-    /// The blobs that hold a session's texts and archives, without the state of its snapshot.
+    /// The blobs that hold a session's texts and archives, without the state of its snapshot; of a
+    /// damaged journal, those that it still tells of.
     pub async fn blobs_of(&self, id: EntityId) -> Result<Vec<Digest>, SendError> {
         let mut blobs = Vec::new();
-        let mut segment = self.load(id).await?;
+        let mut segment = match self.load(id).await {
+            Ok(segment) => segment,
+            Err(failure) if is_damage(&failure) => return Ok(blobs),
+            Err(failure) => return Err(failure),
+        };
         for _ in 0..ARCHIVES_MAX {
             for event in segment.records.iter().filter_map(|one| decode_record(&one.bytes).ok()) {
                 for sealed in event {
@@ -299,11 +304,16 @@ impl Sessions {
                 }
             }
             let Some(archive) = archive_of(&segment) else { break };
-            if self.substrate.blobs.get(archive).await?.is_none() {
+            let exists = self.substrate.blobs.get(archive).await.map(|found| found.is_some());
+            if matches!(exists, Ok(false)) {
                 break;
             }
             blobs.push(archive);
-            segment = self.segment(archive).await?;
+            segment = match self.segment(archive).await {
+                Ok(segment) => segment,
+                Err(failure) if is_damage(&failure) => break,
+                Err(failure) => return Err(failure),
+            };
         }
         Ok(blobs)
     }
@@ -421,24 +431,46 @@ fn body_view(sealed: &Sealed) -> Value {
     }
 }
 
-fn texts_of(sealed: &Sealed) -> Vec<Digest> {
-    let digest = |text: &Text| match text {
+/// Whether a failure is damage, which does not go away by waiting.
+fn is_damage(failure: &SendError) -> bool {
+    match failure {
+        SendError::Store(failure) => {
+            matches!(failure, StoreError::Corrupt { .. } | StoreError::Refused { .. })
+        }
+        SendError::Corrupt(_) | SendError::Codec(_) => true,
+        _ => false,
+    }
+}
+
+fn blob_of(text: &Text) -> Option<Digest> {
+    match text {
         Text::Blob { digest, .. } => Some(*digest),
         Text::Inline { .. } => None,
-    };
-    if let Ok(Some(KernelEvent::Accepted(accepted))) = sealed.event::<KernelEvent>() {
-        return match codec::decode(&accepted.input.body) {
-            Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
-                let history = message.history.iter().filter_map(|one| digest(&one.content));
-                digest(&message.content).into_iter().chain(history).collect()
-            }
-            Ok(SessionInput::Cancel { .. } | SessionInput::Delete) | Err(_) => Vec::new(),
-        };
+    }
+}
+
+/// The blobs that hold an input's texts.
+pub(super) fn texts_of_input(input: &Input) -> Vec<Digest> {
+    match codec::decode(&input.body) {
+        Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
+            let history = message.history.iter().filter_map(|one| blob_of(&one.content));
+            blob_of(&message.content).into_iter().chain(history).collect()
+        }
+        Ok(SessionInput::Cancel { .. } | SessionInput::Delete) | Err(_) => Vec::new(),
+    }
+}
+
+fn texts_of(sealed: &Sealed) -> Vec<Digest> {
+    if let Ok(Some(
+        KernelEvent::Accepted(Accepted { input }) | KernelEvent::Parked(Parked { input }),
+    )) = sealed.event::<KernelEvent>()
+    {
+        return texts_of_input(&input);
     }
     match sealed.event::<SessionEvent>() {
-        Ok(Some(SessionEvent::ModelDone(done))) => digest(&done.content).into_iter().collect(),
+        Ok(Some(SessionEvent::ModelDone(done))) => blob_of(&done.content).into_iter().collect(),
         Ok(Some(SessionEvent::ModelFailed(failed))) => {
-            digest(&failed.partial).into_iter().collect()
+            blob_of(&failed.partial).into_iter().collect()
         }
         _ => Vec::new(),
     }

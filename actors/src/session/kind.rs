@@ -170,6 +170,10 @@ impl EntityKind for Session {
         state.doomed
     }
 
+    fn understands(input: &Input) -> bool {
+        input.order.is_some() || codec::decode::<SessionInput>(&input.body).is_ok()
+    }
+
     fn admits(state: &SessionState, input: &Input) -> bool {
         let bounded = matches!(
             codec::decode(&input.body),
@@ -294,6 +298,16 @@ impl EntityKind for Session {
                 .collect(),
             profile: state.profile.clone(),
         })
+    }
+
+    fn refuse(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
+        let wanted = Self::decide(state).iter().any(|effect| Self::key(effect) == *key);
+        match (state.running(), outcome) {
+            (Some(turn), Outcome::Failed { failure, .. }) if wanted => {
+                end(turn, TurnOutcome::Failed { failure })
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn conclude(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {

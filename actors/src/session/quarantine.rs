@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clawnode_cluster::StoreError;
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Input, Order, Position, codec,
+    Digest, EntityId, ErrorChain, Input, Order, Position, codec,
     session::SessionInput,
     view::{
         ParkedList, ParkedRow, ParkedWhere, QuarantineDone, QuarantineList, QuarantineRow,
@@ -23,7 +23,7 @@ use super::{
     kind::Session,
 };
 use crate::durable::{
-    Core, Entity, EntityKind, Service,
+    Core, Entity, EntityKind, FoldError, Service,
     letters::{self, DeadLetter},
 };
 
@@ -184,7 +184,8 @@ impl Sessions {
             let reason = ErrorChain(&failure).to_string();
             Fallen { id, out: Out::Corrupt, reason, core, position }
         };
-        let core = match Core::of(id, &loaded, &<Session as EntityKind>::Event::knows) {
+        // Being out of service is in the kernel's headers, which every version reads.
+        let core = match Core::of(id, &loaded, &|_| true) {
             Ok(core) => core,
             Err(failure) => return Ok(corrupt(failure)),
         };
@@ -197,6 +198,8 @@ impl Sessions {
                 let session = core.key.unwrap_or_else(|| id.to_string());
                 Err(SendError::InService { session })
             }
+            // Newer nodes can use it.
+            Err(failure @ FoldError::Unknown { .. }) => Err(SendError::Corrupt(failure)),
             Err(failure) => Ok(corrupt(failure)),
         }
     }

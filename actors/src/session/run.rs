@@ -5,13 +5,13 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Clock, Feed, StoreError, Substrate};
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey, InputId,
-    ProcessId, Traceparent, TurnId, codec,
+    AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
+    Input, InputId, ProcessId, Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
     feed::{EventBody, brief},
     frame::FrameBatch,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, ModelRef, Text, UsageRecord},
+    llm::{FailureClass, ModelFailure, ModelRef, Text, Usage, UsageRecord},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
@@ -19,8 +19,9 @@ use tracing::{Instrument, Span, debug, info_span, warn};
 use super::{
     call::{Call, End},
     client::{SendError, Sessions, packed, unpacked},
-    follow::error_of,
+    follow::{error_of, refusal_key},
     frames::FrameHub,
+    inspect::texts_of_input,
     kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
 };
 use crate::{
@@ -35,6 +36,12 @@ use crate::{
 
 /// The first and the longest wait before a store or bus that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How often, and how many times, a missing agent is looked for before its turn ends (20 s).
+const AGENT_LOOK: Duration = Duration::from_secs(1);
+const AGENT_LOOKS: u32 = 20;
+/// Refusals of a store after which a reply is given up.
+const REFUSALS_MAX: u32 = 3;
 
 /// Finds the model that a name means.
 pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
@@ -79,6 +86,15 @@ struct Admission {
     key: CallKey,
     port: Port<Session>,
     granted: bool,
+}
+
+impl Admission {
+    fn refuse(mut self, failure: ModelFailure) {
+        self.granted = true;
+        let (partial, usage) = (Text::from(String::new()), Usage::default());
+        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+        self.port.refused(self.key, outcome);
+    }
 }
 
 impl Drop for Admission {
@@ -182,18 +198,28 @@ impl SessionRunner {
         }
     }
 
-    /// Long text goes to the blob store before an event refers to it.
-    async fn stored(&self, entity: EntityId, text: String) -> Text {
+    /// Long text goes to the blob store before an event refers to it. A store that is out of reach
+    /// or full is waited for, because the reply is paid; one that refuses it is not: then there is
+    /// the part that fits in the event, and why there is no more.
+    async fn stored(&self, entity: EntityId, text: String) -> (Text, Option<ModelFailure>) {
         if text.len() <= INLINE_BYTES {
-            return Text::from(text);
+            return (Text::from(text), None);
         }
         let bytes = text.len() as u64;
-        let content = packed(entity, text);
+        let content = packed(entity, text.clone());
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let mut refusals = 0;
         loop {
             match self.substrate.blobs.put(content.clone()).await {
-                Ok(digest) => return Text::Blob { digest, bytes },
+                Ok(digest) => return (Text::Blob { digest, bytes }, None),
+                Err(failure @ StoreError::Refused { .. }) if refusals >= REFUSALS_MAX => {
+                    let message = format!("the reply of {bytes} bytes is not stored: {failure}");
+                    let class = FailureClass::Lost;
+                    let failure = ModelFailure { class, message, status: None };
+                    return (Text::from(beginning(text)), Some(failure));
+                }
                 Err(failure) => {
+                    refusals += u32::from(matches!(failure, StoreError::Refused { .. }));
                     warn!(%failure, "a reply cannot be stored; trying again");
                     let wait = backoff.next(&mut rand::rng());
                     tokio::time::sleep(wait).await;
@@ -216,11 +242,43 @@ impl SessionRunner {
         call.flush().await;
         let Call { text, usage, .. } = call;
         let attempt = job.attempt;
-        let content = self.stored(entity, text).await;
+        let (content, refused) = self.stored(entity, text).await;
+        let end = refused.map_or(end, End::Failed);
         match end {
             End::Done { stop, model } => Outcome::Done { attempt, content, stop, usage, model },
             End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
         }
+    }
+
+    /// Tells the client that its agent is missing, and ends the turn unless it comes soon: a reload
+    /// may bring it, and nobody waits for ever.
+    async fn miss(
+        &self,
+        entity: EntityId,
+        agent: &AgentName,
+        key: FrameKey,
+        admission: Box<Admission>,
+    ) {
+        let message = format!("agent `{agent}` is not configured; the turn waits for it");
+        let body = FrameBody::Notice { name: "agent_missing".to_owned(), message };
+        if let Err(failure) = self.publish(entity, None, vec![Frame { key, body }]).await {
+            debug!(%entity, %failure, "a notice was not heard");
+        }
+        for _ in 0..AGENT_LOOKS {
+            tokio::time::sleep(AGENT_LOOK).await;
+            if admission.is_closed() {
+                return;
+            }
+            if let Ok(handle) = self.agents.get(agent) {
+                handle.admit(admission);
+                return;
+            }
+        }
+        (*admission).refuse(ModelFailure {
+            class: FailureClass::NoAgent,
+            message: format!("agent `{agent}` of this session is not configured any more"),
+            status: None,
+        });
     }
 
     /// Tells the world that a turn has ended, until the bus has it.
@@ -269,14 +327,20 @@ impl SessionRunner {
 }
 
 impl Runner<Session> for SessionRunner {
-    fn acquire(&self, effect: &Effect, key: CallKey, port: Port<Session>) {
-        let Effect::Call { agent, .. } = effect else { return };
+    fn acquire(&self, entity: EntityId, effect: &Effect, key: CallKey, port: Port<Session>) {
+        let Effect::Call { agent, turn, call } = effect else { return };
         let admission = Box::new(Admission { key, port, granted: false });
         match self.agents.get(agent) {
             Ok(handle) => handle.admit(admission),
-            // Dropped, the question comes again: until the agent is there.
             Err(failure) => {
-                warn!(%failure, "a session's turn waits, because its agent is not configured here");
+                warn!(%entity, %failure, "a turn waits, because its agent is not configured here");
+                admission.deferred();
+                let (runner, agent) = (self.clone(), agent.clone());
+                let frame = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
+                // Detached: it ends by itself, or as soon as the session's actor is gone.
+                drop(tokio::spawn(async move {
+                    runner.miss(entity, &agent, frame, admission).await;
+                }));
             }
         }
     }
@@ -316,12 +380,16 @@ impl Runner<Session> for SessionRunner {
         }
     }
 
-    fn erase(&self, entity: EntityId) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
+    fn erase(
+        &self,
+        entity: EntityId,
+        dropped: Vec<Input>,
+    ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
         let sessions = Sessions::new(self.substrate.clone(), Arc::clone(&self.clock));
         Box::pin(async move {
             let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
             loop {
-                match erase(&sessions, entity).await {
+                match erase(&sessions, entity, &dropped).await {
                     Ok(snapshot) => return snapshot,
                     Err(failure) => warn!(%entity, %failure, "a deletion goes on later"),
                 }
@@ -362,7 +430,7 @@ impl Runner<Session> for SessionRunner {
                 ErrorCode::Quarantined,
                 format!("session `{entity}` is out of service: {reason}; the message is parked"),
             )
-            .hint(format!("see `clawnode journal show {entity}`")),
+            .hint(format!("see `clawnode quarantine show {entity}`")),
             Stop::Corrupt(detail) | Stop::Diverged(detail) => {
                 ErrorBody::new(ErrorCode::Corrupt, detail.clone()).hint(format!(
                     "see `clawnode journal verify {entity}`, then restore a backup or repair it"
@@ -371,9 +439,7 @@ impl Runner<Session> for SessionRunner {
         };
         for input in waiting {
             let runner = self.clone();
-            let turn = TurnId::from(*input);
-            let call = CallId::derive(turn, 0);
-            let key = FrameKey { turn, call, attempt: Attempt(0), index: FrameKey::ERROR };
+            let key = refusal_key(TurnId::from(*input));
             let frame = Frame { key, body: FrameBody::Error { error: error.clone() } };
             // Detached: the actor that would hold it is stopping, and it ends by itself.
             drop(tokio::spawn(async move {
@@ -385,10 +451,28 @@ impl Runner<Session> for SessionRunner {
     }
 }
 
-async fn erase(sessions: &Sessions, entity: EntityId) -> Result<Option<Digest>, SendError> {
-    let snapshot = snapshot_blob(&sessions.load(entity).await?.records);
+/// As much of a text as an event may hold.
+fn beginning(mut text: String) -> String {
+    let end = (0..=INLINE_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
+}
+
+async fn erase(
+    sessions: &Sessions,
+    entity: EntityId,
+    dropped: &[Input],
+) -> Result<Option<Digest>, SendError> {
+    let snapshot = match sessions.load(entity).await {
+        Ok(loaded) => snapshot_blob(&loaded.records),
+        // What only a damaged record tells of is not found any more.
+        Err(SendError::Store(StoreError::Corrupt { .. })) => None,
+        Err(failure) => return Err(failure),
+    };
+    let mut blobs = sessions.blobs_of(entity).await?;
+    blobs.extend(dropped.iter().flat_map(texts_of_input));
     // The oldest first: what is left of the chain stays walkable, should this break off.
-    for blob in sessions.blobs_of(entity).await?.into_iter().rev() {
+    for blob in blobs.into_iter().rev() {
         if Some(blob) != snapshot {
             sessions.substrate().blobs.delete(blob).await?;
         }

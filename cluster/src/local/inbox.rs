@@ -52,12 +52,17 @@ impl Inbox for LocalInbox {
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+        // Not refused with a damaged journal: what is to be done about that comes through here.
         let shared = &self.0.0;
-        shared.sound(entity)?;
         let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
         let mut waiting = Vec::with_capacity(places.len());
         for (position, loc) in places {
-            waiting.push(Waiting { position, bytes: input_at(shared, entity, position, loc)? });
+            match input_at(shared, entity, position, loc) {
+                Ok(bytes) => waiting.push(Waiting { position, bytes }),
+                Err(failure) if failure.is_transient() => return Err(failure),
+                // Told where it was found; its entity is refused by its journal.
+                Err(_) => {}
+            }
         }
         Ok(waiting)
     }

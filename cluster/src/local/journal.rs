@@ -71,6 +71,12 @@ impl Journal for LocalJournal {
         Ok(Some(Record { position, bytes }))
     }
 
+    async fn position(&self, entity: EntityId) -> Result<Position, StoreError> {
+        let last = self.0.0.look(STORE, |index| index.last(&keys::journal(entity)))?;
+        let position = last.and_then(|(key, _)| Some(keys::split_append(&key)?.1));
+        Ok(position.unwrap_or_default())
+    }
+
     async fn entities(
         &self,
         after: Option<EntityId>,

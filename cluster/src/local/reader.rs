@@ -10,7 +10,7 @@ use super::{
     disk::DiskFile,
     index::{Applied, Index, IndexError, keys},
     log::SEGMENT_HEADER,
-    record::{HEADER, Header, MAGIC},
+    record::{HEADER, Header, MAGIC, RecordKind},
     staged::Staged,
 };
 
@@ -193,17 +193,18 @@ impl Reader {
     }
 }
 
-/// Puts the records of `reader` from `from` to `end` into the index.
+/// Puts the records of `reader` from `from` to `end` into the index. Of `damages`, in the order of
+/// the log, those stay that nothing later replaced or removed.
 pub(super) fn replay(
     reader: &mut Reader,
     from: u64,
     end: u64,
     index: &mut Index,
     position: &mut u64,
-) -> Result<(Staged, Vec<Damage>), ReplayError> {
+    damages: &mut Vec<Damage>,
+) -> Result<Staged, ReplayError> {
     let mut all = Staged::default();
     let mut staged = Staged::default();
-    let mut damages = Vec::new();
     let mut at = from;
     while at < end {
         let header = reader.header(at).map_err(|source| reader.failed(source))?;
@@ -216,6 +217,13 @@ pub(super) fn replay(
             .body(at, &header)
             .map_err(|source| ReplayError::Open(OpenError::io("read", path)(source)))?;
         let whole = header.fits(body).then_some(body);
+        match header.kind {
+            RecordKind::Rollup if whole.is_some() => {
+                damages.retain(|damage| damage.entity != header.entity);
+            }
+            RecordKind::Ack => damages.retain(|damage| damage.position != header.target),
+            _ => {}
+        }
         if whole.is_none() {
             let detail = format!("body at segment {segment} offset {at} is damaged");
             let (entity, position) = (header.entity, header.position);
@@ -236,7 +244,7 @@ pub(super) fn replay(
             staged = Staged::default();
         }
     }
-    Ok((all, damages))
+    Ok(all)
 }
 
 impl Reader {

@@ -130,8 +130,7 @@ pub(super) fn recover(
             _ => SEGMENT_HEADER,
         };
         let end = reader.len;
-        let (staged, found) = replay(reader, from, end, &mut index, &mut position)?;
-        damages.extend(found);
+        let staged = replay(reader, from, end, &mut index, &mut position, &mut damages)?;
         for (segment, live) in staged.live {
             *changes.entry(segment).or_default() += live;
         }

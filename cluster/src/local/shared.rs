@@ -334,9 +334,14 @@ impl Shared {
         }
     }
 
-    /// An entity's past is replaced: what was damaged of it is gone.
+    /// An entity's past is replaced: what was damaged of it is gone, also if it was an input.
     pub(super) fn heal(&self, entity: EntityId) {
-        self.damaged().remove(&entity);
+        let Some(damage) = self.damaged().remove(&entity) else { return };
+        if self.deliveries().remove(damage.position).is_some()
+            && let Err(why) = self.queue.push_ack(entity, damage.position)
+        {
+            tracing::debug!(%entity, why, "a damaged input is still there at the next start");
+        }
     }
 
     /// Rings for one delivery in a partition.

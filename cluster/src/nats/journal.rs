@@ -3,8 +3,6 @@
 //! An append carries the expected last sequence of its subject and no message id. A position is a
 //! stream sequence.
 
-use std::collections::BTreeSet;
-
 use async_nats::{
     HeaderMap, HeaderValue,
     header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_ROLLUP},
@@ -12,7 +10,7 @@ use async_nats::{
 };
 use async_trait::async_trait;
 use clawnode_proto::{
-    EntityId, Position,
+    EntityId, Partition, Position,
     limits::APPEND_BYTES,
     subject::{Prefix, entity_of},
 };
@@ -89,22 +87,27 @@ impl Journal for NatsJournal {
         after: Option<EntityId>,
         limit: usize,
     ) -> Result<Vec<EntityId>, StoreError> {
-        // Partition by partition, so that no answer of the server grows with the whole cluster.
-        let mut first = BTreeSet::new();
-        for partition in 0..self.partitions {
-            let filter = self.prefix.journals_of(clawnode_proto::Partition(partition));
+        // Partition by partition, from that of the page before on, so that neither an answer of the
+        // server nor a page grows with the whole cluster.
+        let from = after.map_or(0, |after| after.partition(self.partitions).0);
+        let mut found = Vec::new();
+        for partition in (from..self.partitions).map(Partition) {
+            let filter = self.prefix.journals_of(partition);
             let subjects = self.reader.subjects(&filter).await.map_err(store_error)?;
-            first.extend(
-                subjects
-                    .keys()
-                    .filter_map(|subject| entity_of(subject))
-                    .filter(|entity| after.is_none_or(|after| *entity > after)),
-            );
-            while first.len() > limit {
-                first.pop_last();
+            let before = after.filter(|_| partition.0 == from);
+            let mut entities: Vec<EntityId> = subjects
+                .keys()
+                .filter_map(|subject| entity_of(subject))
+                .filter(|entity| before.is_none_or(|before| *entity > before))
+                .collect();
+            entities.sort_unstable();
+            entities.truncate(limit - found.len());
+            found.append(&mut entities);
+            if found.len() == limit {
+                break;
             }
         }
-        Ok(first.into_iter().collect())
+        Ok(found)
     }
 
     async fn count(&self) -> Result<u64, StoreError> {

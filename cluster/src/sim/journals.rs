@@ -43,6 +43,22 @@ impl Journals {
         }
     }
 
+    /// Flips one bit of a record that can be read; says whether there is one.
+    pub(super) fn damage(&mut self, entity: EntityId, record: usize, byte: usize) -> bool {
+        let Some(all) = self.versions.get_mut(&entity) else { return false };
+        let from = all.iter().rposition(|version| version.rollup).unwrap_or(0);
+        let live = all.get_mut(from..).unwrap_or_default();
+        let count = live.len().max(1);
+        let Some(version) = live.get_mut(record % count) else { return false };
+        let mut bytes = version.record.bytes.to_vec();
+        let at = byte % bytes.len().max(1);
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 1;
+        }
+        version.record.bytes = bytes.into();
+        true
+    }
+
     /// At most `limit` entities that have a journal, in order, after `after`.
     pub(super) fn entities(&self, after: Option<EntityId>, limit: usize) -> Vec<EntityId> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

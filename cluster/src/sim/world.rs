@@ -135,6 +135,12 @@ impl<D> World<D> {
         self.journals.read(entity, Position(0), u64::MAX)
     }
 
+    /// Flips one bit of an entity's journal, for good; says whether it has one.
+    pub fn damage(&mut self, entity: EntityId) -> bool {
+        let (record, byte) = (self.rng.random_range(0..1_000), self.rng.random_range(0..100_000));
+        self.journals.damage(entity, record, byte)
+    }
+
     /// What really waits for an entity now.
     pub fn inbox(&self, entity: EntityId) -> Vec<(Position, Input)> {
         self.inboxes.read(entity, Position(0), u64::MAX)

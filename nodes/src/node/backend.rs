@@ -147,6 +147,12 @@ impl Backend for NodeBackend {
     }
 
     async fn delete(&self, session: &SessionRef) -> Result<(), ErrorBody> {
+        // One that is out of service takes no message, so the kernel is told.
+        match self.sessions.bury(session.id).await {
+            Ok(_) => return Ok(()),
+            Err(SendError::InService { .. }) => {}
+            Err(failure) => return Err(failure.into()),
+        }
         let before = self.sessions.read(session.id).await?;
         if before.core.key.is_none() {
             let name = session.id.to_string();

@@ -220,6 +220,10 @@ impl Journal for Watched<dyn Journal> {
         self.inner.tail(entity).await
     }
 
+    async fn position(&self, entity: EntityId) -> Result<Position, StoreError> {
+        self.inner.position(entity).await
+    }
+
     async fn entities(
         &self,
         after: Option<EntityId>,

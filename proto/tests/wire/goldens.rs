@@ -58,7 +58,7 @@ fn session_inputs() {
 
 #[test]
 fn envelope() {
-    insta::assert_snapshot!(all(&[sample::input()]));
+    insta::assert_snapshot!(all(&[sample::input(), sample::order()]));
 }
 
 #[test]

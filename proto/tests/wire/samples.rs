@@ -2,13 +2,13 @@
 
 use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, Frame,
-    FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, ProcessId, Seq, Tail,
-    Timestamp, Traceparent, TurnId,
+    FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, Order, ProcessId, Seq,
+    Tail, Timestamp, Traceparent, TurnId,
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::FrameBatch,
     kernel::{
         Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
-        Remembered, Snapshot, SnapshotState,
+        Remembered, Restored, Snapshot, SnapshotState,
     },
     llm::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
@@ -92,6 +92,11 @@ pub(crate) fn input() -> Input {
     input
 }
 
+/// What an operator says about a session, by its id alone.
+pub(crate) fn order() -> Input {
+    Input::order(Kind::Session, entity(), Digest::of(b"tail"), Timestamp(1_000), Order::Restore)
+}
+
 pub(crate) fn session_inputs() -> Vec<SessionInput> {
     vec![
         SessionInput::UserMessage(user_message()),
@@ -121,7 +126,9 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
         Parked { input: input() }.into(),
         Quarantined { reason: "5 claims without progress".to_owned() }.into(),
         Released {}.into(),
-        Deleted { at: Timestamp(9) }.into(),
+        Deleted { at: Timestamp(9), dropped: Vec::new() }.into(),
+        Deleted { at: Timestamp(9), dropped: vec![input().id] }.into(),
+        Restored { input: order() }.into(),
     ]
 }
 

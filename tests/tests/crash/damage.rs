@@ -6,13 +6,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clawnode_proto::{
+    Input, Kind, SessionKey, Timestamp,
+    subject::Prefix,
+    view::{ParkedList, ParkedWhere, QuarantineDone, QuarantineList},
+};
 use clawnode_tests::{
     model::Script,
-    process::{Message, Node, ProcessError, Start, sound},
+    process::{Ground, Message, Node, ProcessError, Start, sound},
 };
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
-use super::support::{Outcome, Scene};
+use super::support::{Outcome, Scene, Under};
 
 /// Where `text` is in the files under `dir`; it must be in one place only.
 fn place(dir: &Path, text: &str) -> (PathBuf, u64) {
@@ -85,6 +91,102 @@ async fn a_damaged_record_refuses_its_session_and_no_other() -> Outcome {
     verify().await?;
     node.stop().await?;
     verify().await
+}
+
+#[tokio::test]
+async fn a_damaged_session_is_dropped_and_may_begin_again() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let healthy = Message::new("bob", "before");
+    let damaged = Message::new("eve", "xyzzy");
+    scene.settle(&[healthy.clone(), damaged.clone()]).await?;
+    let (file, at) = place(&scene.home.data(), "reply to: xyzzy");
+    flip(&file, at);
+
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let waits = Message::new("eve", "are you there?");
+    client.chat(&waits).await.expect_err("it is damaged");
+    let listed: QuarantineList = client.call("quarantine.list", json!({})).await?;
+    let rows: Vec<_> = listed.sessions.iter().map(|row| (&*row.state, row.waiting)).collect();
+    assert_eq!(rows, [("corrupt", 1)], "{listed:?}");
+    assert_eq!(listed.sessions[0].key.as_deref(), Some(&*damaged.session()), "{listed:?}");
+    let session = json!({ "session": listed.sessions[0].id });
+    let refused = client.call::<Value>("quarantine.replay", session.clone()).await;
+    let refused = refused.expect_err("nobody can put it back");
+    assert_eq!(code(&refused), Some("corrupt"), "{refused}");
+
+    // By its id alone: the journal does not tell its key any more.
+    let done: QuarantineDone = client.call("quarantine.drop", session.clone()).await?;
+    assert_eq!(done.inputs, 1, "the message that waited goes with it");
+    let listed: QuarantineList = client.call("quarantine.list", json!({})).await?;
+    assert_eq!(listed, QuarantineList::default());
+    let refused = client.call::<Value>("quarantine.drop", session).await;
+    assert_eq!(code(&refused.expect_err("it is gone")), Some("conflict"));
+    sound(&scene.home).await?;
+
+    // The key is free, and nothing of before is served.
+    let again = Message::new("eve", "hello again");
+    client.chat(&again).await?;
+    let history = client.history(&again.session()).await?;
+    assert_eq!(history.turns.len(), 1, "{history:?}");
+    node.stop().await?;
+    sound(&scene.home).await?;
+    let node = Node::up(&scene.home).await?;
+    let history = node.client()?.history(&again.session()).await?;
+    assert_eq!(history.turns.len(), 1, "{history:?}");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_damaged_session_is_deleted_like_any_other() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let damaged = Message::new("eve", "xyzzy");
+    scene.settle(std::slice::from_ref(&damaged)).await?;
+    let (file, at) = place(&scene.home.data(), "reply to: xyzzy");
+    flip(&file, at);
+    let node = Node::up(&scene.home).await?;
+    let ended = scene.home.run(&["sessions", "delete", &damaged.session(), "--yes"]).await?;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    sound(&scene.home).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
+    let scene = Scene::on(Under::Nats, Script::default()).await;
+    let Ground::Nats { url, prefix } = &scene.ground else { unreachable!("it is on NATS") };
+    let bus = async_nats::connect(url.as_str()).await.expect("the server runs");
+    let message = Message::new("ada", "hello");
+    let key: SessionKey = message.session().parse().expect("a session's key");
+    let (entity, prefix) = (key.entity(), prefix.parse::<Prefix>().expect("a prefix"));
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let subject = prefix.input(entity.partition(8), entity);
+    // What nobody can read, and what a newer node will.
+    let newer = Input {
+        v_min: u16::MAX,
+        ..Input::new(Kind::Session, &message.session(), "new".parse().unwrap(), Timestamp(0), &())
+            .expect("it can be written")
+    };
+    let newer = newer.to_bytes().expect("it can be written");
+    for bytes in [b"no input at all".to_vec(), newer] {
+        bus.publish(subject.clone(), bytes.into()).await.expect("it is sent");
+    }
+    bus.flush().await.expect("it is sent");
+
+    client.chat(&message).await?;
+    let some = |parked: &ParkedList| !parked.parked.is_empty();
+    let parked = client.call_when("parked.list", json!({}), some).await?;
+    let [letter] = &parked.parked[..] else { panic!("not one letter: {parked:?}") };
+    assert_eq!((letter.session, letter.at), (entity, ParkedWhere::DeadLetter), "{letter:?}");
+    assert_eq!(letter.bytes, b"no input at all".len() as u64, "it is kept whole");
+    let name = letter.letter.clone().expect("a dead letter has a name");
+    client.call::<Value>("parked.drop", json!({ "letter": name })).await?;
+    let parked: ParkedList = client.call("parked.list", json!({})).await?;
+    assert_eq!(parked, ParkedList::default(), "what is only too new waits for its readers");
+    let found = scene.judge(&client, &[message]).await?;
+    assert_eq!(found.turns, 1);
+    node.stop().await
 }
 
 #[tokio::test]

@@ -246,5 +246,26 @@ async fn c16_a_poisoned_session_is_quarantined_and_the_others_go_on(under: Under
     // Everybody else is served by the same process.
     client.chat(&healthy[1]).await?;
     scene.judge(&client, &healthy).await?;
+    node.stop().await?;
+
+    // Where nothing kills it any more it is put back in service, and what was parked is served.
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let session = json!({ "session": poisoned.session() });
+    let shown: Value = client.call("quarantine.show", session.clone()).await?;
+    assert_eq!(shown["session"]["state"], "quarantined", "{shown}");
+    let inputs = shown["inputs"].as_array().unwrap();
+    assert_eq!(inputs.len(), 1, "{shown}");
+    assert_eq!(inputs[0]["idempotency_key"], more.key.as_str(), "{shown}");
+    let parked: Value = client.call("parked.list", json!({})).await?;
+    assert_eq!(parked["parked"].as_array().map(Vec::len), Some(1), "{parked}");
+    let done: Value = client.call("quarantine.replay", session.clone()).await?;
+    assert_eq!(done["inputs"], 1, "{done}");
+    client.finished(&poisoned.session(), 2).await?;
+    let refused = client.call::<Value>("quarantine.replay", session).await.err().unwrap();
+    assert_eq!(refused.refusal().map(|body| body.code.as_str()), Some("conflict"), "{refused}");
+    let parked: Value = client.call("parked.list", json!({})).await?;
+    assert_eq!(parked["parked"].as_array().map(Vec::len), Some(0), "{parked}");
+    scene.judge(&client, &[&healthy[..], &[poisoned, more]].concat()).await?;
     node.stop().await
 }

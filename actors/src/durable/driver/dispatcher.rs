@@ -18,7 +18,7 @@ use super::{
     forward::{forward, ring},
     handle::Message,
     pump::pump,
-    reads::{ask_owner, read_inbox, read_tail},
+    reads::{ask_owner, read_inbox, read_tail, set_aside},
     worker::Placed,
 };
 use crate::durable::{
@@ -66,8 +66,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         (partition, placed, context): Self::Arguments,
     ) -> Result<State<K>, ActorProcessingErr> {
         let shared = context.substrate.shared;
-        let mut machine =
-            Partition::new(context.process, shared, Timestamp(0)).reading(context.speaks.newest);
+        let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
         let pump = if context.cordoned.load(Ordering::Relaxed) {
             // Nothing is under way yet, so nothing follows from it.
@@ -251,6 +250,12 @@ impl<K: EntityKind> State<K> {
                 self.tasks.spawn(async move {
                     let says = ask_owner(&context, process, entity, input).await;
                     tell(&myself, In::OwnerSaid(entity, says));
+                });
+            }
+            Out::SetAside(entity, position, bytes, reason) => {
+                self.tasks.spawn(async move {
+                    let aside = set_aside(&context, entity, position, bytes, reason).await;
+                    tell(&myself, aside);
                 });
             }
             Out::Activate(entity, activation, heir) => {

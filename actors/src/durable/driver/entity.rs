@@ -1,36 +1,28 @@
 //! The actor of one resident entity.
 
-use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering};
 
 use bytes::Bytes;
-use clawnode_cluster::{Record, StoreError, Write};
 use clawnode_proto::{
-    Digest, EntityId, Epoch, ErrorChain, Incarnation, Input, InputId, Position, ProcessId, codec,
-    kernel::SnapshotState,
-    limits::INLINE_BYTES,
+    EntityId, Epoch, Incarnation, Input, InputId, ProcessId, Timestamp, codec,
     node::{NodeReply, NodeRequest},
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
-use serde_bytes::ByteBuf;
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{Context, DispatcherHandle};
+use super::{
+    Context, DispatcherHandle,
+    store::{append, archive, discard, load, read_back},
+};
 use crate::durable::{
-    Activation, EntityKind, Heir, In, Loaded, Machine, Out, Stop,
-    core::{position_of, snapshot_blob},
+    Activation, EntityKind, Heir, In, Machine, Now, Out, Stop,
     partition::{Gone, OwnerSays},
 };
 
-/// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
-const READ_FIRST: Duration = Duration::from_millis(50);
-/// The longest wait before a read that failed is tried again.
-const READ_MOST: Duration = Duration::from_secs(5);
 /// Why an actor stopped that told its dispatcher itself; the supervision event may come first.
 pub(super) const GOODBYE: &str = "told its dispatcher";
-/// Tries at removing a blob.
-const DISCARDS_MAX: u32 = 8;
 
 /// The only door to an entity's actor.
 #[derive(Debug)]
@@ -60,6 +52,8 @@ pub(super) struct Arguments<K: EntityKind> {
 struct State<K: EntityKind> {
     id: EntityId,
     machine: Machine<K>,
+    /// Waits are measured from here, so that they do not jump with the clock.
+    started: tokio::time::Instant,
     context: Arc<Context<K>>,
     dispatcher: DispatcherHandle,
     /// Dropping it aborts whatever still runs for this activation.
@@ -121,7 +115,7 @@ impl<K: EntityKind> Clone for Port<K> {
 }
 
 impl<K: EntityKind> Port<K> {
-    fn tell(&self, input: In<K>) {
+    pub(super) fn tell(&self, input: In<K>) {
         if self.0.cast(Message::Feed(Box::new(input))).is_err() {
             debug!("an effect outlived its entity's actor");
         }
@@ -140,6 +134,11 @@ impl<K: EntityKind> Port<K> {
     /// Nobody will answer for the call any more.
     pub fn forgotten(&self, key: K::Key) {
         self.tell(In::Forgotten(key));
+    }
+
+    /// The call may not be made.
+    pub fn refused(&self, key: K::Key, outcome: K::Outcome) {
+        self.tell(In::Refused(key, outcome));
     }
 
     /// The call has ended.
@@ -175,11 +174,13 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         context.resident.fetch_add(1, Ordering::Relaxed);
         let resident = Resident(Arc::clone(&context));
         let incarnation = Incarnation { process: context.process, counter };
-        let (machine, out) =
-            Machine::new(id, incarnation, activation, context.machine, context.clock.now());
+        let started = tokio::time::Instant::now();
+        let now = now(&context, started);
+        let (machine, out) = Machine::new(id, incarnation, activation, context.machine, now);
         let mut state = State {
             id,
             machine: machine.heir(heir),
+            started,
             context,
             dispatcher,
             tasks: JoinSet::new(),
@@ -201,7 +202,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         match message {
             Message::Feed(input) => {
                 state.note(&input);
-                let now = state.context.clock.now();
+                let now = now(&state.context, state.started);
                 let out = state.machine.handle(now, *input);
                 state.perform(&myself, out);
             }
@@ -252,7 +253,7 @@ impl<K: EntityKind> State<K> {
             Out::ReadBack { after } => {
                 self.tasks.spawn(async move { port.tell(read_back(&context, id, after).await) });
             }
-            Out::Acquire(key, effect) => self.context.runner.acquire(&effect, key, port),
+            Out::Acquire(key, effect) => self.context.runner.acquire(id, &effect, key, port),
             // A grant that is not used gives its place back when it is dropped.
             Out::Release(_) => {}
             Out::Start(key, job) => {
@@ -279,9 +280,9 @@ impl<K: EntityKind> State<K> {
                 self.tasks
                     .spawn(async move { port.tell(archive(&context, id, upto, state).await) });
             }
-            Out::Erase => {
+            Out::Erase(dropped) => {
                 self.tasks.spawn(async move {
-                    let snapshot = context.runner.erase(id).await;
+                    let snapshot = context.runner.erase(id, dropped).await;
                     port.tell(In::Erased { snapshot });
                 });
             }
@@ -324,129 +325,9 @@ impl<K: EntityKind> State<K> {
     }
 }
 
-async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> In<K> {
-    let mut tries = 0;
-    loop {
-        match read(context, id).await {
-            Ok(loaded) => return In::Loaded(loaded),
-            Err(failure @ StoreError::Corrupt { .. }) => {
-                return In::Unreadable(ErrorChain(&failure).to_string());
-            }
-            Err(failure) => {
-                warn!(entity = %id, %failure, "journal cannot be read now; trying again");
-                pause(READ_FIRST, READ_MOST, tries).await;
-                tries += 1;
-            }
-        }
-    }
-}
-
-async fn read<K: EntityKind>(context: &Context<K>, id: EntityId) -> Result<Loaded, StoreError> {
-    let records = context.substrate.journal.read(id, Position(0)).await?;
-    let snapshot = match snapshot_blob(&records) {
-        Some(digest) => context.substrate.blobs.get(digest).await?,
-        None => None,
-    };
-    Ok(Loaded { records, snapshot })
-}
-
-async fn append<K: EntityKind>(
-    context: Arc<Context<K>>,
-    id: EntityId,
-    port: Port<K>,
-    wait: Duration,
-    expected: Position,
-    write: Write,
-) {
-    if !wait.is_zero() {
-        jittered(wait).await;
-    }
-    let answer = context.substrate.journal.append(id, expected, write).await;
-    port.tell(In::Answered(answer));
-}
-
-async fn read_back<K: EntityKind>(context: &Context<K>, id: EntityId, after: Position) -> In<K> {
-    let mut tries = 0;
-    loop {
-        let read = async {
-            let after_expected = context.substrate.journal.read(id, after).await?;
-            let tail = context.substrate.journal.tail(id).await?;
-            Ok::<_, StoreError>((after_expected, tail))
-        };
-        match read.await {
-            Ok((after_expected, tail)) => {
-                let tail = tail.map_or(Position(0), |record: Record| record.position);
-                return In::ReadBack { after_expected, tail };
-            }
-            Err(failure @ StoreError::Corrupt { .. }) => {
-                return In::Unreadable(ErrorChain(&failure).to_string());
-            }
-            Err(failure) => {
-                debug!(entity = %id, %failure, "journal cannot be read back now; trying again");
-                pause(READ_FIRST, READ_MOST, tries).await;
-                tries += 1;
-            }
-        }
-    }
-}
-
-/// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
-async fn archive<K: EntityKind>(
-    context: &Context<K>,
-    id: EntityId,
-    upto: Position,
-    state: Bytes,
-) -> In<K> {
-    let store = async {
-        let records = context.substrate.journal.read(id, Position(0)).await?;
-        if position_of(&records) != upto {
-            return Err(StoreError::Unavailable {
-                store: "journal",
-                detail: format!("a read ends at {}, not at {upto}", position_of(&records)),
-            });
-        }
-        let list: Vec<ByteBuf> =
-            records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
-        let encoded = codec::encode(&list).map_err(|failure| StoreError::Refused {
-            store: "blobs",
-            detail: failure.to_string(),
-        })?;
-        let archive = context.substrate.blobs.put(Bytes::from(encoded)).await?;
-        let state = if state.len() > INLINE_BYTES {
-            SnapshotState::Blob { digest: context.substrate.blobs.put(state).await? }
-        } else {
-            SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
-        };
-        Ok::<(Digest, SnapshotState), StoreError>((archive, state))
-    };
-    match store.await {
-        Ok((archive, state)) => In::Archived { archive, state },
-        Err(failure) => {
-            warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
-            In::ArchiveFailed
-        }
-    }
-}
-
-/// Removes a blob that nothing refers to any more; one that stays is an orphan, not a loss.
-async fn discard<K: EntityKind>(context: &Context<K>, digest: Digest) {
-    for tries in 0..DISCARDS_MAX {
-        match context.substrate.blobs.delete(digest).await {
-            Ok(()) => return,
-            Err(failure) => warn!(%digest, %failure, "a blob cannot be removed now"),
-        }
-        pause(READ_FIRST, READ_MOST, tries).await;
-    }
-}
-
-async fn pause(first: Duration, most: Duration, tries: u32) {
-    jittered(first.saturating_mul(1 << tries.min(10)).min(most)).await;
-}
-
-/// Waits between half of `wait` and all of it, so that many waiters do not come back together.
-async fn jittered(wait: Duration) {
-    let share = rand::random_range(0.5..=1.0);
-    tokio::time::sleep(wait.mul_f64(share)).await;
+fn now<K: EntityKind>(context: &Context<K>, started: tokio::time::Instant) -> Now {
+    let steady = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Now { wall: context.clock.now(), steady: Timestamp(steady) }
 }
 
 /// Best effort: whoever does not hear it is fenced by its next append.

@@ -10,7 +10,7 @@ use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::debug;
 
-use super::{Context, dispatcher::DispatcherActor, worker::Placed};
+use super::{Context, dispatcher::DispatcherActor, pump::scan, worker::Placed};
 use crate::durable::{
     EntityKind,
     partition::{Gone, In, Needs},
@@ -62,16 +62,25 @@ impl fmt::Debug for Message {
 // === impl DispatcherHandle ===
 
 impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`.
+    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. One that follows
+    /// another (`again`) scans its inbox at once: what that one had in hand is not delivered before
+    /// its time is over.
     pub(super) async fn spawn<K: EntityKind>(
         partition: PartitionId,
         placed: Placed,
+        again: bool,
         context: Arc<Context<K>>,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
         let actor = DispatcherActor(std::marker::PhantomData);
+        let scans = again.then(|| Arc::clone(&context));
         let arguments = (partition, placed, context);
-        Ok(Self(DispatcherActor::spawn_linked(None, actor, arguments, parent).await?.0))
+        let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
+        if let Some(context) = scans {
+            // Detached: it ends with its scan, or as soon as its dispatcher is gone.
+            drop(tokio::spawn(scan(partition, context, actor.clone())));
+        }
+        Ok(Self(actor))
     }
 
     fn tell(&self, message: Message) {

@@ -8,6 +8,7 @@ mod handle;
 mod pump;
 mod reads;
 mod requests;
+mod store;
 mod worker;
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, Substrate, membership::Members};
-use clawnode_proto::{Digest, EntityId, Epoch, InputId, ProcessId, node::VersionRange};
+use clawnode_proto::{Digest, EntityId, Epoch, Input, InputId, ProcessId, node::VersionRange};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +34,8 @@ use super::{EntityKind, MachineOptions, Stop};
 /// How a kind's effects are run. Implementations hold the doors that effects need.
 pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Asks for a grant; answers through the port, soon: `granted`, or `deferred` with `granted`
-    /// later. Whoever loses the question says `forgotten`, and is asked again.
-    fn acquire(&self, effect: &K::Effect, key: K::Key, port: Port<K>);
+    /// later, or `refused`. Whoever loses the question says `forgotten`, and is asked again.
+    fn acquire(&self, entity: EntityId, effect: &K::Effect, key: K::Key, port: Port<K>);
 
     /// Runs an effect to its end, told through the port. When `cancelled` fires, it ends soon,
     /// with what there is.
@@ -47,9 +48,14 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
         cancelled: CancellationToken,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Removes the blobs of a doomed entity until they are gone, but for the state of the
-    /// snapshot that it loads from, which it names.
-    fn erase(&self, entity: EntityId) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
+    /// Removes the blobs of a doomed entity until they are gone, as far as its journal can be
+    /// read, and those of the inputs that go with it; not the state of the snapshot that it loads
+    /// from, which it names.
+    fn erase(
+        &self,
+        entity: EntityId,
+        dropped: Vec<Input>,
+    ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
 
     /// The entity was claimed, and another process had it before.
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);

@@ -6,15 +6,17 @@ use clawnode_cluster::{Consumer, StoreError};
 use clawnode_proto::Partition;
 use ractor::ActorRef;
 use tokio::sync::Semaphore;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{Context, handle::Message, worker::Placed};
-use crate::durable::EntityKind;
+use crate::durable::{EntityKind, partition::In};
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
 const DELIVERIES_MAX: usize = 256;
 /// How long an inbox whose consumer failed is left alone.
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
+/// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
+const SCANS_MAX: u32 = 60;
 /// How long one whose store is closed is left alone.
 const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
@@ -91,6 +93,28 @@ async fn pull(
                 if dispatcher.cast(Message::Delivered(delivery, permit)).is_err() {
                     return Ok(Pulled::Ended);
                 }
+            }
+        }
+    }
+}
+
+/// Finds what waits in the partition, and rings for it.
+pub(super) async fn scan<K: EntityKind>(
+    partition: Partition,
+    context: Arc<Context<K>>,
+    dispatcher: ActorRef<Message>,
+) {
+    for _ in 0..SCANS_MAX {
+        match context.substrate.inbox.scan(partition).await {
+            Ok(entities) => {
+                if dispatcher.cast(Message::Feed(In::Scanned(entities))).is_err() {
+                    debug!(%partition, "a dispatcher stopped while its inbox was scanned");
+                }
+                return;
+            }
+            Err(failure) => {
+                warn!(%partition, %failure, "inbox cannot be scanned now; trying again");
+                tokio::time::sleep(again(&failure)).await;
             }
         }
     }

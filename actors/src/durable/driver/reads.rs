@@ -3,23 +3,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::RequestError;
+use clawnode_cluster::{RequestError, Waiting};
 use clawnode_proto::{
-    EntityId, Input, InputId, Position, ProcessId, codec,
+    EntityId, ErrorChain, Input, InputId, Position, ProcessId, codec,
+    envelope::InputError,
     event::decode_record,
     kernel::RELEASED,
-    node::{NodeReply, NodeRequest, VersionRange},
+    node::{NodeReply, NodeRequest},
 };
 use tracing::{debug, error, warn};
 
 use super::Context;
 use crate::durable::{
-    EntityKind,
-    partition::{In, LastWriter, OwnerSays},
+    EntityKind, letters,
+    partition::{Arrived, In, LastWriter, OwnerSays},
 };
 
-/// What the partition's machine decides is not decided here.
-const ANY_VERSION: VersionRange = VersionRange { oldest: 0, newest: u16::MAX };
 /// How long one question to an owner may take.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 /// Requests to an owner that is held alive before it counts as silent once: with the machine's two,
@@ -33,27 +32,54 @@ pub(super) async fn read_inbox<K: EntityKind>(
 ) -> In {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
-            let inputs = waiting
-                .into_iter()
-                // Also one that is too new to be taken here is known by its id.
-                .filter_map(|one| match Input::read(&one.bytes, ANY_VERSION) {
-                    Ok(input) if input.entity == entity => Some((one.position, input)),
-                    Ok(input) => {
-                        error!(%entity, found = %input.entity, "an input lies in a foreign inbox");
-                        None
-                    }
-                    Err(failure) => {
-                        error!(%entity, position = %one.position, %failure,
-                            "an input cannot be read; it stays in the inbox");
-                        None
-                    }
-                })
-                .collect();
-            In::Inbox(entity, inputs)
+            let arrived = |one: Waiting| (one.position, arrived(context, entity, one));
+            In::Inbox(entity, waiting.into_iter().map(arrived).collect())
         }
         Err(failure) => {
             warn!(%entity, %failure, "inbox cannot be read now; trying again");
             In::ReadFailed(entity)
+        }
+    }
+}
+
+/// What something in an inbox is to this process.
+fn arrived<K: EntityKind>(context: &Context<K>, entity: EntityId, waiting: Waiting) -> Arrived {
+    let Waiting { position, bytes } = waiting;
+    let reason = match Input::read(&bytes, context.speaks) {
+        Ok(input) if input.entity == entity && K::understands(&input) => {
+            return Arrived::Input(input);
+        }
+        Ok(input) if input.entity == entity => {
+            format!("its body is nothing that a {} takes", K::KIND)
+        }
+        Ok(input) => format!("it is for `{}`", input.entity),
+        Err(failure @ InputError::TooNew { input, needs, .. }) => {
+            debug!(%entity, %position, %failure, "an input is for newer nodes");
+            return Arrived::TooNew(input, needs);
+        }
+        Err(failure) => ErrorChain(&failure).to_string(),
+    };
+    Arrived::Unreadable { bytes, reason }
+}
+
+/// Keeps what nobody can read among the dead letters.
+pub(super) async fn set_aside<K: EntityKind>(
+    context: &Context<K>,
+    entity: EntityId,
+    position: Position,
+    bytes: Bytes,
+    reason: String,
+) -> In {
+    let at = context.clock.now();
+    match letters::keep(&context.substrate, entity, &bytes, reason.clone(), at).await {
+        Ok(()) => {
+            error!(%entity, %position, reason, "an input cannot be read; it is a dead letter now");
+            In::Aside(entity, position, true)
+        }
+        Err(failure) => {
+            error!(%entity, %position, reason, %failure,
+                "an input cannot be read; it stays in the inbox");
+            In::Aside(entity, position, false)
         }
     }
 }

@@ -82,11 +82,14 @@ impl Worker {
         for partition in context.substrate.all_partitions() {
             let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
             let placement = Arc::clone(&worker.placement);
+            let started = Arc::new(AtomicBool::new(false));
             let factory: Factory = Box::new(move |parent| {
                 let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
-                let placed = placement.subscribe();
+                let (started, placed) = (Arc::clone(&started), placement.subscribe());
                 Box::pin(async move {
-                    let spawned = DispatcherHandle::spawn(partition, placed, context, parent);
+                    let again = started.swap(true, Ordering::Relaxed);
+                    let spawned =
+                        DispatcherHandle::spawn(partition, placed, again, context, parent);
                     let handle = spawned.await?;
                     let cell = handle.cell();
                     if let Some(slot) = write(&slots).get_mut(usize::from(partition.0)) {

@@ -23,6 +23,7 @@ impl<K: EntityKind> Machine<K> {
         match &self.body {
             Body::Unread | Body::Stopped => Ok(()),
             Body::Headers(..) => self.park(now),
+            Body::Damaged { .. } => self.mourn(now),
             Body::Whole(_) => self.compose(now),
         }
     }
@@ -48,7 +49,7 @@ impl<K: EntityKind> Machine<K> {
     fn entity(&self) -> Option<&Entity<K>> {
         match &self.body {
             Body::Whole(entity) => Some(entity),
-            Body::Unread | Body::Headers(..) | Body::Stopped => None,
+            Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
         }
     }
 
@@ -105,6 +106,11 @@ impl<K: EntityKind> Machine<K> {
         for (key, outcome) in std::mem::take(&mut self.ended) {
             let Some(entity) = self.entity() else { break };
             let events = K::conclude(&entity.state, &key, outcome);
+            self.draft_all(now, events)?;
+        }
+        for (key, outcome) in std::mem::take(&mut self.refused) {
+            let Some(entity) = self.entity() else { break };
+            let events = K::refuse(&entity.state, &key, outcome);
             self.draft_all(now, events)?;
         }
         Ok(())
@@ -239,7 +245,7 @@ impl<K: EntityKind> Machine<K> {
             return self.archive();
         }
         let released = !self.claimed || self.core().is_some_and(|core| core.released);
-        let idle = now.since(self.idle_since) >= self.options.passivate_after;
+        let idle = self.now.steady.since(self.idle_since) >= self.options.passivate_after;
         let empty = self.held.is_empty() && self.queue.is_empty();
         match (at_rest && empty, released, idle) {
             (true, true, _) if self.claimed => Err(Stop::Passivated),
@@ -293,14 +299,15 @@ impl<K: EntityKind> Machine<K> {
 mod tests {
     use clawnode_cluster::AppendAnswer;
     use clawnode_proto::{
-        Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
-        llm::{Sampling, Text},
+        Attempt, Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
+        event::decode_record,
+        llm::{FailureClass, ModelFailure, Sampling, Text, Usage},
         session::{SessionInput, UserMessage},
     };
 
     use crate::{
-        durable::{Activation, In, Loaded, Machine, MachineOptions, Out},
-        session::{CallKey, Session},
+        durable::{Activation, In, Loaded, Machine, MachineOptions, Now, Out},
+        session::{CallKey, Outcome, Session},
     };
 
     fn acquired(out: &[Out<Session>]) -> Option<CallKey> {
@@ -310,8 +317,8 @@ mod tests {
         })
     }
 
-    #[test]
-    fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
+    /// A machine that has a message and asked for its call.
+    fn asked() -> (Machine<Session>, Now, CallKey) {
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let message = UserMessage {
             content: Text::from("hello".to_owned()),
@@ -322,6 +329,7 @@ mod tests {
         let input = SessionInput::UserMessage(message);
         let (id, now) = ("one".parse().unwrap(), Timestamp(1));
         let input = Input::new(Kind::Session, &key.to_string(), id, now, &input).unwrap();
+        let now = Now { wall: now, steady: now };
         let me = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
         let (mut machine, _) = Machine::<Session>::new(
             key.entity(),
@@ -332,6 +340,31 @@ mod tests {
         );
         machine.handle(now, In::Loaded(Loaded::default()));
         let call = acquired(&machine.handle(now, In::Deliver(vec![input]))).unwrap();
+        (machine, now, call)
+    }
+
+    #[test]
+    fn a_call_that_may_not_be_made_ends_its_turn() {
+        let (mut machine, now, call) = asked();
+        machine.handle(now, In::Deferred(call));
+        machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
+        let failure = ModelFailure {
+            class: FailureClass::NoAgent,
+            message: "agent `main` is not configured".to_owned(),
+            status: None,
+        };
+        let (partial, usage) = (Text::from(String::new()), Usage::default());
+        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+        let out = machine.handle(now, In::Refused(call, outcome));
+        let [Out::Append { write, .. }] = &out[..] else { panic!("{out:?}") };
+        let events = decode_record(&write.bytes).unwrap();
+        let kinds: Vec<&str> = events.iter().map(|event| &*event.head.kind).collect();
+        assert_eq!(kinds, ["turn_done", "settled"]);
+    }
+
+    #[test]
+    fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
+        let (mut machine, now, call) = asked();
         // The input is journaled, though nobody answered for its call.
         let out = machine.handle(now, In::Forgotten(call));
         assert!(matches!(out[..], [Out::Append { .. }]), "{out:?}");

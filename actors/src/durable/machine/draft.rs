@@ -5,16 +5,13 @@ use clawnode_cluster::Write;
 use clawnode_proto::{
     Digest, EventId, Grammar, Head, Input, Sealed, Timestamp,
     event::{self, encode_record},
-    kernel::{
-        Born, CLAIM, Claim, Deleted, KernelEvent, Parked, Quarantined, Released, Snapshot,
-        SnapshotState,
-    },
+    kernel::{Born, CLAIM, Claim, KernelEvent, Quarantined, Released, Snapshot, SnapshotState},
     limits::{APPEND_BYTES, CLAIMS_WITHOUT_PROGRESS},
 };
 
 use super::{
-    Activation, Body, Busy, Core, Entity, EntityKind, FoldError, InFlight, Loaded, Machine, Out,
-    Service, Stop, corrupt,
+    Activation, Body, Busy, Core, EntityKind, FoldError, InFlight, Loaded, Machine, Out, Service,
+    Stop,
 };
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
@@ -28,11 +25,22 @@ impl<K: EntityKind> Machine<K> {
         }
         self.position = position_of(&loaded.records);
         let options = self.options;
-        let core = Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)).map_err(unfit)?;
+        let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
+            Ok(core) => (core, None),
+            // Another's to serve, not damaged.
+            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
+            Err(error) => (Core::salvaged(self.id, &loaded), Some(error)),
+        };
         self.predecessor = core
             .incarnation
             .map(|last| last.process)
             .filter(|process| !core.released && *process != self.incarnation.process);
+        if let Some(error) = broken {
+            // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
+            // and whoever was faster is told apart by the position.
+            self.body = Body::damaged(core, &error);
+            return Ok(());
+        }
         if !self.heir.may_claim(self.predecessor) {
             // Somebody was faster, and may be in the middle of a call.
             return Err(Stop::Fenced);
@@ -41,9 +49,7 @@ impl<K: EntityKind> Machine<K> {
         let quarantined = matches!(core.service, Service::Quarantined { .. });
         let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;
         if fold_at_once {
-            let entity = Entity::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
-            self.body = Body::Whole(entity);
-            return Ok(());
+            return self.fold(core, &loaded);
         }
         let claims = core.claims_without_progress;
         self.body = Body::Headers(core, loaded);
@@ -57,30 +63,6 @@ impl<K: EntityKind> Machine<K> {
             self.flush(false)?;
         }
         Ok(())
-    }
-
-    /// Parks whole what came in for an entity that is out of service.
-    pub(super) fn park(&mut self, now: Timestamp) -> Result<(), Stop> {
-        let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
-        else {
-            return Ok(());
-        };
-        while let Some(input) = self.queue.pop_front() {
-            let size = input.body.len();
-            if !self.core().is_some_and(|core| core.has(input.id)) {
-                self.seal(now, &KernelEvent::from(Parked { input }))?;
-            }
-            if self.draft_bytes + size > APPEND_BYTES / 2 {
-                break;
-            }
-        }
-        if self.draft.is_empty() {
-            for input in std::mem::take(&mut self.held) {
-                self.out.push(Out::Complete(input));
-            }
-            return Err(Stop::Quarantined(reason));
-        }
-        self.flush(false)
     }
 
     /// Adds one event to the draft and folds it.
@@ -120,7 +102,7 @@ impl<K: EntityKind> Machine<K> {
         self.draft_bytes += sealed.len();
         match &mut self.body {
             Body::Whole(entity) => entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?,
-            Body::Headers(core, _) => {
+            Body::Headers(core, _) | Body::Damaged { core, .. } => {
                 core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;
             }
             Body::Unread | Body::Stopped => {}
@@ -130,13 +112,13 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Every writer claims first; what waited for an append rides along.
-    fn claim_first(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn claim_first(&mut self, now: Timestamp) -> Result<(), Stop> {
         self.seal(now, &KernelEvent::from(Claim {}))
     }
 
     /// The birth of an entity that has none, from the first input it gets.
     pub(super) fn birth(&mut self, now: Timestamp, input: &Input) -> Result<(), Stop> {
-        if self.core().is_some_and(|core| core.key.is_none()) {
+        if self.core().is_some_and(|core| core.key.is_none()) && input.order.is_none() {
             let born = Born { kind: input.kind, key: input.key.clone() };
             self.seal(now, &KernelEvent::from(born))?;
         }
@@ -198,45 +180,6 @@ impl<K: EntityKind> Machine<K> {
         let snapshot = Snapshot { tail: core.tail, archive: Some(archive), state };
         self.seal(now, &KernelEvent::from(snapshot))?;
         self.flush(true)
-    }
-
-    /// A doomed entity is at rest: its blobs go first, then a tombstone replaces its records.
-    pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), Stop> {
-        if !self.claimed {
-            // Alone: the record that replaces all others has to begin with the tombstone.
-            self.claim_first(now)?;
-            return self.flush(false);
-        }
-        self.busy = Busy::Erasing;
-        self.out.push(Out::Erase);
-        Ok(())
-    }
-
-    /// Nothing personal is left: a tombstone replaces all records.
-    pub(super) fn bury(&mut self, now: Timestamp, snapshot: Option<Digest>) -> Result<(), Stop> {
-        if !matches!(self.busy, Busy::Erasing) {
-            return Ok(());
-        }
-        self.busy = Busy::No;
-        self.staged.extend(snapshot.map(Out::Discard));
-        self.seal(now, &KernelEvent::from(Deleted { at: now }))?;
-        let Body::Whole(entity) = &self.body else { return Ok(()) };
-        let tail = entity.core.tail;
-        let bytes = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
-        // The tombstone stands for the deletion as well, so the deletion itself is not kept.
-        self.draft.clear();
-        self.draft_bytes = 0;
-        let state = SnapshotState::Inline { bytes: bytes.into() };
-        self.seal(now, &KernelEvent::from(Snapshot { tail, archive: None, state }))?;
-        self.flush(true)
-    }
-}
-
-/// A journal that this process cannot fold: damaged, or another's to serve.
-fn unfit(error: FoldError) -> Stop {
-    match error {
-        FoldError::Unknown { kind, .. } => Stop::TooNew(kind),
-        error => corrupt(&error),
     }
 }
 

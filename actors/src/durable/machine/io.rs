@@ -16,7 +16,12 @@ pub enum In<K: EntityKind> {
     /// The journal, as asked by [`Out::Load`].
     Loaded(Loaded),
     /// The journal cannot be read: damaged, not merely out of reach.
-    Unreadable(String),
+    Unreadable {
+        /// What is damaged.
+        detail: String,
+        /// The position of the last record.
+        position: Position,
+    },
     /// The answer to [`Out::Append`].
     Answered(AppendAnswer),
     /// The answer to [`Out::ReadBack`]: records after the expected position, and the last
@@ -33,6 +38,8 @@ pub enum In<K: EntityKind> {
     Deferred(K::Key),
     /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
     Forgotten(K::Key),
+    /// The call may not be made at all; this is its outcome.
+    Refused(K::Key, K::Outcome),
     /// A call has ended.
     Ended(K::Key, K::Outcome),
     /// An emission is confirmed.
@@ -100,8 +107,9 @@ pub enum Out<K: EntityKind> {
         /// The encoded state.
         state: Bytes,
     },
-    /// Remove the blobs of a doomed entity, but for the state it loads from; answer `Erased`.
-    Erase,
+    /// Remove the blobs of a doomed entity, but for the state it loads from, and those of these
+    /// inputs, which go with it; answer `Erased`.
+    Erase(Vec<Input>),
     /// Remove this blob; nothing refers to it any more.
     Discard(Digest),
     /// Tell this process that the entity has another owner now, so that it stops paying at once.

@@ -16,8 +16,7 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    EntityId, EventId, Grammar, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
-    kernel::{Emitted, KernelEvent},
+    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp, kernel::Emitted,
 };
 
 use super::{
@@ -26,13 +25,16 @@ use super::{
     partition::OwnerSays,
 };
 
+mod bury;
 mod compose;
 mod draft;
 mod io;
+mod options;
 #[cfg(feature = "test-util")]
 mod planted;
 
 pub use io::{In, Out, Stop};
+pub use options::MachineOptions;
 
 /// How long refusals that no read explains may last before the store must have lost data.
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
@@ -41,51 +43,13 @@ const RESEND_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait before an append is sent again.
 const RESEND_MOST: Duration = Duration::from_secs(5);
 
-/// How an activation treats its entity.
-#[derive(Clone, Copy, Debug)]
-pub struct MachineOptions {
-    /// Idle this long, it leaves memory (default 60 s): shorter costs a read per message, longer
-    /// costs memory.
-    pub passivate_after: Duration,
-    /// A snapshot replaces the journal after this many events (default 200): fewer costs writes,
-    /// more costs reads at activation.
-    pub snapshot_every: u64,
-    /// Kinds of events that this process is not to know, so that a test has an older version.
-    #[cfg(feature = "test-util")]
-    pub hides: &'static [&'static str],
-    /// Protocol bugs for the simulator to find; none in production.
-    #[cfg(feature = "test-util")]
-    pub planted: super::Planted,
-}
-
-impl Default for MachineOptions {
-    fn default() -> Self {
-        Self {
-            passivate_after: Duration::from_mins(1),
-            snapshot_every: 200,
-            #[cfg(feature = "test-util")]
-            hides: &[],
-            #[cfg(feature = "test-util")]
-            planted: super::Planted::default(),
-        }
-    }
-}
-
-impl MachineOptions {
-    /// Whether a kind of event is known to this process, the kernel's kinds apart.
-    pub fn knows<K: EntityKind>(&self, kind: &str) -> bool {
-        #[cfg(feature = "test-util")]
-        if self.hides.contains(&kind) {
-            return false;
-        }
-        K::Event::knows(kind)
-    }
-
-    /// All kinds of events that are known to this process.
-    pub fn known<K: EntityKind>(&self) -> BTreeSet<String> {
-        let own = K::Event::KINDS.iter().filter(|kind| self.knows::<K>(kind));
-        own.chain(KernelEvent::KINDS).map(|kind| (*kind).to_owned()).collect()
-    }
+/// What time it is, twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The time of day, for events; it may jump.
+    pub wall: Timestamp,
+    /// Since any fixed moment of this activation's process, for waits; it must not jump.
+    pub steady: Timestamp,
 }
 
 /// Why the entity is activated; decides whether the claim may ride in the first append.
@@ -123,6 +87,15 @@ enum Body<K: EntityKind> {
     Unread,
     /// Only the kernel's part is folded: the claim goes first, or the entity is out of service.
     Headers(Core, Loaded),
+    /// It cannot be folded: nothing is done but to bury it, if that is what was ordered.
+    Damaged {
+        /// As much as can be read.
+        core: Core,
+        /// What is wrong.
+        detail: String,
+        /// Whether a record may follow those there are, or may only replace them all.
+        open: bool,
+    },
     /// Folded.
     Whole(Entity<K>),
     /// Over.
@@ -145,7 +118,10 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
-    Erasing,
+    /// These inputs go with the entity.
+    Erasing {
+        dropped: Vec<InputId>,
+    },
 }
 
 /// A call that is wanted.
@@ -184,6 +160,7 @@ pub struct Machine<K: EntityKind> {
     draft_bytes: usize,
     staged: Vec<Out<K>>,
     ended: Vec<(K::Key, K::Outcome)>,
+    refused: Vec<(K::Key, K::Outcome)>,
     admissions: BTreeMap<K::Key, Admission<K::Grant>>,
     running: BTreeMap<K::Key, EffectClass>,
     aborting: BTreeSet<K::Key>,
@@ -191,6 +168,8 @@ pub struct Machine<K: EntityKind> {
     /// Rides in the next append.
     riders: Vec<Emitted>,
     quiescent: bool,
+    /// When this step is.
+    now: Now,
     idle_since: Timestamp,
     next_snapshot: u64,
     draining: bool,
@@ -207,7 +186,7 @@ impl<K: EntityKind> Machine<K> {
         incarnation: Incarnation,
         activation: Activation,
         options: MachineOptions,
-        now: Timestamp,
+        now: Now,
     ) -> (Self, Vec<Out<K>>) {
         let next_snapshot = options.snapshot_every.max(1);
         let machine = Self {
@@ -227,13 +206,15 @@ impl<K: EntityKind> Machine<K> {
             draft_bytes: 0,
             staged: Vec::new(),
             ended: Vec::new(),
+            refused: Vec::new(),
             admissions: BTreeMap::new(),
             running: BTreeMap::new(),
             aborting: BTreeSet::new(),
             confirmed: BTreeSet::new(),
             riders: Vec::new(),
             quiescent: false,
-            idle_since: now,
+            now,
+            idle_since: now.steady,
             next_snapshot,
             draining: false,
             out: Vec::new(),
@@ -278,7 +259,9 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Takes one thing that happened; returns what to do, in order.
-    pub fn handle(&mut self, now: Timestamp, input: In<K>) -> Vec<Out<K>> {
+    pub fn handle(&mut self, now: Now, input: In<K>) -> Vec<Out<K>> {
+        self.now = now;
+        let now = now.wall;
         if !matches!(self.body, Body::Stopped) {
             let step = self.take(now, input).and_then(|()| self.pump(now));
             if let Err(stop) = step {
@@ -288,19 +271,20 @@ impl<K: EntityKind> Machine<K> {
         std::mem::take(&mut self.out)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one flat match over what happened")]
     fn take(&mut self, now: Timestamp, input: In<K>) -> Result<(), Stop> {
         match input {
             In::Deliver(inputs) => {
-                self.idle_since = now;
+                self.idle_since = self.now.steady;
                 for input in inputs {
                     self.held.insert(input.id);
                     self.queue.push_back(input);
                 }
             }
             In::Loaded(loaded) => self.loaded(now, loaded)?,
-            In::Unreadable(detail) => return Err(Stop::Corrupt(detail)),
-            In::Answered(answer) => self.answered(now, &answer)?,
-            In::ReadBack { after_expected, tail } => self.read_back(now, &after_expected, tail)?,
+            In::Unreadable { detail, position } => self.unreadable(detail, position)?,
+            In::Answered(answer) => self.answered(&answer)?,
+            In::ReadBack { after_expected, tail } => self.read_back(&after_expected, tail)?,
             In::Granted(key, grant) => {
                 if let Some(admission) = self.admissions.get_mut(&key) {
                     *admission = Admission::Granted(grant);
@@ -318,6 +302,11 @@ impl<K: EntityKind> Machine<K> {
                     && !matches!(admission, Admission::Granted(_))
                 {
                     *admission = Admission::Forgotten;
+                }
+            }
+            In::Refused(key, outcome) => {
+                if self.admissions.remove(&key).is_some() {
+                    self.refused.push((key, outcome));
                 }
             }
             In::Ended(key, outcome) => {
@@ -347,8 +336,14 @@ impl<K: EntityKind> Machine<K> {
                     return Err(Stop::Fenced);
                 }
             }
-            In::Tick => self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten)),
-            In::Drain => self.draining = true,
+            In::Tick => {
+                self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten));
+                self.give_up_damaged()?;
+            }
+            In::Drain => {
+                self.draining = true;
+                self.give_up_damaged()?;
+            }
             In::GiveUp => {
                 self.draining = true;
                 for (key, _) in std::mem::take(&mut self.running) {
@@ -371,7 +366,7 @@ impl<K: EntityKind> Machine<K> {
 
     fn core(&self) -> Option<&Core> {
         match &self.body {
-            Body::Headers(core, _) => Some(core),
+            Body::Headers(core, _) | Body::Damaged { core, .. } => Some(core),
             Body::Whole(entity) => Some(&entity.core),
             Body::Unread | Body::Stopped => None,
         }
@@ -379,23 +374,18 @@ impl<K: EntityKind> Machine<K> {
 
     // === the append in flight ===
 
-    fn answered(&mut self, now: Timestamp, answer: &AppendAnswer) -> Result<(), Stop> {
+    fn answered(&mut self, answer: &AppendAnswer) -> Result<(), Stop> {
         let verdict = outcome::of_answer(answer);
         #[cfg(feature = "test-util")]
-        let Some(verdict) = self.misread_answer(now, answer, verdict)? else { return Ok(()) };
-        self.verdict(now, verdict)
+        let Some(verdict) = self.misread_answer(answer, verdict)? else { return Ok(()) };
+        self.verdict(verdict)
     }
 
-    fn read_back(
-        &mut self,
-        now: Timestamp,
-        after_expected: &[Record],
-        tail: Position,
-    ) -> Result<(), Stop> {
+    fn read_back(&mut self, after_expected: &[Record], tail: Position) -> Result<(), Stop> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         if after_expected.is_empty() && tail < flight.expected {
-            let since = *flight.refused_since.get_or_insert(now);
-            if now.since(since) >= DIVERGED_AFTER {
+            let since = *flight.refused_since.get_or_insert(self.now.steady);
+            if self.now.steady.since(since) >= DIVERGED_AFTER {
                 return Err(Stop::Diverged(format!(
                     "the journal ends at {tail}, but {} was acknowledged",
                     flight.expected
@@ -406,13 +396,13 @@ impl<K: EntityKind> Machine<K> {
         }
         let verdict = outcome::of_read_back(flight.first, after_expected);
         #[cfg(feature = "test-util")]
-        let Some(verdict) = self.misread_records(now, after_expected, tail, verdict)? else {
+        let Some(verdict) = self.misread_records(after_expected, tail, verdict)? else {
             return Ok(());
         };
-        self.verdict(now, verdict)
+        self.verdict(verdict)
     }
 
-    fn verdict(&mut self, now: Timestamp, verdict: Verdict) -> Result<(), Stop> {
+    fn verdict(&mut self, verdict: Verdict) -> Result<(), Stop> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         match verdict {
             Verdict::Stored(position) => {
@@ -426,7 +416,7 @@ impl<K: EntityKind> Machine<K> {
                 }
                 self.draft.clear();
                 self.draft_bytes = 0;
-                self.idle_since = now;
+                self.idle_since = self.now.steady;
                 self.out.append(&mut self.staged);
                 self.stored(record)
             }
@@ -451,18 +441,29 @@ impl<K: EntityKind> Machine<K> {
 
     /// The claim is conclusive: what was only headers is folded now.
     fn stored(&mut self, record: Record) -> Result<(), Stop> {
-        if let Body::Headers(core, loaded) = &mut self.body
-            && !matches!(core.service, Service::Quarantined { .. })
-        {
-            let mut loaded = std::mem::take(loaded);
+        if let Body::Headers(core, loaded) = &mut self.body {
             loaded.records.push(record);
-            let entity = Entity::of(self.id, &loaded).map_err(|error| corrupt(&error))?;
-            self.body = Body::Whole(entity);
+            if !matches!(core.service, Service::Quarantined { .. }) {
+                let (core, loaded) = (core.clone(), std::mem::take(loaded));
+                self.fold(core, &loaded)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Folds the journal, whose headers are `core`.
+    fn fold(&mut self, core: Core, loaded: &Loaded) -> Result<(), Stop> {
+        self.body = match Entity::of(self.id, loaded) {
+            Ok(entity) => Body::Whole(entity),
+            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
+            Err(error) => Body::damaged(core, &error),
+        };
         Ok(())
     }
 }
 
-fn corrupt(error: &FoldError) -> Stop {
-    Stop::Corrupt(clawnode_proto::ErrorChain(error).to_string())
+impl<K: EntityKind> Body<K> {
+    fn damaged(core: Core, error: &FoldError) -> Self {
+        Self::Damaged { core, detail: clawnode_proto::ErrorChain(error).to_string(), open: true }
+    }
 }

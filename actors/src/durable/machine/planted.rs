@@ -2,7 +2,7 @@
 
 use clawnode_cluster::{AppendAnswer, Record, Write, outcome::Verdict};
 use clawnode_proto::{
-    CodecError, Grammar, Position, Sealed, Timestamp, event::encode_record, kernel::KernelEvent,
+    CodecError, Grammar, Position, Sealed, event::encode_record, kernel::KernelEvent,
 };
 
 use super::{Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
@@ -70,7 +70,7 @@ impl<K: EntityKind> Machine<K> {
         if redrafts && self.draft.is_empty() {
             self.base = match &self.body {
                 Body::Whole(entity) => Some(copy(entity)),
-                Body::Unread | Body::Headers(..) | Body::Stopped => None,
+                Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
             };
         }
     }
@@ -78,7 +78,6 @@ impl<K: EntityKind> Machine<K> {
     /// What an answer means to a machine with this bug.
     pub(super) fn misread_answer(
         &mut self,
-        now: Timestamp,
         answer: &AppendAnswer,
         verdict: Verdict,
     ) -> Result<Option<Verdict>, Stop> {
@@ -88,7 +87,7 @@ impl<K: EntityKind> Machine<K> {
                 Ok(Some(Verdict::Stored(Position(flight.expected.0 + 1))))
             }
             (Planted::RetryWithNewBytes, AppendAnswer::Unknown(_)) => {
-                self.redraft(now, Redraft::NewBytes)?;
+                self.redraft(Redraft::NewBytes)?;
                 Ok(Some(verdict))
             }
             (Planted::AbsentMeansFailed, AppendAnswer::Unknown(_)) => Ok(Some(Verdict::ReadBack)),
@@ -99,14 +98,13 @@ impl<K: EntityKind> Machine<K> {
     /// What a read means to a machine with this bug; none if it has been dealt with.
     pub(super) fn misread_records(
         &mut self,
-        now: Timestamp,
         after_expected: &[Record],
         tail: Position,
         verdict: Verdict,
     ) -> Result<Option<Verdict>, Stop> {
         match self.options.planted {
             Planted::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
-                self.redraft(now, Redraft::Anew)?;
+                self.redraft(Redraft::Anew)?;
                 Ok(None)
             }
             Planted::RebaseOnConflict if verdict == Verdict::Fenced => {
@@ -120,7 +118,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Drafts the append in flight again, under the same event ids.
-    fn redraft(&mut self, now: Timestamp, how: Redraft) -> Result<(), Stop> {
+    fn redraft(&mut self, how: Redraft) -> Result<(), Stop> {
         let Some(base) = self.base.as_ref().map(copy) else { return Ok(()) };
         let drafted = std::mem::take(&mut self.draft);
         self.draft_bytes = 0;
@@ -129,7 +127,7 @@ impl<K: EntityKind> Machine<K> {
             Redraft::NewBytes => {
                 let mut again = Vec::new();
                 for sealed in drafted {
-                    again.push(self.reseal(now, sealed)?);
+                    again.push(self.reseal(sealed)?);
                 }
                 let bytes =
                     encode_record(&again).map_err(|error| Stop::Defect(error.to_string()))?;
@@ -155,7 +153,8 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    fn reseal(&mut self, now: Timestamp, sealed: Sealed) -> Result<Sealed, Stop> {
+    fn reseal(&mut self, sealed: Sealed) -> Result<Sealed, Stop> {
+        let now = self.now.wall;
         let Body::Whole(entity) = &mut self.body else { return Ok(sealed) };
         let head = clawnode_proto::Head { ts: now.max(entity.core.tail.ts), ..sealed.head };
         let again = Sealed::seal(head, &Encoded(sealed.body), entity.core.tail.hash)

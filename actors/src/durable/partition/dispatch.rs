@@ -6,11 +6,10 @@ use std::{
 };
 
 use clawnode_proto::{
-    EntityId, Input, InputId, Position, ProcessId, Timestamp, envelope::VERSIONS,
-    limits::ACK_PROGRESS,
+    EntityId, Input, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS,
 };
 
-use super::io::{AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
+use super::io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
 use crate::durable::machine::{Activation, Heir};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
@@ -18,9 +17,9 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// The longest such wait.
 const RETRY_MOST: Duration = Duration::from_secs(10);
 /// How long the inputs of an entity that cannot be served now stay away.
-const PUT_OFF: Duration = Duration::from_mins(1);
+pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 /// How long an input that rang and then was not found stays away.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
 const ASKS_MAX: u32 = 2;
 
@@ -66,11 +65,13 @@ pub(super) struct Slot {
     buffered: Vec<Input>,
     /// Read and not complete; an input that was stored twice has two positions.
     pub(super) open: BTreeMap<Position, InputId>,
+    /// Being put aside, because nobody can read it.
+    pub(super) aside: BTreeSet<Position>,
     /// Complete, but its delivery has not come yet.
-    done: BTreeSet<Position>,
+    pub(super) done: BTreeSet<Position>,
     pub(super) handles: BTreeMap<Position, HandleId>,
     pub(super) reading: bool,
-    rung: bool,
+    pub(super) rung: bool,
     losses: u32,
     pub(super) asks: Vec<(AskId, InputId)>,
     /// Asked while a read was under way, which may have begun before the input was stored: the
@@ -84,7 +85,8 @@ impl Slot {
     /// A delivered input that is not in hand: no read has shown it yet, because one was old or
     /// came from before the last actor, or its acknowledgement was lost.
     fn unseen(&self) -> Option<Position> {
-        self.handles.keys().find(|position| !self.open.contains_key(position)).copied()
+        let known = |at: &Position| self.open.contains_key(at) || self.aside.contains(at);
+        self.handles.keys().find(|position| !known(position)).copied()
     }
 }
 
@@ -99,8 +101,6 @@ pub struct Partition {
     last_progress: Timestamp,
     pub(super) cordoned: bool,
     pub(super) draining: bool,
-    /// The newest version of inputs that this process reads.
-    pub(super) reads: u16,
     /// Entities that this process cannot serve, and why.
     pub(super) foreign: BTreeMap<EntityId, Needs>,
     pub(super) out: Vec<Out>,
@@ -120,19 +120,11 @@ impl Partition {
             last_progress: now,
             cordoned: false,
             draining: false,
-            reads: *VERSIONS.end(),
             foreign: BTreeMap::new(),
             out: Vec::new(),
             #[cfg(feature = "test-util")]
             planted: crate::durable::Planted::None,
         }
-    }
-
-    /// The same, at a process that reads inputs up to this version only.
-    #[must_use]
-    pub fn reading(mut self, newest: u16) -> Self {
-        self.reads = newest;
-        self
     }
 
     /// Handles that wait for an answer.
@@ -166,6 +158,7 @@ impl Partition {
                 }
             }
             In::Inbox(entity, waiting) => self.inbox(entity, waiting),
+            In::Aside(entity, position, kept) => self.aside(entity, position, kept),
             In::Tail(entity, last) => self.tail(entity, last),
             In::ReadFailed(entity) => self.read_failed(now, entity),
             In::OwnerSaid(entity, says) => self.owner_said(entity, says),
@@ -191,6 +184,7 @@ impl Partition {
             seen: Position(0),
             buffered: Vec::new(),
             open: BTreeMap::new(),
+            aside: BTreeSet::new(),
             done: BTreeSet::new(),
             handles: BTreeMap::new(),
             reading: false,
@@ -241,35 +235,40 @@ impl Partition {
         self.out.push(Out::ReadInbox(entity, after));
     }
 
-    fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Input)>) {
+    fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Arrived)>) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
-        for (position, input) in waiting {
+        for (position, arrived) in waiting {
             slot.seen = slot.seen.max(position);
-            if !slot.done.contains(&position) && !slot.open.contains_key(&position) {
-                slot.open.insert(position, input.id);
-                if input.v_min > self.reads {
+            if slot.done.contains(&position) || slot.open.contains_key(&position) {
+                continue;
+            }
+            match arrived {
+                Arrived::Input(input) => {
+                    slot.open.insert(position, input.id);
+                    slot.buffered.push(input);
+                }
+                Arrived::TooNew(input, needs) => {
+                    slot.open.insert(position, input);
                     // It keeps its place: nothing behind it is taken before it.
-                    self.foreign.insert(entity, Needs::Input(input.v_min));
+                    self.foreign.insert(entity, Needs::Input(needs));
                     break;
                 }
-                slot.buffered.push(input);
+                Arrived::Unreadable { bytes, reason } => {
+                    if slot.aside.insert(position) {
+                        self.out.push(Out::SetAside(entity, position, bytes, reason));
+                    }
+                }
             }
         }
         let foreign = self.foreign.contains_key(&entity);
         match slot.phase {
+            // Whoever comes after what is put aside is served; until then it is held.
+            Phase::Ringing if slot.open.is_empty() && !slot.rung && !slot.aside.is_empty() => {
+                return;
+            }
             Phase::Ringing if slot.open.is_empty() && !slot.rung => {
-                // What rang is gone, or the read is old, or it cannot be decoded. Absence proves
-                // nothing, so it is given back: what is really gone does not come again.
-                let handles = std::mem::take(&mut slot.handles);
-                self.slots.remove(&entity);
-                #[cfg(feature = "test-util")]
-                if self.planted == crate::durable::Planted::AckWhenAbsent {
-                    self.out.extend(handles.into_values().map(Out::Ack));
-                    return;
-                }
-                self.out.extend(handles.into_values().map(|one| Out::Nak(one, LOOK_AGAIN)));
-                self.drained();
+                self.leave_empty(entity);
                 return;
             }
             Phase::Ringing if foreign => self.forward(entity),
@@ -327,13 +326,6 @@ impl Partition {
             self.out.push(Out::AskOwner(process, entity, input));
         } else {
             self.forget(entity);
-        }
-    }
-
-    /// Leaves an entity to whoever has it.
-    pub(super) fn forget(&mut self, entity: EntityId) {
-        if let Some(slot) = self.slots.remove(&entity) {
-            self.out.extend(slot.handles.into_values().map(Out::Forget));
         }
     }
 

@@ -101,20 +101,19 @@ mod tests {
     };
 
     use super::*;
-    use crate::durable::partition::{HandleId, In};
+    use crate::durable::partition::{Arrived, HandleId, In};
 
     const NOW: Timestamp = Timestamp(0);
 
-    fn input(number: u32, v_min: u16) -> Input {
+    fn input(number: u32) -> Input {
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let name = format!("k{number}").parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
-        let input = Input::new(Kind::Session, &key.to_string(), name, NOW, &message).unwrap();
-        Input { v: v_min, v_min, ..input }
+        Input::new(Kind::Session, &key.to_string(), name, NOW, &message).unwrap()
     }
 
     fn partition() -> Partition {
-        Partition::new(ProcessId::from_u128(1), true, NOW).reading(1)
+        Partition::new(ProcessId::from_u128(1), true, NOW)
     }
 
     fn deliver(partition: &mut Partition, entity: EntityId, handle: u64) -> Vec<Out> {
@@ -127,19 +126,21 @@ mod tests {
     fn foreign(input: &Input) -> (Partition, Vec<Out>) {
         let (mut partition, entity) = (partition(), input.entity);
         deliver(&mut partition, entity, 1);
-        partition.handle(NOW, In::Inbox(entity, vec![(Position(1), input.clone())]));
+        partition
+            .handle(NOW, In::Inbox(entity, vec![(Position(1), Arrived::Input(input.clone()))]));
         partition.handle(NOW, In::Tail(entity, None));
         let needs = Needs::Event("new".to_owned());
         let out = partition.handle(NOW, In::TooNew(entity, needs.clone()));
         assert_eq!(out, [Out::ReadInbox(entity, Position(0))]);
-        let out = partition.handle(NOW, In::Inbox(entity, vec![(Position(1), input.clone())]));
+        let out = partition
+            .handle(NOW, In::Inbox(entity, vec![(Position(1), Arrived::Input(input.clone()))]));
         assert_eq!(out, [Out::Forward(entity, input.id, needs)]);
         (partition, out)
     }
 
     #[test]
     fn what_cannot_be_read_is_forwarded_and_acknowledged_once_the_other_is_done() {
-        let input = input(1, 1);
+        let input = input(1);
         let (mut partition, _) = foreign(&input);
         let came = In::Forwarded(input.entity, Forwarded::Completed);
         let out = partition.handle(NOW, came);
@@ -147,14 +148,14 @@ mod tests {
         assert_eq!(partition.entities(), 0);
         // From now on it is known: nobody folds the journal again only to find out.
         deliver(&mut partition, input.entity, 2);
-        let read = In::Inbox(input.entity, vec![(Position(2), input.clone())]);
+        let read = In::Inbox(input.entity, vec![(Position(2), Arrived::Input(input.clone()))]);
         let out = partition.handle(NOW, read);
         assert!(matches!(out[..], [Out::Forward(..)]), "{out:?}");
     }
 
     #[test]
     fn what_nobody_can_read_stays_in_the_inbox() {
-        let input = input(1, 1);
+        let input = input(1);
         for (came, wait) in [(Forwarded::Nobody, NOBODY_AGAIN), (Forwarded::Rung, RUNG_AGAIN)] {
             let (mut partition, _) = foreign(&input);
             let out = partition.handle(NOW, In::Forwarded(input.entity, came));
@@ -168,17 +169,18 @@ mod tests {
 
     #[test]
     fn an_input_for_newer_readers_is_forwarded_with_what_follows_it() {
-        let (new, plain) = (input(1, 2), input(2, 1));
+        let (new, plain) = (input(1), input(2));
         let (mut partition, entity) = (partition(), new.entity);
         deliver(&mut partition, entity, 1);
-        let read = vec![(Position(1), new.clone()), (Position(2), plain)];
+        let (first, second) = (Arrived::TooNew(new.id, 2), Arrived::Input(plain));
+        let read = vec![(Position(1), first), (Position(2), second)];
         let out = partition.handle(NOW, In::Inbox(entity, read));
         assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(2))]);
     }
 
     #[test]
     fn who_is_rung_looks_after_the_entity_unless_it_stands_back() {
-        let input = input(1, 1);
+        let input = input(1);
         let rung = || In::Rung(AskId(7), input.entity, input.id);
         let mut partition = partition();
         let out = partition.handle(NOW, rung());

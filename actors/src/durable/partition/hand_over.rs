@@ -35,6 +35,13 @@ impl Partition {
         }
     }
 
+    /// Leaves an entity to whoever has it.
+    pub(super) fn forget(&mut self, entity: EntityId) {
+        if let Some(slot) = self.slots.remove(&entity) {
+            self.out.extend(slot.handles.into_values().map(Out::Forget));
+        }
+    }
+
     /// Leaves an entity to whoever it is delivered to after `delay`.
     pub(super) fn give_back(&mut self, entity: EntityId, delay: Duration) {
         if let Some(slot) = self.slots.remove(&entity) {

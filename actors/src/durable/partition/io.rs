@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
+use bytes::Bytes;
 use clawnode_proto::{EntityId, Input, InputId, Position, ProcessId};
 
 use crate::durable::machine::{Activation, Heir};
@@ -71,10 +72,26 @@ pub enum Gone {
     Released,
 }
 
+/// Something in an inbox, as far as this build can read it.
+#[derive(Debug)]
+pub enum Arrived {
+    /// An input.
+    Input(Input),
+    /// An input for nodes that read at least this version.
+    TooNew(InputId, u16),
+    /// Nobody can read it.
+    Unreadable {
+        /// The whole of it.
+        bytes: Bytes,
+        /// Why.
+        reason: String,
+    },
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum In {
-    /// A delivery; `input` is absent if its bytes could not be read.
+    /// A delivery.
     Delivered {
         /// For whom.
         entity: EntityId,
@@ -88,7 +105,9 @@ pub enum In {
     /// Entities with waiting inputs, found by a scan.
     Scanned(Vec<EntityId>),
     /// The entity's inbox, as asked.
-    Inbox(EntityId, Vec<(Position, Input)>),
+    Inbox(EntityId, Vec<(Position, Arrived)>),
+    /// What nobody can read was put aside whole, as asked; or could not be.
+    Aside(EntityId, Position, bool),
     /// The entity's last writer, as asked.
     Tail(EntityId, Option<LastWriter>),
     /// The inbox or the tail could not be read.
@@ -126,6 +145,8 @@ pub enum Out {
     ReadTail(EntityId),
     /// Ask the process whether it holds the input.
     AskOwner(ProcessId, EntityId, InputId),
+    /// Keep this whole among the dead letters; answer `Aside`.
+    SetAside(EntityId, Position, Bytes, String),
     /// Start an actor for the entity.
     Activate(EntityId, Activation, Heir),
     /// Hand these to the entity's actor.

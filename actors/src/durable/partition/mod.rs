@@ -5,10 +5,11 @@
 //! says which input is complete. It admits an entity before activating it: an owner that is alive
 //! and has the entity keeps it.
 
+mod aside;
 mod dispatch;
 mod forward;
 mod hand_over;
 mod io;
 
 pub use dispatch::Partition;
-pub use io::{AskId, Forwarded, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
+pub use io::{Arrived, AskId, Forwarded, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};

@@ -40,6 +40,9 @@ impl Sim {
         let first = self.plan.fate_every / 2;
         self.world.later(FATE, first, Note::Fate);
         self.world.later(FATE, self.plan.busy, Note::Calm);
+        if self.plan.is_operated() {
+            self.world.later(FATE, self.plan.busy / 3, Note::Operate);
+        }
     }
 
     pub(super) fn fate(&mut self, note: &Note) -> Result<(), Violation> {
@@ -72,6 +75,10 @@ impl Sim {
                 self.world.later(FATE, 1_000, Note::Watch);
                 Ok(())
             }
+            Note::Operate => {
+                self.operate();
+                Ok(())
+            }
             Note::Watch => self.watch(),
             _ => Ok(()),
         }
@@ -80,14 +87,19 @@ impl Sim {
     /// Ends the run once all is quiet; complains if that takes too long.
     fn watch(&mut self) -> Result<(), Violation> {
         let answered = self.clients.iter().all(|client| client.answered);
-        if answered && self.world.inboxes_empty() && self.ledger.unfinished().is_none() {
+        let unfinished = || self.ledger.unfinished().or_else(|| self.out_of_service());
+        if answered && self.world.inboxes_empty() && unfinished().is_none() {
             self.over = true;
             return self.nothing_leaks();
         }
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
-        let most = if self.plan.poison { CALM_MOST_POISONED } else { CALM_MOST };
+        let most = if self.plan.poison || self.plan.is_operated() {
+            CALM_MOST_POISONED
+        } else {
+            CALM_MOST
+        };
         if calm_for > most {
-            let text = self.ledger.unfinished();
+            let text = unfinished();
             let text = text.unwrap_or_else(|| {
                 if answered { "something waits in the inbox" } else { "a sender is not answered" }
                     .to_owned()

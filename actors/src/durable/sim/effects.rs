@@ -17,6 +17,16 @@ impl Sim {
     /// The agent's answer: at once, or later.
     pub(super) fn acquire(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
         let Some(grant) = grant() else { return };
+        if self.world.chance(0.02) {
+            // Its agent is not configured any more.
+            let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
+            let failure = failure(FailureClass::NoAgent, "no agent");
+            let outcome = Outcome::Failed { attempt, failure, partial, usage };
+            let after = self.world.rng.random_range(10..3_000);
+            self.world.mail(to, entity.as_u128(), Note::Feed(entity, counter, In::Deferred(key)));
+            self.world.later(to, after, Note::Feed(entity, counter, In::Refused(key, outcome)));
+            return;
+        }
         let granted = Note::Feed(entity, counter, In::Granted(key, grant));
         if self.world.chance(0.1) {
             let after = self.world.rng.random_range(10..3_000);

@@ -8,7 +8,7 @@ use clawnode_proto::{
     Attempt, CallId, CodecError, Digest, EntityId, Epoch, Incarnation, Input, InputId, Position,
     Sealed, TurnId, codec,
     event::{RecordError, decode_record},
-    kernel::KernelEvent,
+    kernel::{Accepted, KernelEvent, RESTORED, Restored},
     session::{SessionEvent, SessionInput, TurnOutcome},
 };
 
@@ -51,6 +51,8 @@ struct Book {
     turns: BTreeMap<TurnId, Turn>,
     calls: BTreeMap<CallId, Call>,
     deletions: u32,
+    /// Its journal is damaged, so what follows there proves nothing until it is replaced.
+    damaged: bool,
 }
 
 /// All entities.
@@ -105,6 +107,11 @@ impl Ledger {
                 book.anchored()
             }
         }
+    }
+
+    /// A journal was damaged.
+    pub(super) fn damaged(&mut self, entity: EntityId) {
+        self.book(entity).damaged = true;
     }
 
     /// A sender was told that its input is stored.
@@ -222,6 +229,7 @@ impl Book {
             turns: BTreeMap::new(),
             calls: BTreeMap::new(),
             deletions: 0,
+            damaged: false,
         }
     }
 
@@ -233,8 +241,26 @@ impl Book {
         let events = decode_record(&record.bytes)
             .map_err(|error| Violation::new("I1", error.to_string()))?;
         for sealed in &events {
-            self.entity.apply(sealed).map_err(|error| of_fold(&error))?;
+            let parked = self.entity.core.parked.clone();
+            match self.entity.apply(sealed) {
+                // A claim behind what is damaged.
+                Err(_) if self.damaged => return Ok(()),
+                applied => applied.map_err(|error| of_fold(&error))?,
+            }
             self.note(sealed)?;
+            if sealed.head.kind == RESTORED {
+                self.served(&parked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was parked is as good as accepted now.
+    fn served(&mut self, parked: &[Input]) -> Checked {
+        for input in parked.iter().filter(|one| one.order.is_none()) {
+            let body = codec::decode(&input.body)
+                .map_err(|error| Violation::new("I1", error.to_string()))?;
+            self.journaled.insert(input.id, Some(body));
         }
         Ok(())
     }
@@ -249,7 +275,10 @@ impl Book {
         let folded = Entity::<Session>::of(id, loaded).map_err(|error| of_fold(&error))?;
         let deleted = folded.core.service == Service::Deleted;
         if deleted {
-            self.deletions += 1;
+            self.buried(&folded.core);
+        } else if self.damaged {
+            // Written from a memory that is older than the damage.
+            self.damaged = false;
         } else {
             let expected = encoded(&self.entity)?;
             let record = loaded.records.first();
@@ -282,11 +311,26 @@ impl Book {
         Ok(())
     }
 
+    /// What waited is gone with it, and what was not told is told by the deletion.
+    fn buried(&mut self, core: &Core) {
+        self.deletions += 1;
+        for input in self.waiting.keys().filter(|input| core.has(**input)) {
+            self.journaled.entry(*input).or_insert(None);
+        }
+        if std::mem::take(&mut self.damaged) || self.is_quarantined() {
+            self.turns.values_mut().for_each(|turn| turn.emitted = true);
+        }
+    }
+
     /// Counts what may happen only once.
     fn note(&mut self, sealed: &Sealed) -> Checked {
         let damaged = |error: CodecError| Violation::new("I1", error.to_string());
         let head = &sealed.head;
         match sealed.event::<KernelEvent>().map_err(damaged)? {
+            Some(
+                KernelEvent::Accepted(Accepted { input: order @ Input { order: Some(_), .. } })
+                | KernelEvent::Restored(Restored { input: order }),
+            ) => return self.journaled(order.id, None),
             Some(KernelEvent::Accepted(accepted)) => {
                 let body = codec::decode(&accepted.input.body).map_err(damaged)?;
                 return self.journaled(accepted.input.id, Some(body));
@@ -339,7 +383,7 @@ impl Book {
     fn anchored(&self) -> Checked {
         let newest = self.entity.core.newest_input();
         let anchored = newest.is_none_or(|newest| self.waiting.contains_key(&newest));
-        if anchored || self.at_rest() || self.is_quarantined() {
+        if anchored || self.damaged || self.at_rest() || self.is_quarantined() {
             return Ok(());
         }
         let text = format!(
@@ -368,7 +412,7 @@ impl Book {
         if self.waiting.contains_key(&input) {
             return Some(format!("`{input}` is in the journal, and still waits in the inbox"));
         }
-        if self.is_quarantined() {
+        if self.is_quarantined() || self.damaged {
             return None;
         }
         match body {

@@ -17,6 +17,7 @@ mod chaos;
 mod clients;
 mod effects;
 mod ledger;
+mod operator;
 mod ops;
 mod plan;
 mod process;
@@ -111,6 +112,8 @@ struct Sim {
     last_call: BTreeMap<EntityId, (CallId, Attempt)>,
     /// Whose calls kill its actor, if the plan says so.
     poisoned: Option<EntityId>,
+    /// Whose journal is damaged.
+    damaged: Option<EntityId>,
     started: u64,
     calm: bool,
     over: bool,
@@ -172,6 +175,7 @@ impl Sim {
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
             poisoned: None,
+            damaged: None,
             started: 0,
             calm: false,
             over: false,

@@ -36,7 +36,7 @@ impl Sim {
         counter: u64,
         input: In<Session>,
     ) -> Result<(), Violation> {
-        let now = self.clock(to);
+        let now = self.now(to);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
         if let In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) = &input {
@@ -91,7 +91,7 @@ impl Sim {
             Out::Archive { upto, state } => {
                 self.work(to, entity, counter, Do::Archive { upto, state });
             }
-            Out::Erase => self.work(to, entity, counter, Do::Erase),
+            Out::Erase(_) => self.work(to, entity, counter, Do::Erase),
             // Best effort in production; here the append alone must do.
             // Nothing reads a discarded blob, so the world need not lose it.
             Out::Release(_) | Out::TellFenced { .. } | Out::Discard(_) => {}
@@ -116,7 +116,14 @@ impl Sim {
             Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
             Stop::Released => Gone::Released,
             Stop::Fenced => Gone::Lost,
-            // Nothing in this world is damaged, so these are bugs.
+            Stop::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
+            // Its own append was damaged before it was read back.
+            Stop::Defect(text)
+                if self.damaged == Some(entity) && text == "record is not readable" =>
+            {
+                Gone::Lost
+            }
+            // Nothing else in this world is damaged, and all are of one version: these are bugs.
             Stop::Defect(text)
             | Stop::Corrupt(text)
             | Stop::TooNew(text)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::sim::Faults;
+use clawnode_proto::Order;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -48,9 +49,18 @@ pub(super) struct Plan {
     pub(super) emit_fails: f64,
     /// The first session kills its actor whenever a call starts.
     pub(super) poison: bool,
+    /// What an operator does about sessions that are quarantined.
+    pub(super) operator: Option<Order>,
+    /// A bit of the first session's journal is flipped; the operator buries it.
+    pub(super) damage: bool,
 }
 
 impl Plan {
+    /// Whether somebody looks after what is out of service.
+    pub(super) const fn is_operated(&self) -> bool {
+        self.damage || self.operator.is_some()
+    }
+
     pub(super) fn of(seed: u64, planted: Planted) -> Self {
         // Another stream than the world's, so that planning does not shift what happens.
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_a91a_7000);
@@ -101,6 +111,12 @@ impl Plan {
             call_fails: rng.random_range(0.0..0.3),
             emit_fails: rng.random_range(0.0..0.3),
             poison: rng.random_bool(0.04),
+            operator: match rng.random_range(0..4) {
+                0 => None,
+                1 => Some(Order::Bury),
+                _ => Some(Order::Restore),
+            },
+            damage: rng.random_bool(0.03),
         }
     }
 }

@@ -58,6 +58,8 @@ pub(super) enum Note {
     Declare(ProcessId, bool),
     /// A frozen process goes on.
     Thaw(ProcessId),
+    /// An operator looks after what is out of service.
+    Operate,
     /// Faults stop.
     Calm,
     /// Is it over?

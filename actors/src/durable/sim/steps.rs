@@ -12,8 +12,8 @@ use super::{
     process::{Actor, Note, Op},
 };
 use crate::durable::{
-    Activation, Heir, In, Machine, Planted,
-    partition::{self, HandleId, LastWriter, Out, OwnerSays},
+    Activation, Heir, In, Machine, Now, Planted,
+    partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
 };
 
 /// Milliseconds between two ticks.
@@ -24,10 +24,11 @@ const ENTITY_TICKS: u64 = 5;
 const ASK_TIMEOUT: u64 = 300;
 
 impl Sim {
-    /// The time, as the process's clock has it.
-    pub(super) fn clock(&self, process: ProcessId) -> Timestamp {
+    /// The time, as the process's clock has it, and as it passes.
+    pub(super) fn now(&self, process: ProcessId) -> Now {
         let skew = self.processes.get(&process).map_or(0, |one| one.skew);
-        Timestamp(self.world.now().0.saturating_add_signed(skew))
+        let steady = self.world.now();
+        Now { wall: Timestamp(steady.0.saturating_add_signed(skew)), steady }
     }
 
     pub(super) fn partition_of(&self, entity: EntityId) -> u16 {
@@ -96,6 +97,7 @@ impl Sim {
             | Note::Spawn
             | Note::Declare(..)
             | Note::Thaw(_)
+            | Note::Operate
             | Note::Calm
             | Note::Watch => self.fate(&note),
         }
@@ -118,7 +120,10 @@ impl Sim {
             }
             Some(Op::Inbox(entity)) => {
                 let input = match reply {
-                    Reply::Waiting(waiting) => partition::In::Inbox(entity, waiting),
+                    Reply::Waiting(waiting) => {
+                        let arrived = |(at, input)| (at, Arrived::Input(input));
+                        partition::In::Inbox(entity, waiting.into_iter().map(arrived).collect())
+                    }
                     _ => partition::In::ReadFailed(entity),
                 };
                 self.dispatch(to, self.partition_of(entity), input)
@@ -237,6 +242,11 @@ impl Sim {
                 self.world.send(owner, Note::Asked { by: to, number, entity, input });
                 self.world.later(to, ASK_TIMEOUT, Note::Silent(number));
             }
+            // Everything in this world can be read.
+            Out::SetAside(entity, position, ..) => {
+                let text = format!("input {position} of `{entity}` is put aside");
+                return Err(Violation::new("X1", text));
+            }
             Out::Activate(entity, activation, heir) => {
                 return self.activate(to, entity, activation, heir);
             }
@@ -327,7 +337,7 @@ impl Sim {
         activation: Activation,
         heir: Heir,
     ) -> Result<(), Violation> {
-        let now = self.clock(to);
+        let now = self.now(to);
         let options = self.plan.machine;
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let counter = process.number();

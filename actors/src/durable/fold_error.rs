@@ -1,0 +1,70 @@
+//! Why a journal cannot be folded.
+
+use clawnode_proto::{CodecError, EntityId, Sealed, event::RecordError};
+
+use super::kind::Violation;
+
+/// Why a journal cannot be folded.
+#[derive(Debug, thiserror::Error)]
+pub enum FoldError {
+    /// Not a valid continuation (I1, I2).
+    #[error("journal of `{entity}` is damaged at event `{at}`")]
+    Record {
+        /// Whose.
+        entity: EntityId,
+        /// The number of the last sound event.
+        at: clawnode_proto::Seq,
+        /// What is wrong.
+        source: RecordError,
+    },
+    /// An event's body is not what its kind says.
+    #[error("event `{n}` (`{kind}`) of `{entity}` is not readable")]
+    Body {
+        /// Whose.
+        entity: EntityId,
+        /// Which.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        source: CodecError,
+    },
+    /// A required kind that this build does not know.
+    #[error("event `{n}` of `{entity}` has the kind `{kind}`, which this build does not know")]
+    Unknown {
+        /// Whose.
+        entity: EntityId,
+        /// Which.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+    },
+    /// An event that contradicts what came before it.
+    #[error("event `{n}` (`{kind}`) of `{entity}` contradicts the events before it")]
+    Violation {
+        /// Whose.
+        entity: EntityId,
+        /// Which.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        source: Violation,
+    },
+}
+
+// === impl FoldError ===
+
+impl FoldError {
+    pub(super) fn violation(entity: EntityId, sealed: &Sealed, source: Violation) -> Self {
+        Self::Violation { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
+    }
+
+    pub(super) fn unknown(entity: EntityId, sealed: &Sealed, kind: &str) -> Self {
+        Self::Unknown { entity, n: sealed.head.n, kind: kind.to_owned() }
+    }
+
+    pub(super) fn body(entity: EntityId, sealed: &Sealed, source: CodecError) -> Self {
+        Self::Body { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
+    }
+}

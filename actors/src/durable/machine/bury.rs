@@ -1,0 +1,141 @@
+//! Out of service: what is parked, what an operator's order does about it, and how an entity is
+//! deleted, with its kind folded or not.
+
+use clawnode_proto::{
+    Digest, Input, Order, Position, Timestamp,
+    kernel::{Deleted, KernelEvent, Parked, Restored, Snapshot, SnapshotState},
+    limits::APPEND_BYTES,
+};
+
+use super::{Body, Busy, Core, Entity, EntityKind, Machine, Out, Service, Stop};
+#[cfg(feature = "test-util")]
+use crate::durable::Planted;
+
+impl<K: EntityKind> Machine<K> {
+    /// Parks whole what came in for an entity that is out of service, or does what was ordered.
+    pub(super) fn park(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
+        else {
+            return Ok(());
+        };
+        if self.ordered(Order::Bury).is_some() {
+            return self.condemn(now);
+        }
+        if let Some(input) = self.ordered(Order::Restore).and_then(|at| self.queue.remove(at)) {
+            self.seal(now, &KernelEvent::from(Restored { input }))?;
+            return self.flush(false);
+        }
+        while let Some(input) = self.queue.pop_front() {
+            let size = input.body.len();
+            if !self.core().is_some_and(|core| core.has(input.id)) {
+                self.seal(now, &KernelEvent::from(Parked { input }))?;
+            }
+            if self.draft_bytes + size > APPEND_BYTES / 2 {
+                break;
+            }
+        }
+        if self.draft.is_empty() {
+            for input in std::mem::take(&mut self.held) {
+                self.out.push(Out::Complete(input));
+            }
+            return Err(Stop::Quarantined(reason));
+        }
+        self.flush(false)
+    }
+
+    /// Where in the queue such an order is that is not in the journal yet.
+    fn ordered(&self, order: Order) -> Option<usize> {
+        let core = self.core()?;
+        self.queue.iter().position(|one| one.order == Some(order) && !core.has(one.id))
+    }
+
+    // === a journal that cannot be used ===
+
+    /// The store cannot read the journal. Nothing may follow what is damaged, but a tombstone may
+    /// replace it.
+    pub(super) fn unreadable(&mut self, detail: String, position: Position) -> Result<(), Stop> {
+        if !matches!(self.body, Body::Unread) {
+            return Err(Stop::Corrupt(detail));
+        }
+        self.position = position;
+        self.body = Body::Damaged { core: Core::default(), detail, open: false };
+        Ok(())
+    }
+
+    /// Nothing but a burial is done for an entity whose journal cannot be used.
+    pub(super) fn mourn(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.ordered(Order::Bury).is_some() {
+            return self.condemn(now);
+        }
+        // What it was activated for may come after its journal.
+        if self.held.is_empty() { Ok(()) } else { self.give_up_damaged() }
+    }
+
+    /// Leaves an entity whose journal cannot be used, unless it is being buried.
+    pub(super) fn give_up_damaged(&self) -> Result<(), Stop> {
+        match (&self.body, &self.busy) {
+            (Body::Damaged { detail, .. }, Busy::No) if self.ordered(Order::Bury).is_none() => {
+                Err(Stop::Corrupt(detail.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    // === deletion ===
+
+    /// A doomed entity is at rest: its blobs go first, then a tombstone replaces its records.
+    pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !self.claimed {
+            // Alone: the record that replaces all others has to begin with the tombstone.
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        self.erasing(Vec::new());
+        Ok(())
+    }
+
+    /// An entity out of service is deleted from its kernel headers alone; what waits goes with it.
+    fn condemn(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let open = !matches!(self.body, Body::Damaged { open: false, .. });
+        if !self.claimed && open {
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        let known = |input: &Input| self.core().is_some_and(|core| core.has(input.id));
+        let dropped = self.queue.iter().filter(|one| !known(one)).cloned().collect();
+        self.queue.clear();
+        self.erasing(dropped);
+        Ok(())
+    }
+
+    fn erasing(&mut self, dropped: Vec<Input>) {
+        self.busy = Busy::Erasing { dropped: dropped.iter().map(|one| one.id).collect() };
+        self.out.push(Out::Erase(dropped));
+    }
+
+    /// Nothing personal is left: a tombstone replaces all records.
+    pub(super) fn bury(&mut self, now: Timestamp, snapshot: Option<Digest>) -> Result<(), Stop> {
+        let Busy::Erasing { dropped } = &mut self.busy else { return Ok(()) };
+        let dropped = std::mem::take(dropped);
+        #[cfg(feature = "test-util")]
+        let dropped = if self.planted(Planted::BuryForgetsWaiting) { Vec::new() } else { dropped };
+        self.busy = Busy::No;
+        if let Body::Headers(core, _) | Body::Damaged { core, .. } = &mut self.body {
+            let core = std::mem::take(core);
+            self.body = Body::Whole(Entity { core, ..Entity::unborn(self.id) });
+        }
+        self.staged.extend(snapshot.map(Out::Discard));
+        self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
+        // A claim that came with it is kept as part of the tombstone, which must be the first event.
+        self.claimed = true;
+        let Body::Whole(entity) = &self.body else { return Ok(()) };
+        let tail = entity.core.tail;
+        let bytes = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        // The tombstone stands for the deletion as well, so the deletion itself is not kept.
+        self.draft.clear();
+        self.draft_bytes = 0;
+        let state = SnapshotState::Inline { bytes: bytes.into() };
+        self.seal(now, &KernelEvent::from(Snapshot { tail, archive: None, state }))?;
+        self.flush(true)
+    }
+}

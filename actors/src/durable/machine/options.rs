@@ -1,0 +1,54 @@
+//! How an activation treats its entity.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clawnode_proto::{Grammar, kernel::KernelEvent};
+
+use crate::durable::EntityKind;
+
+/// How an activation treats its entity.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineOptions {
+    /// Idle this long, it leaves memory (default 60 s): shorter costs a read per message, longer
+    /// costs memory.
+    pub passivate_after: Duration,
+    /// A snapshot replaces the journal after this many events (default 200): fewer costs writes,
+    /// more costs reads at activation.
+    pub snapshot_every: u64,
+    /// Kinds of events that this process is not to know, so that a test has an older version.
+    #[cfg(feature = "test-util")]
+    pub hides: &'static [&'static str],
+    /// Protocol bugs for the simulator to find; none in production.
+    #[cfg(feature = "test-util")]
+    pub planted: crate::durable::Planted,
+}
+
+impl Default for MachineOptions {
+    fn default() -> Self {
+        Self {
+            passivate_after: Duration::from_mins(1),
+            snapshot_every: 200,
+            #[cfg(feature = "test-util")]
+            hides: &[],
+            #[cfg(feature = "test-util")]
+            planted: crate::durable::Planted::default(),
+        }
+    }
+}
+
+impl MachineOptions {
+    /// Whether a kind of event is known to this process, the kernel's kinds apart.
+    pub fn knows<K: EntityKind>(&self, kind: &str) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.hides.contains(&kind) {
+            return false;
+        }
+        K::Event::knows(kind)
+    }
+
+    /// All kinds of events that are known to this process.
+    pub fn known<K: EntityKind>(&self) -> BTreeSet<String> {
+        let own = K::Event::KINDS.iter().filter(|kind| self.knows::<K>(kind));
+        own.chain(KernelEvent::KINDS).map(|kind| (*kind).to_owned()).collect()
+    }
+}
