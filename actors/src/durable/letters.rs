@@ -6,9 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clawnode_cluster::{BucketError, StoreError, Substrate};
-use clawnode_proto::{
-    Digest, EntityId, Position, Timestamp, codec, subject::LETTER_KEYS as KEYS,
-};
+use clawnode_proto::{Digest, EntityId, Position, Timestamp, codec, subject::LETTER_KEYS as KEYS};
 use serde::{Deserialize, Serialize};
 
 /// Dead letters that are kept; what comes beyond stays in its inbox until some are dropped, so that
