@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_proto::{
-    Input, Kind, SessionKey, Timestamp,
+    EntityId, Input, Kind, SessionKey, Timestamp,
     subject::Prefix,
     view::{ParkedList, ParkedWhere, QuarantineDone, QuarantineList},
 };
@@ -161,16 +161,17 @@ async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
     let (entity, prefix) = (key.entity(), prefix.parse::<Prefix>().expect("a prefix"));
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
-    let subject = prefix.input(entity.partition(8), entity);
-    // What nobody can read, and what a newer node will.
+    let subject = |entity: EntityId| prefix.input(entity.partition(8), entity);
+    // What nobody can read, and, for another session, what a newer node will.
+    let other = Message::new("bob", "hello").session();
     let newer = Input {
         v_min: u16::MAX,
-        ..Input::new(Kind::Session, &message.session(), "new".parse().unwrap(), Timestamp(0), &())
+        ..Input::new(Kind::Session, &other, "new".parse().unwrap(), Timestamp(0), &())
             .expect("it can be written")
     };
-    let newer = newer.to_bytes().expect("it can be written");
-    for bytes in [b"no input at all".to_vec(), newer] {
-        bus.publish(subject.clone(), bytes.into()).await.expect("it is sent");
+    let (newer, for_newer) = (newer.to_bytes().expect("it can be written"), newer.entity);
+    for (to, bytes) in [(for_newer, newer), (entity, b"no input at all".to_vec())] {
+        bus.publish(subject(to), bytes.into()).await.expect("it is sent");
     }
     bus.flush().await.expect("it is sent");
 
