@@ -76,7 +76,7 @@ impl Sessions {
         let fallen = self.fallen(id).await?;
         let session = self.fallen_row(&fallen).await;
         let mut inputs = fallen.parked_rows();
-        for waiting in self.waiting(id).await? {
+        for waiting in self.unread(&fallen).await? {
             inputs.push(fallen.input_row(&waiting, ParkedWhere::Inbox));
         }
         Ok(QuarantineView { session, inputs })
@@ -137,7 +137,7 @@ impl Sessions {
 
     async fn order(&self, fallen: &Fallen, order: Order) -> Result<QuarantineDone, SendError> {
         let id = fallen.id;
-        let waiting = self.substrate.inbox.pending(id).await?;
+        let waiting = self.unread(fallen).await?.len();
         let now = self.clock.now();
         let input = Input::order(Session::KIND, id, fallen.digest(), now, order);
         self.substrate.inbox.put(&input).await?;
@@ -239,8 +239,16 @@ impl Sessions {
             since: (core.tail.n.0 > 0).then_some(core.tail.ts),
             events: core.tail.n.0,
             parked: core.parked.len() as u64,
-            waiting: self.substrate.inbox.pending(*id).await.unwrap_or_default() as u64,
+            waiting: self.unread(fallen).await.unwrap_or_default().len() as u64,
         }
+    }
+
+    /// What waits in a session's inbox and is not in its journal; what the journal has only waits for
+    /// its delivery to be acknowledged.
+    async fn unread(&self, fallen: &Fallen) -> Result<Vec<Input>, StoreError> {
+        let mut waiting = self.waiting(fallen.id).await?;
+        waiting.retain(|one| !fallen.core.has(one.id));
+        Ok(waiting)
     }
 
     /// What waits in a session's inbox and can be read.
