@@ -144,8 +144,9 @@ mod nats {
     async fn an_import_that_is_cut_off_is_run_again() -> Outcome {
         let it = Move::prepare().await?;
         let before = it.heads().await?;
-        // In the middle of a journal; before and after an input; and at the very end.
-        for point in ["after-accepted:2", "before-put", "after-put", "after-put"] {
+        // In the middle of a journal; before and after an input. There may be one input only: how many
+        // of what is done were acknowledged before the node died is a matter of milliseconds.
+        for point in ["after-accepted:2", "before-put", "after-put"] {
             it.import_killed(point).await?;
             // Half there, it goes on nowhere else.
             let up = it.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
