@@ -41,7 +41,8 @@ pub struct Looked {
 }
 
 impl Sessions {
-    /// At most `limit` sessions in id order after `after`. A damaged one is a row that says so.
+    /// At most `limit` sessions after `after`, in the store's order. A damaged one is a row that says
+    /// so.
     pub async fn list(
         &self,
         after: Option<EntityId>,

@@ -59,7 +59,8 @@ struct Fallen {
 }
 
 impl Sessions {
-    /// The sessions out of service among the `limit` sessions after `after`, in id order.
+    /// The sessions out of service among the `limit` sessions after `after`, in the
+    /// store's order.
     pub async fn quarantined(
         &self,
         after: Option<EntityId>,
