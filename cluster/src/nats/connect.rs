@@ -36,6 +36,10 @@ const OLDEST_SERVER: [u64; 3] = [2, 15, 1];
 const VERSION_SHOWN: usize = 40;
 /// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
+/// How many times a connection is tried that ends without a word.
+const CONNECT_TRIES: u32 = 3;
+/// How long before the next of these tries.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How often the client asks the server for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Partings that wait to be heard; older ones are found by asking.
@@ -299,7 +303,7 @@ pub(super) async fn client(
     let urls = options.shown_urls();
     // A task of its own, because what a server says before the login can make the client panic.
     let servers = options.urls.clone();
-    let mut connecting = AbortOnDrop(tokio::spawn(async move { how.connect(servers).await }));
+    let mut connecting = AbortOnDrop(tokio::spawn(tries(how, servers)));
     match tokio::time::timeout(options.connect_timeout, &mut connecting.0).await {
         Ok(Ok(Ok(client))) => Ok(client),
         Ok(Err(_panic)) => Err(ConnectError::Unreachable {
@@ -320,6 +324,24 @@ pub(super) async fn client(
             detail: format!("no answer within {:?}", options.connect_timeout),
         }),
     }
+}
+
+/// Connects. A connection that ends before the server's word got through (it may close one that it
+/// refuses without waiting for that) says nothing, so it is tried again a few times.
+async fn tries(
+    how: ConnectOptions,
+    servers: Vec<String>,
+) -> Result<Client, async_nats::ConnectError> {
+    for _ in 1..CONNECT_TRIES {
+        match how.clone().connect(&servers).await {
+            Err(error) if error.kind() == ConnectErrorKind::Io => {
+                debug!(%error, "the connection ended early");
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            done => return done,
+        }
+    }
+    how.connect(servers).await
 }
 
 /// Why the login was refused, as far as the credential itself tells. Only the server knows: this

@@ -17,7 +17,7 @@ use crate::nats::{
 /// Where servers take accounts.
 pub(super) const CLAIMS_UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";
 /// How long servers may take to answer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 /// How long the credential lives with which they are told, in seconds.
 const SPEAKER_TTL: u64 = 300;
 
