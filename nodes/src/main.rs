@@ -5,6 +5,10 @@ use std::process::ExitCode;
 
 use clawnode::{cli, config::Env, failure::Exit};
 
+/// A node makes and drops many small values on many threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Installing fails only if it was installed before, which serves as well.
     drop(rustls::crypto::ring::default_provider().install_default());

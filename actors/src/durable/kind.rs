@@ -52,6 +52,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn emitted(state: &mut Self::State, turn: TurnId);
     /// Forgets all that is personal.
     fn deleted(state: &mut Self::State);
+    /// Gives back room that only work under way needs: the entity is at rest.
+    fn slim(_state: &mut Self::State) {}
 
     /// Whether it is to be deleted once it is at rest.
     fn doomed(state: &Self::State) -> bool;

@@ -30,9 +30,11 @@ pub mod partition;
 mod planted;
 #[cfg(feature = "test-util")]
 pub mod sim;
+mod slim;
 
 pub use core::{Core, Entity, FoldError, Loaded, Service};
 pub use kind::{EffectClass, EntityKind, Violation};
 pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, Stop};
 #[cfg(feature = "test-util")]
 pub use planted::Planted;
+pub(crate) use slim::Slim;

@@ -166,6 +166,10 @@ impl EntityKind for Session {
         *state = SessionState::default();
     }
 
+    fn slim(state: &mut SessionState) {
+        state.slim();
+    }
+
     fn doomed(state: &SessionState) -> bool {
         state.doomed
     }

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::durable::Violation;
+use crate::durable::{Slim, Violation};
 
 /// A session's state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -108,6 +108,13 @@ impl SessionState {
     pub fn turn(&self, id: TurnId) -> Option<&Turn> {
         let is = |turn: &&Turn| turn.id == id || turn.joined.contains(&id);
         self.open.iter().find(is).or_else(|| self.closed.iter().rev().find(is))
+    }
+
+    /// Gives back room that only a running turn needs.
+    pub(super) fn slim(&mut self) {
+        self.closed.slim();
+        self.open.slim();
+        self.unemitted.slim();
     }
 
     /// Takes an input that was journaled.
@@ -270,6 +277,10 @@ impl SessionState {
                 self.open.push_front(last);
             }
         }
+        turn.said.slim();
+        turn.steers.slim();
+        turn.joined.slim();
+        turn.steps.slim();
         self.unemitted.push(turn.id);
         self.closed.push(turn);
         Ok(())

@@ -30,6 +30,11 @@ const ROOM_FOR: Duration = Duration::from_secs(1);
 /// How many written bytes (16 MiB) make a free-space reading old.
 const ROOM_BYTES: u64 = 16 << 20;
 
+/// How long operations are gathered before the next group, where several came with the last ones:
+/// a sync costs processor time, and those who write at the same time can share it. The idea is
+/// `commit_delay` of PostgreSQL; who writes alone never waits.
+const GATHER: Duration = Duration::from_millis(1);
+
 /// The state of the one writer.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -46,6 +51,7 @@ pub(super) struct Engine {
     /// Checkpoints that were asked for and wait for a cleaning to end.
     pub(super) checkpoints: Vec<oneshot::Sender<Result<(), StoreError>>>,
     pub(super) room: Room,
+    pub(super) crowd: Crowd,
     /// Written and answered, but not synced: only ever with a planted bug.
     pub(super) owes_sync: bool,
     pub(super) answer_before_sync: bool,
@@ -59,6 +65,10 @@ pub(super) struct Room {
     /// Bytes in the log when it was read.
     pub(super) written: u64,
 }
+
+/// How many operations the last groups had: their moving average, in sixteenths.
+#[derive(Debug, Default)]
+pub(super) struct Crowd(u32);
 
 /// The store cannot go on.
 #[derive(Debug)]
@@ -101,7 +111,11 @@ impl Engine {
     fn run(&mut self) -> Result<(), Fatal> {
         loop {
             let until = self.sleep_until();
+            if self.crowd.is_one() {
+                std::thread::sleep(GATHER);
+            }
             let work = self.shared.queue.wait(until);
+            self.crowd.saw(work.ops.len());
             self.commit(work.ops, work.acks)?;
             self.expire_deliveries();
             if work.closing {
@@ -230,6 +244,23 @@ impl Engine {
     }
 }
 
+// === impl Crowd ===
+
+impl Crowd {
+    /// Operations that came together; none tells nothing.
+    fn saw(&mut self, operations: usize) {
+        if operations > 0 {
+            let now = u32::try_from(operations).unwrap_or(u32::MAX).min(1_024) * 16;
+            self.0 = (self.0 * 7 + now) / 8;
+        }
+    }
+
+    /// Whether most groups have more than one operation.
+    const fn is_one(&self) -> bool {
+        self.0 >= 24
+    }
+}
+
 impl From<IndexError> for Fatal {
     fn from(error: IndexError) -> Self {
         Self::Index(error)
@@ -246,5 +277,26 @@ impl std::fmt::Display for Fatal {
             ),
             Self::Index(error) => write!(f, "{error}; it is built anew at the next start"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Crowd;
+
+    #[test]
+    fn who_writes_alone_never_waits_and_a_crowd_is_seen_and_forgotten() {
+        let mut crowd = Crowd::default();
+        (0..100).for_each(|_| crowd.saw(1));
+        assert!(!crowd.is_one());
+        (0..100).for_each(|_| crowd.saw(3));
+        assert!(crowd.is_one());
+        (0..100).for_each(|_| crowd.saw(0));
+        assert!(crowd.is_one(), "a group of acknowledgements says nothing");
+        (0..100).for_each(|_| crowd.saw(1));
+        assert!(!crowd.is_one());
+        crowd.saw(usize::MAX);
+        (0..100).for_each(|_| crowd.saw(1));
+        assert!(!crowd.is_one(), "one huge group is forgotten");
     }
 }

@@ -17,7 +17,7 @@ use super::{
     store::{append, archive, discard, load, read_back},
 };
 use crate::durable::{
-    Activation, EntityKind, Heir, In, Machine, Now, Out, Stop,
+    Activation, EntityKind, Heir, In, Machine, Now, Out, Slim, Stop,
     partition::{Gone, OwnerSays},
 };
 
@@ -229,6 +229,7 @@ impl<K: EntityKind> State<K> {
             In::Deliver(inputs) => self.handed.extend(inputs.iter().map(|one: &Input| one.id)),
             In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) => {
                 self.calls.remove(key);
+                self.calls.slim();
             }
             _ => {}
         }
@@ -268,6 +269,7 @@ impl<K: EntityKind> State<K> {
             },
             Out::Complete(input) => {
                 self.handed.retain(|one| *one != input);
+                self.handed.slim();
                 self.dispatcher.completed(id, input);
             }
             Out::TellFenced { process, epoch } => {

@@ -247,6 +247,9 @@ impl<K: EntityKind> Machine<K> {
         let released = !self.claimed || self.core().is_some_and(|core| core.released);
         let idle = self.now.steady.since(self.idle_since) >= self.options.passivate_after;
         let empty = self.held.is_empty() && self.queue.is_empty();
+        if at_rest && empty {
+            self.slim();
+        }
         match (at_rest && empty, released, idle) {
             (true, true, _) if self.claimed => Err(Stop::Passivated),
             (true, true, true) => Err(Stop::Passivated),

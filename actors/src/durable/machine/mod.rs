@@ -20,6 +20,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    Slim,
     core::{Core, Entity, FoldError, Loaded, Service},
     kind::{EffectClass, EntityKind},
     partition::OwnerSays,
@@ -250,6 +251,24 @@ impl<K: EntityKind> Machine<K> {
         match (&self.body, &self.busy) {
             (Body::Whole(entity), Busy::No) => Some(entity),
             _ => None,
+        }
+    }
+
+    /// Gives back room that only work under way needs.
+    fn slim(&mut self) {
+        self.queue.slim();
+        self.held.slim();
+        self.draft.slim();
+        self.staged.slim();
+        self.ended.slim();
+        self.refused.slim();
+        self.admissions.slim();
+        self.running.slim();
+        self.aborting.slim();
+        self.confirmed.slim();
+        self.riders.slim();
+        if let Body::Whole(entity) = &mut self.body {
+            K::slim(&mut entity.state);
         }
     }
 

@@ -10,7 +10,10 @@ use clawnode_proto::{
 };
 
 use super::io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
-use crate::durable::machine::{Activation, Heir};
+use crate::durable::{
+    Slim,
+    machine::{Activation, Heir},
+};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -87,6 +90,16 @@ impl Slot {
     fn unseen(&self) -> Option<Position> {
         let known = |at: &Position| self.open.contains_key(at) || self.aside.contains(at);
         self.handles.keys().find(|position| !known(position)).copied()
+    }
+
+    /// Gives back room: most slots are of entities at rest.
+    fn slim(&mut self) {
+        self.buffered.slim();
+        self.open.slim();
+        self.aside.slim();
+        self.done.slim();
+        self.handles.slim();
+        self.asks.slim();
     }
 }
 
@@ -209,6 +222,7 @@ impl Partition {
         }
         let slot = self.slot(entity);
         if slot.done.remove(&position) {
+            slot.slim();
             self.out.push(Out::Ack(handle));
             return;
         }
@@ -391,6 +405,7 @@ impl Partition {
                 }
             }
         }
+        slot.slim();
     }
 
     pub(super) fn gone(&mut self, now: Timestamp, entity: EntityId, why: Gone) {
