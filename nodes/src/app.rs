@@ -93,7 +93,7 @@ struct Running {
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
-    let NodeArgs { mut loaded, roles, join, ready, stop } = args;
+    let NodeArgs { loaded, roles, join, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let (answering, ground) = tokio::try_join!(
@@ -104,6 +104,8 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
+    #[cfg(feature = "nats")]
+    let mut loaded = loaded;
     #[cfg(feature = "nats")]
     if let Err(failure) = crate::bus::name::settle(&mut loaded, &substrate).await {
         substrate.health.close().await;
