@@ -57,13 +57,15 @@ pub struct NodeSetup<'a> {
     pub config: &'a str,
     /// Its core.
     pub pin: Pin,
+    /// Its only role; none: all of them.
+    pub role: Option<&'static str>,
 }
 
 /// A node that serves.
 #[derive(Debug)]
 pub struct Node {
     process: Process,
-    /// `127.0.0.1:PORT`.
+    /// `127.0.0.1:PORT`; empty without a gateway.
     pub addr: String,
     /// From its start until it said `ready`.
     pub ready_after: Duration,
@@ -163,7 +165,11 @@ impl Node {
             .env("HOME", setup.dir)
             .env("OPENAI_API_KEY", "bench")
             .env("OPENAI_BASE_URL", format!("http://{}/v1", setup.model))
-            .args(["up", "--json", "--no-auth", "--listen", "127.0.0.1:0"])
+            .args(match setup.role {
+                Some(role) => vec!["run", "--role", role],
+                None => vec!["up"],
+            })
+            .args(["--json", "--no-auth", "--listen", "127.0.0.1:0"])
             .args(["--model", "openai/scripted", "--config"])
             .arg(&config)
             .arg("--data-dir")

@@ -27,6 +27,7 @@ use futures_util::stream::BoxStream;
 use super::{
     follow::{Follow, follow},
     kind::Session,
+    look::Shared,
     progress::TurnEvent,
 };
 use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
@@ -119,6 +120,8 @@ pub struct Sent {
 pub struct Sessions {
     pub(super) substrate: Substrate,
     pub(super) clock: Arc<dyn Clock>,
+    /// What those who follow turns read together.
+    pub(super) shared: Arc<Shared>,
     version: Arc<AtomicU16>,
 }
 
@@ -176,7 +179,8 @@ impl From<SendError> for ErrorBody {
 impl Sessions {
     /// A door on these stores.
     pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
-        Self { substrate, clock, version: Arc::new(AtomicU16::new(*VERSIONS.end())) }
+        let version = Arc::new(AtomicU16::new(*VERSIONS.end()));
+        Self { substrate, clock, shared: Arc::default(), version }
     }
 
     /// The same, writing inputs as the version that stands there: the newest that all processes

@@ -5,12 +5,9 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use clawnode_cluster::{BusEvent, StoreError, Subscription};
+use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, Frame, FrameKey, TurnId, codec,
-    frame::FrameBatch,
-    node::{NodeReply, NodeRequest},
+    EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec, frame::FrameBatch,
     session::TurnOutcome,
 };
 use futures_util::{StreamExt, stream::BoxStream};
@@ -18,7 +15,8 @@ use tokio::{sync::mpsc, time::Instant};
 use tracing::debug;
 
 use super::{
-    client::{SendError, Sessions},
+    client::Sessions,
+    look::{Look, shared_frames},
     progress::{Progress, TurnBody, TurnEvent},
     state::Turn,
 };
@@ -31,8 +29,6 @@ const EVENTS_MAX: usize = 1_024;
 const FIRST_SILENCE: Duration = Duration::from_millis(500);
 /// How long frames may stay away before the journal is looked at.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long the owner may take to answer for its frames.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Looks in a row after which a turn that is nowhere does not exist.
 const ABSENCES_MAX: u32 = 2;
 
@@ -200,22 +196,16 @@ impl Follower {
     /// Reads the journal: a turn that has ended is told to its end; of one that runs, the owner
     /// may still have what was missed.
     async fn catch_up(&mut self, ask: bool) -> Next {
-        // Before the journal: what leaves the inbox is in the journal by then.
-        let waiting = self.sessions.substrate.inbox.pending(self.session).await;
-        let entity = match self.sessions.read(self.session).await {
+        let Some(Look { nothing_waits, entity }) = Look::shared(&self.sessions, self.session).await
+        else {
+            debug!("a look at a session broke off");
+            return Next::More;
+        };
+        let entity = match entity {
             Ok(entity) => entity,
-            // Damage does not go away by waiting, whether the store found it or the fold.
-            Err(
-                failure @ (SendError::Corrupt(_)
-                | SendError::Store(StoreError::Corrupt { .. })
-                | SendError::NotFound { .. }),
-            ) => {
-                return self.refuse(ErrorBody::from(failure)).await;
-            }
-            Err(failure) => {
-                debug!(%failure, "the journal cannot be read now");
-                return Next::More;
-            }
+            Err(Some(damage)) => return self.refuse(damage).await,
+            // It cannot be read now.
+            Err(None) => return Next::More,
         };
         let turn = entity.state.turn(self.progress.turn());
         if let Some(turn) = turn
@@ -234,7 +224,7 @@ impl Follower {
             return self.refuse(error).await;
         }
         let Some(turn) = turn else {
-            return self.absent(waiting.is_ok_and(|waiting| waiting == 0)).await;
+            return self.absent(nothing_waits).await;
         };
         self.progress.is_of(turn.id);
         if ask && let Some(owner) = entity.core.incarnation {
@@ -282,23 +272,14 @@ impl Follower {
         Next::Over
     }
 
-    async fn ask(&mut self, owner: clawnode_proto::ProcessId) -> Next {
-        let request = NodeRequest::Frames { entity: self.session, turn: self.progress.turn() };
-        let Ok(bytes) = codec::encode(&request) else { return Next::More };
-        let substrate = &self.sessions.substrate;
-        let subject = substrate.prefix.rpc(owner);
-        let answer = substrate.bus.request(subject, Bytes::from(bytes), ASK_TIMEOUT).await;
-        match answer.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
-            // Whether some are missing shows in their keys.
-            Ok(Ok(NodeReply::Frames { frames, truncated: _ })) => {
-                let events = self.progress.recall(frames);
+    async fn ask(&mut self, owner: ProcessId) -> Next {
+        let turn = self.progress.turn();
+        match shared_frames(&self.sessions, owner, self.session, turn).await {
+            Some(frames) => {
+                let events = self.progress.recall(frames.to_vec());
                 self.tell_all(events).await
             }
-            Ok(_) => Next::More,
-            Err(failure) => {
-                debug!(%owner, %failure, "the owner does not answer for its frames");
-                Next::More
-            }
+            None => Next::More,
         }
     }
 

@@ -13,10 +13,12 @@
 mod call;
 pub mod client;
 pub mod context;
+mod flight;
 mod follow;
 mod frames;
 mod inspect;
 pub mod kind;
+mod look;
 mod progress;
 mod quarantine;
 pub mod route;

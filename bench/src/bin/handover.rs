@@ -1,15 +1,20 @@
 //! `cluster::hand_over`: from an owner's `released` to the next owner's `claim`, by the events' own
 //! times (one machine, one clock), when a worker is told to stop in the middle of turns.
 //!
-//! Each session has a call under way and a message that waits behind it. One worker after the
-//! other is told to stop; its calls end, and the sessions go on at the one that came for it. Run
+//! Each session has a call under way and a message that waits behind it. Then another worker
+//! comes, and the one that has them all is told to stop: its calls end, and the sessions go on at
+//! the other. Run
 //! with `CLAWNODE_BIN=target/release/clawnode cargo run --release -p clawnode-bench --bin handover`.
+#![expect(clippy::print_stderr, reason = "what is slow is told while the bench runs")]
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use clawnode_bench::{Error, Row, Table, percentile};
-use clawnode_proto::view::{EventView, StatusView};
+use clawnode_proto::{
+    SessionKey,
+    view::{EventView, StatusView},
+};
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
@@ -19,8 +24,8 @@ use serde_json::json;
 
 /// The target.
 const TARGET_MS: f64 = 200.0;
-/// Pieces of a reply, and the time before each: calls last a second and end at different times.
-const PIECES: (u32, u64) = (10, 100);
+/// Milliseconds before each piece of a reply.
+const PIECE_MS: u64 = 100;
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -30,26 +35,34 @@ struct Args {
     /// Workers that are told to stop, one after the other
     #[arg(long, default_value_t = 8)]
     rounds: usize,
-    /// Sessions of one round; a worker has about half of them
+    /// Sessions of one round
     #[arg(long, default_value_t = 16)]
     sessions: usize,
+    /// Pieces of a reply, each a tenth of a second: calls end at different times, and with the
+    /// fewest that outlast the start of a worker some end as soon as it is told to stop
+    #[arg(long, default_value_t = 26)]
+    pieces: u32,
+    /// Keep the log of all nodes here, in detail, and name the sessions that waited too long
+    #[arg(long)]
+    log: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let nats = NatsServer::start(ServerOptions::default()).await.map_err(other)?;
-    let default = DefaultReply { tokens: PIECES.0, delay_ms: PIECES.1, flush: true };
+    let default = DefaultReply { tokens: args.pieces, delay_ms: PIECE_MS, flush: true };
     let model = ModelServer::start(Script { default, ..Script::default() }).await?;
     let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-    let home = Home::new(ground).map_err(other)?.openai(&model);
+    let mut home = Home::new(ground).map_err(other)?.openai(&model);
+    if args.log.is_some() {
+        home = home.var("RUST_LOG", "info,clawnode_actors=debug");
+    }
     let gateway = Node::start(&home, Start::role("gateway")).await.map_err(other)?;
     let client = gateway.client().map_err(other)?;
     let mut old = Node::start(&home, Start::role("worker")).await.map_err(other)?;
     let mut waits = Vec::new();
     for round in 0..args.rounds {
-        let new = Node::start(&home, Start::role("worker")).await.map_err(other)?;
-        known(&client, &new).await?;
         let (mut turns, mut sent) = (Vec::new(), Vec::new());
         for n in 0..args.sessions {
             let peer = format!("r{round}s{n}");
@@ -60,19 +73,31 @@ async fn main() -> Result<(), Error> {
             turns.push(client.send(&second).await.map_err(other)?);
             sent.push(first);
         }
+        // Only now, so that all of them are with the one that leaves: of two, the busier stands back.
+        let new = Node::start(&home, Start::role("worker")).await.map_err(other)?;
+        known(&client, &new).await?;
         let leaving = tokio::spawn(old.stop());
         for turn in &mut turns {
             turn.completed().await.map_err(other)?;
         }
         leaving.await?.map_err(other)?;
         for message in &sent {
-            waits.extend(wait(&client, message).await?);
+            let Some(wait) = wait(&client, message).await? else { continue };
+            if args.log.is_some() && wait.as_secs_f64() * 1_000.0 > TARGET_MS {
+                let key: SessionKey = message.session().parse()?;
+                eprintln!("{}: {wait:?}", key.entity());
+            }
+            waits.push(wait);
         }
         old = new;
     }
     report(waits)?;
     gateway.stop().await.map_err(other)?;
-    old.stop().await.map_err(other)
+    old.stop().await.map_err(other)?;
+    match args.log {
+        Some(log) => Ok(std::fs::copy(home.log(), log).map(drop)?),
+        None => Ok(()),
+    }
 }
 
 /// How long the session belonged to nobody, if it changed hands with a message waiting.

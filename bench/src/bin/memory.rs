@@ -117,7 +117,8 @@ async fn bench(args: &Args) -> Result<(), Error> {
 async fn start(binary: &Path, dir: &Path, model: &str, stay: &str) -> Result<Node, Error> {
     let config = format!("[session]\npassivate_after = \"{stay}\"\n");
     let (substrate, pin) = (Substrate::Embedded, Pin(None));
-    Node::start(&NodeSetup { binary, dir, model, substrate, config: &config, pin }).await
+    Node::start(&NodeSetup { binary, dir, model, substrate, config: &config, pin, role: None })
+        .await
 }
 
 /// One turn in each session from `first` on, until there are `sessions`.

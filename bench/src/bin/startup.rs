@@ -111,7 +111,7 @@ async fn bench(args: &Args) -> Result<(), Error> {
 
 async fn start(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Node, Error> {
     let (substrate, pin) = (Substrate::Embedded, Pin(args.core));
-    Node::start(&NodeSetup { binary, dir, model, substrate, config: "", pin }).await
+    Node::start(&NodeSetup { binary, dir, model, substrate, config: "", pin, role: None }).await
 }
 
 /// One turn in each session.

@@ -155,7 +155,16 @@ async fn node(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Nod
         Some(url) => Substrate::Nats { url: url.clone() },
         None => Substrate::Embedded,
     };
-    Node::start(&NodeSetup { binary, dir, model, substrate, config: "", pin: Pin(None) }).await
+    Node::start(&NodeSetup {
+        binary,
+        dir,
+        model,
+        substrate,
+        config: "",
+        pin: Pin(None),
+        role: None,
+    })
+    .await
 }
 
 /// The first round only warms up.

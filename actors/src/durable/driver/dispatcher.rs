@@ -15,7 +15,7 @@ use tracing::{debug, error};
 use super::{
     Context, DispatcherHandle, DispatcherView,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
-    forward::{forward, ring},
+    forward::{forward, ring, ring_next},
     handle::Message,
     pump::pump,
     reads::{ask_owner, read_inbox, read_tail, set_aside},
@@ -290,6 +290,9 @@ impl<K: EntityKind> State<K> {
                     let came = ring(&context, process, entity, input).await;
                     debug!(%entity, %process, ?came, "an entity was given up, another is told");
                 });
+            }
+            Out::RingNext(entity, input) => {
+                self.tasks.spawn(async move { ring_next(&context, entity, input).await });
             }
             Out::Forward(entity, input, needs) => {
                 self.tasks.spawn(async move {

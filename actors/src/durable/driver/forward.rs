@@ -1,4 +1,4 @@
-//! Asking another process to serve an entity that this one cannot.
+//! Asking another process to serve an entity that this one cannot, or gives up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -77,18 +77,43 @@ pub(super) async fn forward<K: EntityKind>(
     In::Forwarded(entity, Forwarded::Nobody)
 }
 
+/// Tells the process that is first to serve an entity which was given up here; best effort.
+pub(super) async fn ring_next<K: EntityKind>(
+    context: &Context<K>,
+    entity: EntityId,
+    input: InputId,
+) {
+    let partition = entity.partition(context.substrate.partitions);
+    let next = by_rank(&context.peers.borrow(), context.process, partition, |_| true);
+    for process in next.into_iter().take(RINGS_MAX) {
+        if let Some(came) = ring(context, process, entity, input).await {
+            debug!(%entity, %process, ?came, "an entity was given up, the next one is told");
+            return;
+        }
+    }
+}
+
 /// The workers that can serve it, by their rank for the partition.
 fn able(members: &Members, me: ProcessId, partition: Partition, needs: &Needs) -> Vec<ProcessId> {
-    let knows = |one: &Heartbeat| match needs {
+    by_rank(members, me, partition, |one| match needs {
         Needs::Event(kind) => one.knows.contains(kind),
         Needs::Input(version) => one.speaks.newest >= *version,
-    };
+    })
+}
+
+/// The other workers that take entities and fit, by their rank for the partition.
+fn by_rank(
+    members: &Members,
+    me: ProcessId,
+    partition: Partition,
+    fits: impl Fn(&Heartbeat) -> bool,
+) -> Vec<ProcessId> {
     let takes = |one: &&Heartbeat| {
         one.process != me
             && one.roles.contains(&NodeRole::Worker)
             && !one.draining
             && !one.cordoned
-            && knows(one)
+            && fits(one)
     };
     let mut able: Vec<ProcessId> =
         members.alive.iter().filter(takes).map(|one| one.process).collect();

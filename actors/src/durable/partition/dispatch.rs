@@ -417,6 +417,7 @@ impl Partition {
         // What the actor had in hand is read again from the start.
         slot.buffered.clear();
         slot.seen = Position(0);
+        let first = slot.open.first_key_value().map(|(_, input)| *input);
         let unfinished = !slot.open.is_empty() || slot.rung || slot.reading;
         slot.open.clear();
         slot.recovery = true;
@@ -437,11 +438,8 @@ impl Partition {
             }
             Gone::Unservable | Gone::Released => {
                 let delay = if why == Gone::Released { Duration::ZERO } else { PUT_OFF };
-                if why == Gone::Released
-                    && let Some((process, input)) = slot.asker
-                {
-                    // It was told `held`, so its own delivery comes again much later.
-                    self.out.push(Out::Ring(process, entity, input));
+                if why == Gone::Released {
+                    self.out.extend(slot.rings_for(entity, first));
                 }
                 self.give_back(entity, delay);
                 return;

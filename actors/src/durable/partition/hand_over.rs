@@ -6,7 +6,7 @@ use clawnode_proto::{EntityId, InputId, ProcessId};
 
 use super::{
     Partition,
-    dispatch::Phase,
+    dispatch::{Phase, Slot},
     io::{AskId, Out},
 };
 
@@ -82,5 +82,71 @@ impl Partition {
         if self.draining && self.slots.is_empty() {
             self.out.push(Out::Drained);
         }
+    }
+}
+
+impl Slot {
+    /// Whom to tell that the entity was given up while `first` waits.
+    pub(super) fn rings_for(&self, entity: EntityId, first: Option<InputId>) -> Option<Out> {
+        match (self.asker, first) {
+            // It was told `held`, so its own delivery comes again much later.
+            (Some((process, input)), _) => Some(Out::Ring(process, entity, input)),
+            // It was given up before anybody asked. What a scan found has no delivery to give
+            // back, so only the next scan elsewhere would find it.
+            (None, Some(input)) => Some(Out::RingNext(entity, input)),
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Input, Kind, Position, SessionKey, Timestamp,
+        session::{SessionInput, UserMessage},
+    };
+
+    use super::*;
+    use crate::durable::partition::{Arrived, Gone, In, LastWriter};
+
+    const NOW: Timestamp = Timestamp(0);
+
+    /// An entity that is active because a scan found it: there is no delivery to give back.
+    fn scanned() -> (Partition, Input) {
+        let key: SessionKey = "main:web:a:b".parse().unwrap();
+        let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
+        let name = "k".parse().unwrap();
+        let input = Input::new(Kind::Session, &key.to_string(), name, NOW, &message).unwrap();
+        let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
+        partition.handle(NOW, In::Scanned(vec![input.entity]));
+        let read = vec![(Position(1), Arrived::Input(input.clone()))];
+        partition.handle(NOW, In::Inbox(input.entity, read));
+        let released = LastWriter { process: ProcessId::from_u128(2), released: true };
+        partition.handle(NOW, In::Tail(input.entity, Some(released)));
+        partition.handle(NOW, In::Drain);
+        (partition, input)
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_announced_when_it_is_given_up() {
+        let (mut partition, input) = scanned();
+        let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        assert_eq!(out, [Out::RingNext(input.entity, input.id), Out::Drained]);
+        // With nothing left to do there is nobody to be told.
+        let (mut partition, input) = scanned();
+        partition.handle(NOW, In::Completed(input.entity, input.id));
+        let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        assert_eq!(out, [Out::Drained]);
+    }
+
+    #[test]
+    fn who_asked_is_told_rather_than_who_is_next() {
+        let (mut partition, input) = scanned();
+        let asker = ProcessId::from_u128(3);
+        let question = In::Asked(AskId(7), input.entity, input.id, Some(asker));
+        partition.handle(NOW, question);
+        let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        let ring = Out::Ring(asker, input.entity, input.id);
+        assert_eq!(out, [Out::AnswerNotMine(AskId(7)), ring, Out::Drained]);
     }
 }

@@ -159,6 +159,9 @@ pub enum Out {
     AnswerRung(AskId),
     /// Tell the process that the entity was given up and an input of it waits.
     Ring(ProcessId, EntityId, InputId),
+    /// Tell whoever is to serve the partition next that the entity was given up and an input of it
+    /// waits: nobody here has asked for it. A hint, like a ring.
+    RingNext(EntityId, InputId),
     /// Find a process that knows what is needed, and ask it to serve the entity.
     Forward(EntityId, InputId, Needs),
     /// Acknowledge.

@@ -274,6 +274,13 @@ impl Sim {
             Out::Ring(process, entity, input) => {
                 self.world.send(process, Note::Rung(entity, input));
             }
+            // Best effort, too, and placement may be wrong: any other one.
+            Out::RingNext(entity, input) => {
+                let other = self.processes.keys().find(|other| **other != to).copied();
+                if let Some(other) = other {
+                    self.world.send(other, Note::Rung(entity, input));
+                }
+            }
             // All processes of this world are of one version.
             Out::Forward(entity, ..) => {
                 let came = partition::In::Forwarded(entity, partition::Forwarded::Nobody);
