@@ -22,6 +22,9 @@ mod schedule;
 mod shelf;
 mod world;
 
+/// How old a stale read is at most, in milliseconds.
+const STALE_MOST: u64 = 5_000;
+
 pub use faults::{Bugs, Faults};
 pub use inboxes::Token;
 pub use request::{Change, Delivered, Happening, Reply, Request, Ticket};
