@@ -134,16 +134,26 @@ fn sim_scale_soak() {
     }
 }
 
-/// Among very many sessions a bug is found too, and the world is green without it.
+/// Among very many sessions bugs are found too: of the store, of the machine in what it writes and
+/// in what it makes of a stale read, and of the driver.
 #[test]
-fn sim_scale_finds_a_planted_bug() {
+fn sim_scale_finds_planted_bugs() {
     let sessions = SESSIONS / 10;
-    match at_scale(1, sessions, Planted::AckAnchorEarly) {
-        Ok(report) => panic!("not found: {report:?}"),
-        Err(failure) => {
-            assert_eq!(failure.violation.name, "I4", "{failure}");
-            let again = format!("CLAWNODE_SEED=1 CLAWNODE_SESSIONS={sessions} cargo nextest run");
-            assert!(failure.to_string().contains(&again), "{failure}");
+    for (planted, names) in [
+        (Planted::ForgetOnDelivery, ["I4", "I4"]),
+        (Planted::AckAnchorEarly, ["I4", "I4"]),
+        (Planted::AbsentMeansFailed, ["I1", "C6"]),
+        (Planted::WriteWithoutClaim, ["I2", "I2"]),
+        (Planted::RecallAfterOutcome, ["C7", "I8"]),
+    ] {
+        match at_scale(1, sessions, planted) {
+            Ok(report) => panic!("{planted:?} was not found: {report:?}"),
+            Err(failure) => {
+                let name = failure.violation.name;
+                assert!(names.contains(&name), "{planted:?} was found as {failure}");
+                let replay = format!("CLAWNODE_SEED=1 CLAWNODE_SESSIONS={sessions} cargo nextest");
+                assert!(failure.to_string().contains(&replay), "{failure}");
+            }
         }
     }
     if let Err(failure) = at_scale(1, sessions, Planted::None) {
