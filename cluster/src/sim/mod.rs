@@ -17,6 +17,7 @@ mod doors_inbox;
 mod faults;
 mod inboxes;
 mod journals;
+mod lanes;
 mod request;
 mod schedule;
 mod shelf;

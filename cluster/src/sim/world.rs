@@ -17,6 +17,7 @@ use super::{
     faults::{Bugs, Faults},
     inboxes::{Inboxes, Token},
     journals::Journals,
+    lanes::Lanes,
     request::{Change, Delivered, Happening, Reply, Request, Ticket},
     schedule::Schedule,
     shelf::{Expiry, Shelf},
@@ -27,8 +28,6 @@ use crate::{AppendAnswer, Record, Write};
 const TIMEOUT: u64 = 2_000;
 /// How long after its asker gave up a ghost may take effect at most, in milliseconds.
 const GHOST_MOST: u64 = 20_000;
-/// Mailboxes that are kept in mind at least.
-const LANES: usize = 4_096;
 /// How long a frozen process still counts as pulling, in milliseconds.
 const PULLS_WHILE_FROZEN: u64 = 8_000;
 
@@ -78,10 +77,7 @@ pub struct World<D> {
     pub(super) shelf: Shelf,
     processes: BTreeMap<ProcessId, Life<D>>,
     pulling: BTreeSet<ProcessId>,
-    /// When the last of each mailbox comes.
-    lanes: BTreeMap<(ProcessId, u128), u64>,
-    /// How many mailboxes there may be before those are forgotten in which nothing waits.
-    lanes_most: usize,
+    lanes: Lanes,
     unsynced: Vec<Unsynced>,
     down_until: u64,
     tickets: u64,
@@ -106,8 +102,7 @@ impl<D> World<D> {
             shelf: Shelf::default(),
             processes: BTreeMap::new(),
             pulling: BTreeSet::new(),
-            lanes: BTreeMap::new(),
-            lanes_most: LANES,
+            lanes: Lanes::default(),
             unsynced: Vec::new(),
             down_until: 0,
             tickets: 0,
@@ -241,14 +236,8 @@ impl<D> World<D> {
     /// Puts something into a mailbox: it comes soon, and in order with the mailbox's others.
     pub fn mail(&mut self, to: ProcessId, lane: u128, what: D) {
         let now = self.now().0;
-        if self.lanes.len() > self.lanes_most {
-            self.lanes.retain(|_, last| *last > now);
-            self.lanes_most = LANES.max(self.lanes.len() * 2);
-        }
         let soon = now + self.rng.random_range(0..3);
-        let last = self.lanes.entry((to, lane)).or_insert(0);
-        let at = soon.max(*last);
-        *last = at;
+        let at = self.lanes.next(now, soon, to, lane);
         self.schedule.plan_at(at, Event::Happen(to, Happening::Own(what)));
     }
 

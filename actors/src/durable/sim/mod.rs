@@ -1,10 +1,10 @@
 //! The simulator: the second thin driver of the kernel's machines, with no runtime.
 //!
 //! Several processes run the partition and entity machines for sessions over one seeded
-//! [`World`]. The seed decides everything: who sends what when, which
-//! faults there are, and in which order things happen. After every step the durable journals are
-//! folded again and the invariants checked; in the end faults stop, all comes to rest, and every
-//! accepted input must have come to its end.
+//! [`World`]. The seed decides everything: who sends what when, which faults there are, and in
+//! which order things happen. After every step the durable journals are folded again and the
+//! invariants checked, of what that step touched: nothing else can have changed. In the end faults
+//! stop, all comes to rest, and every accepted input of every session must have come to its end.
 //!
 //! What is checked, by name: I1 to I5 and I8 of the kernel (see [`crate::durable`]); S1 what was
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
@@ -234,10 +234,12 @@ impl std::fmt::Display for Failure {
         }
         let Self { seed, sessions, violation: Violation { name, detail }, steps, .. } = self;
         writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
-        write!(f, "replay: CLAWNODE_SEED={seed} ")?;
-        if let Some(sessions) = sessions {
-            write!(f, "CLAWNODE_SESSIONS={sessions} ")?;
-        }
-        write!(f, "cargo nextest run -p clawnode-tests -E 'test(sim_replay)'")
+        let sessions = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
+        let sessions = sessions.unwrap_or_default();
+        write!(
+            f,
+            "replay: CLAWNODE_SEED={seed}{sessions} cargo nextest run -p clawnode-tests -E \
+             'test(sim_replay)'"
+        )
     }
 }
