@@ -43,6 +43,8 @@ pub struct Costs {
     pub heartbeat_us: f64,
     /// Messages a second of a node at rest.
     pub rest_messages: f64,
+    /// Messages a second more for a minute after a death, of all nodes together.
+    pub scan_messages: f64,
     /// Of the partitions, how many the worker serves first that serves most, of 100 workers.
     pub most_partitions: f64,
 }
@@ -316,6 +318,14 @@ fn at_one_bus(workers: f64, costs: &Costs, given: &Given) -> Vec<Need> {
             formula: format!("workers x {:.1} (all pulls at one) + workers^2", costs.rest_messages),
         },
         Need {
+            what: "scans for a minute after a death",
+            amount: costs.scan_messages,
+            unit: "/s",
+            one: given.cores * MICROS * costs.frame_messages / costs.bus_frame_us,
+            bound: Bound::One,
+            formula: format!("{} partitions once a second, by whoever is first", given.partitions),
+        },
+        Need {
             what: "pull requests",
             amount: pulls,
             unit: "/s",
@@ -364,6 +374,7 @@ mod tests {
             heartbeat_bytes: 500.0,
             heartbeat_us: 10.0,
             rest_messages: 20.0,
+            scan_messages: 500.0,
             most_partitions: 7.0,
         }
     }

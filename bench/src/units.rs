@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::placement::{Seat, serving};
-use clawnode_proto::{EntityId, Partition, ProcessId};
+use clawnode_proto::{EntityId, Partition, ProcessId, limits::ACK_WAIT};
 use clawnode_tests::nats::{NatsServer, ServerOptions};
 use futures_util::{StreamExt, future::try_join_all};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::{
 /// After sessions or subjects were made, for what follows.
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a node at rest is looked at.
-const REST: Duration = Duration::from_secs(20);
+const REST: Duration = Duration::from_secs(15);
 /// Publishes to a stream that wait for their answers.
 const WINDOW: usize = 1_000;
 /// Pieces of a long reply, and milliseconds before each: each piece becomes a frame.
@@ -133,6 +133,7 @@ async fn start(
 pub struct OnNats {
     server: NatsServer,
     node: Node,
+    began: Instant,
     _model: crate::Process,
     _dir: tempfile::TempDir,
 }
@@ -151,15 +152,27 @@ impl OnNats {
         let dir = tempfile::tempdir_in(parent)?;
         let substrate = Substrate::Nats { url: server.url() };
         let node = start(binary, dir.path(), &addr, substrate, "1h").await?;
-        Ok(Self { server, node, _model: model, _dir: dir })
+        let began = Instant::now();
+        Ok(Self { server, node, began, _model: model, _dir: dir })
+    }
+
+    /// Messages a second into and out of the server while the node, which has just started, scans
+    /// what it serves first, as all do after a death.
+    pub async fn scanning(&mut self) -> Result<f64, Error> {
+        tokio::time::sleep(SETTLE).await;
+        self.messages_a_second().await
+    }
+
+    /// Waits until the node scans no more.
+    async fn quiet(&self) {
+        let until = self.began + ACK_WAIT * 2 + SETTLE;
+        tokio::time::sleep_until(until.into()).await;
     }
 
     /// What a node at rest says.
     pub async fn rest(&mut self) -> Result<Rest, Error> {
-        tokio::time::sleep(SETTLE).await;
-        let before = self.counters().await?;
-        tokio::time::sleep(REST).await;
-        let messages = (self.counters().await?.messages - before.messages) / REST.as_secs_f64();
+        self.quiet().await;
+        let messages = self.messages_a_second().await?;
         let client = async_nats::connect(self.server.url()).await?;
         let mut heard = client.subscribe("cn.hb.*").await?;
         let payload = heard.next().await.ok_or("no heartbeat")?.payload;
@@ -171,6 +184,12 @@ impl OnNats {
         Ok(Rest { messages, heartbeat: payload.len() as f64, heartbeat_us })
     }
 
+    async fn messages_a_second(&mut self) -> Result<f64, Error> {
+        let before = self.counters().await?;
+        tokio::time::sleep(REST).await;
+        Ok((self.counters().await?.messages - before.messages) / REST.as_secs_f64())
+    }
+
     /// What each of so many turns costs, in sessions of `of_session` turns each.
     pub async fn turns(
         &mut self,
@@ -178,6 +197,7 @@ impl OnNats {
         turns: usize,
         of_session: usize,
     ) -> Result<Turns, Error> {
+        self.quiet().await;
         let before = self.counters().await?;
         let concurrency = 32;
         let plan = Load {

@@ -147,6 +147,10 @@ async fn bench(args: &Args) -> Result<(), Error> {
 async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
     let binary = node_binary(args.node.clone())?;
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    // They scan for a minute first, so they start before the rest is measured.
+    let mut node = OnNats::start(&binary, &parent, false).await?;
+    let scanning = node.scanning().await?;
+    let mut talker = OnNats::start(&binary, &parent, true).await?;
     let subjects = units::subjects(args.subjects_from, args.subjects_to).await?;
     table.add(
         Row::new("scale::unit/subject")
@@ -161,10 +165,10 @@ async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
             .figure("resident_bytes", memory.resident)
             .figure("passivated_bytes", memory.passivated),
     );
-    let mut node = OnNats::start(&binary, &parent, false).await?;
     let rest = node.rest().await?;
     table.add(
         Row::new("scale::unit/node")
+            .figure("scanning_messages_s", scanning)
             .figure("rest_messages_s", rest.messages)
             .figure("heartbeat_bytes", rest.heartbeat)
             .figure("heartbeat_us", rest.heartbeat_us),
@@ -172,8 +176,7 @@ async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
     let single = node.turns("single", args.turns, 1).await?;
     let many = node.turns("many", args.turns, TURNS_OF_ONE).await?;
     drop(node);
-    let mut node = OnNats::start(&binary, &parent, true).await?;
-    let long = node.turns("long", args.turns / 4, 1).await?;
+    let long = talker.turns("long", args.turns / 4, 1).await?;
     for (name, turns) in [("turns=1", single), ("turns=10", many), ("long", long)] {
         table.add(row(name, turns));
     }
@@ -197,6 +200,7 @@ async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
         heartbeat_bytes: rest.heartbeat,
         heartbeat_us: rest.heartbeat_us,
         rest_messages: rest.messages,
+        scan_messages: scanning - rest.messages,
         most_partitions: units::most_partitions(PARTITIONS_NATS, WORKERS),
     })
 }
