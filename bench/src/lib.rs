@@ -6,11 +6,18 @@
 mod client;
 mod figures;
 pub mod floor;
+pub mod model;
 mod process;
+mod sessions;
+pub mod units;
 
 pub use client::{Load, Report, run as load};
 pub use figures::{Row, Table, percentile};
-pub use process::{Node, NodeSetup, Pin, Process, Substrate, model, node_binary, serve_model};
+pub use process::{
+    Node, NodeSetup, Pin, Process, Substrate, cpu, model, model_with, node_binary, resident_bytes,
+    serve_model, serve_slow_model,
+};
+pub use sessions::{fill, passivated, slope};
 
 /// Any reason for a bench to end early.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -116,22 +116,12 @@ impl Process {
 
     /// Bytes of it that are in memory (`VmRSS`), once it has only what it needs.
     pub async fn resident_bytes(&self) -> Result<u64, Error> {
-        let pid = self.child.id().ok_or("the process has ended")?;
-        let status = tokio::fs::read_to_string(format!("/proc/{pid}/status")).await?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: u64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib << 10)
+        resident_bytes(self.child.id().ok_or("the process has ended")?).await
     }
 
     /// Processor time that it has used, user and system.
     pub async fn cpu(&self) -> Result<Duration, Error> {
-        let pid = self.child.id().ok_or("the process has ended")?;
-        let stat = tokio::fs::read_to_string(format!("/proc/{pid}/stat")).await?;
-        let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks = after.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        let ticks = ticks.sum::<Result<u64, _>>()?;
-        // Linux counts in hundredths of a second on every platform that we support.
-        Ok(Duration::from_millis(ticks * 10))
+        cpu(self.child.id().ok_or("the process has ended")?).await
     }
 
     /// Ends it as `kill -9` does.
@@ -149,6 +139,24 @@ impl Process {
         timeout(PATIENCE, self.child.wait()).await??;
         Ok(())
     }
+}
+
+/// Bytes of a process that are in memory (`VmRSS`).
+pub async fn resident_bytes(pid: u32) -> Result<u64, Error> {
+    let status = tokio::fs::read_to_string(format!("/proc/{pid}/status")).await?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: u64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib << 10)
+}
+
+/// Processor time that a process has used, user and system.
+pub async fn cpu(pid: u32) -> Result<Duration, Error> {
+    let stat = tokio::fs::read_to_string(format!("/proc/{pid}/stat")).await?;
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = after.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>()?;
+    // Linux counts in hundredths of a second on every platform that we support.
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 // === impl Node ===
@@ -216,14 +224,24 @@ pub fn node_binary(named: Option<PathBuf>) -> Result<PathBuf, Error> {
 
 /// Starts the scripted model; also says where it listens.
 pub async fn model(pin: Pin, tokens: u32) -> Result<(Process, String), Error> {
-    let mut process = Process::role(pin, &["model", "--tokens", &tokens.to_string()])?;
+    model_with(pin, &["model", "--tokens", &tokens.to_string()]).await
+}
+
+/// Starts the scripted model as this role; also says where it listens.
+pub async fn model_with(pin: Pin, role: &[&str]) -> Result<(Process, String), Error> {
+    let mut process = Process::role(pin, role)?;
     let addr = process.line().await?;
     Ok((process, addr))
 }
 
 /// The role `model`: answers at once, in so many pieces.
 pub async fn serve_model(tokens: u32) -> Result<(), Error> {
-    let default = DefaultReply { tokens, delay_ms: 0, flush: true };
+    serve_slow_model(tokens, 0).await
+}
+
+/// The role `model`: answers in so many pieces, each after so many milliseconds.
+pub async fn serve_slow_model(tokens: u32, delay_ms: u64) -> Result<(), Error> {
+    let default = DefaultReply { tokens, delay_ms, flush: true };
     let script = Script { default, ..Script::default() };
     let setup = Setup { script, keep_calls: false, ..Setup::default() };
     let server = ModelServer::start(setup).await?;

@@ -1,7 +1,8 @@
 //! The kernel in a simulated world: many seeds, each with its own faults, all invariants checked
 //! after every step.
 //!
-//! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs.
+//! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
+//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -15,14 +16,21 @@ use clawnode_actors::durable::{
 
 /// Seeds of each of the tests that run in parallel.
 const SEEDS: u64 = 500;
+/// Sessions of the tests of scale: for every run of the tests, and for a long one.
+const SESSIONS: usize = 10_000;
+const SESSIONS_SOAK: usize = 1_000_000;
 
 fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
-    run(&SimOptions { seed, planted, trace: false })
+    run(&SimOptions { seed, planted, trace: false, sessions: None })
 }
 
 /// Runs the seed again with its trace, and fails with its end.
 fn replay(seed: u64, planted: Planted) -> Report {
-    match run(&SimOptions { seed, planted, trace: true }) {
+    traced(&SimOptions { seed, planted, trace: true, sessions: None })
+}
+
+fn traced(options: &SimOptions) -> Report {
+    match run(options) {
         Ok(report) => report,
         Err(failure) => panic!("{failure}"),
     }
@@ -70,7 +78,6 @@ fn sweep(seeds: std::ops::Range<u64>) {
 #[test]
 #[ignore = "long: `CLAWNODE_SOAK=50000 cargo nextest run --run-ignored all -E 'test(sim_soak)'`"]
 fn sim_soak() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (from, count) =
         (number("CLAWNODE_SEED").unwrap_or(1_000_000), number("CLAWNODE_SOAK").unwrap_or(50_000));
     let mut found = std::collections::BTreeMap::<&str, Vec<(u64, u64, String)>>::new();
@@ -90,8 +97,68 @@ fn sim_soak() {
 
 #[test]
 fn sim_replay() {
-    let seed = std::env::var("CLAWNODE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    println!("{:?}", replay(seed, Planted::None));
+    let (seed, planted) = (number("CLAWNODE_SEED").unwrap_or(1), Planted::None);
+    let sessions = number("CLAWNODE_SESSIONS").and_then(|count| usize::try_from(count).ok());
+    println!("{:?}", traced(&SimOptions { seed, planted, trace: true, sessions }));
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// So many sessions with skewed keys: an hour of virtual time in which a third of the nodes are
+/// lost, the bus loses its leader every ten minutes, 1 % of requests take effect after they failed
+/// for their sender and 20 % of reads show the past.
+fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<Report, Box<Failure>> {
+    let began = std::time::Instant::now();
+    let ran = run(&SimOptions { seed, planted, trace: false, sessions: Some(sessions) });
+    println!("seed {seed}, {sessions} sessions, {:?}: {ran:?}", began.elapsed());
+    ran
+}
+
+#[test]
+fn sim_scale() {
+    match at_scale(1, SESSIONS, Planted::None) {
+        Ok(report) => assert!(report.turns >= SESSIONS, "{report:?}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn sim_scale_soak() {
+    let sessions = number("CLAWNODE_SESSIONS").and_then(|count| usize::try_from(count).ok());
+    let sessions = sessions.unwrap_or(SESSIONS_SOAK);
+    match at_scale(number("CLAWNODE_SEED").unwrap_or(1), sessions, Planted::None) {
+        Ok(report) => assert!(report.turns >= sessions, "{report:?}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+/// Among very many sessions bugs are found too: of the store, of the machine in what it writes and
+/// in what it makes of a stale read, and of the driver.
+#[test]
+fn sim_scale_finds_planted_bugs() {
+    let sessions = SESSIONS / 10;
+    for (planted, names) in [
+        (Planted::ForgetOnDelivery, ["I4", "I4"]),
+        (Planted::AckAnchorEarly, ["I4", "I4"]),
+        (Planted::AbsentMeansFailed, ["I1", "C6"]),
+        (Planted::WriteWithoutClaim, ["I2", "I2"]),
+        (Planted::RecallAfterOutcome, ["C7", "I8"]),
+    ] {
+        match at_scale(1, sessions, planted) {
+            Ok(report) => panic!("{planted:?} was not found: {report:?}"),
+            Err(failure) => {
+                let name = failure.violation.name;
+                assert!(names.contains(&name), "{planted:?} was found as {failure}");
+                let replay = format!("CLAWNODE_SEED=1 CLAWNODE_SESSIONS={sessions} cargo nextest");
+                assert!(failure.to_string().contains(&replay), "{failure}");
+            }
+        }
+    }
+    if let Err(failure) = at_scale(1, sessions, Planted::None) {
+        panic!("{failure}");
+    }
 }
 
 #[test]

@@ -7,24 +7,19 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clap::{Parser, Subcommand};
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Row, Substrate, Table, load, model, node_binary, serve_model,
+    Error, Node, NodeSetup, Pin, Row, Substrate, Table, fill, model, node_binary, passivated,
+    serve_model, slope,
 };
 
 /// Targets.
 const IDLE_MIB: f64 = 40.0;
 const RESIDENT_KIB: f64 = 20.0;
 const PASSIVATED_BYTES: f64 = 256.0;
-/// Turns at once while sessions are made.
-const CONCURRENCY: usize = 64;
-/// How long a node may take to let all sessions go.
-const PATIENCE: Duration = Duration::from_mins(5);
-/// Between two looks at how many are left.
-const LOOK: Duration = Duration::from_millis(500);
 /// After the last one went, for what follows it.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -98,13 +93,7 @@ async fn bench(args: &Args) -> Result<(), Error> {
     let mut rss = Vec::new();
     for (first, sessions) in [(0, args.from), (args.from, args.to)] {
         fill(&node.addr, first, sessions).await?;
-        let began = Instant::now();
-        while node.resident_sessions().await? > 0 {
-            if began.elapsed() > PATIENCE {
-                return Err("sessions stay in memory".into());
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+        passivated(&node).await?;
         tokio::time::sleep(SETTLE).await;
         rss.push((sessions as f64, node.process().resident_bytes().await? as f64));
     }
@@ -119,28 +108,6 @@ async fn start(binary: &Path, dir: &Path, model: &str, stay: &str) -> Result<Nod
     let (substrate, pin) = (Substrate::Embedded, Pin(None));
     Node::start(&NodeSetup { binary, dir, model, substrate, config: &config, pin, role: None })
         .await
-}
-
-/// One turn in each session from `first` on, until there are `sessions`.
-async fn fill(addr: &str, first: usize, sessions: usize) -> Result<(), Error> {
-    let plan = Load {
-        addr: addr.to_owned(),
-        concurrency: CONCURRENCY,
-        turns_per_session: 1,
-        time: Duration::MAX,
-        turns: (sessions - first).div_ceil(CONCURRENCY),
-        run: format!("from-{first}"),
-        ends_with: String::new(),
-    };
-    load(&plan).await?;
-    Ok(())
-}
-
-fn slope(points: &[(f64, f64)]) -> f64 {
-    match points {
-        [(less, low), (more, high)] => (high - low) / (more - less),
-        _ => f64::NAN,
-    }
 }
 
 fn points(name: &str, points: &[(f64, f64)]) -> Row {

@@ -1,8 +1,10 @@
 //! Inboxes as a work queue: what waits, who was given it, and until when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use clawnode_proto::{EntityId, Input, InputId, Partition, Position};
+
+use super::STALE_MOST;
 
 /// Names one delivered input to whoever answers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +25,10 @@ pub(super) struct Waiting {
 pub(super) struct Inboxes {
     all: BTreeMap<Position, Waiting>,
     by_entity: BTreeMap<EntityId, Vec<Position>>,
+    /// How many wait for an entity, if any do.
+    waiting: BTreeMap<EntityId, usize>,
+    /// Removed inputs that a stale read may still show, by when they were removed.
+    removed: VecDeque<(u64, Position)>,
     last: u64,
 }
 
@@ -31,6 +37,7 @@ impl Inboxes {
         self.last += 1;
         let position = Position(self.last);
         self.by_entity.entry(input.entity).or_default().push(position);
+        *self.waiting.entry(input.entity).or_insert(0) += 1;
         let waiting = Waiting { input, put_at: at, removed_at: None, due: at, deliveries: 0 };
         self.all.insert(position, waiting);
         position
@@ -38,10 +45,31 @@ impl Inboxes {
 
     /// Forgets an input that was not synced.
     pub(super) fn undo(&mut self, position: Position) {
-        if let Some(waiting) = self.all.remove(&position)
-            && let Some(positions) = self.by_entity.get_mut(&waiting.input.entity)
+        if let Some(waiting) = self.forget(position)
+            && waiting.removed_at.is_none()
         {
+            self.waits_no_more(waiting.input.entity);
+        }
+    }
+
+    fn forget(&mut self, position: Position) -> Option<Waiting> {
+        let waiting = self.all.remove(&position)?;
+        let entity = waiting.input.entity;
+        if let Some(positions) = self.by_entity.get_mut(&entity) {
             positions.retain(|one| *one != position);
+            if positions.is_empty() {
+                self.by_entity.remove(&entity);
+            }
+        }
+        Some(waiting)
+    }
+
+    fn waits_no_more(&mut self, entity: EntityId) {
+        if let Some(count) = self.waiting.get_mut(&entity) {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&entity);
+            }
         }
     }
 
@@ -54,7 +82,14 @@ impl Inboxes {
     pub(super) fn remove(&mut self, at: u64, position: Position) -> Option<(EntityId, InputId)> {
         let waiting = self.get_mut(position)?;
         waiting.removed_at = Some(at);
-        Some((waiting.input.entity, waiting.input.id))
+        let (entity, input) = (waiting.input.entity, waiting.input.id);
+        self.waits_no_more(entity);
+        // What no read can show any more need not be kept: there may be millions.
+        self.removed.push_back((at, position));
+        while let Some((_, past)) = self.removed.pop_front_if(|(when, _)| *when + STALE_MOST < at) {
+            self.forget(past);
+        }
+        Some((entity, input))
     }
 
     /// What waited for an entity at a time.
@@ -76,19 +111,12 @@ impl Inboxes {
 
     /// Entities of a partition for which something waits.
     pub(super) fn scan(&self, partition: Partition, partitions: u16) -> Vec<EntityId> {
-        let waits = |position: &Position| {
-            self.all.get(position).is_some_and(|waiting| waiting.removed_at.is_none())
-        };
-        self.by_entity
-            .iter()
-            .filter(|(entity, _)| entity.partition(partitions) == partition)
-            .filter(|(_, positions)| positions.iter().any(waits))
-            .map(|(entity, _)| *entity)
-            .collect()
+        let entities = self.waiting.keys();
+        entities.filter(|entity| entity.partition(partitions) == partition).copied().collect()
     }
 
     /// Whether anything waits for anybody.
     pub(super) fn is_empty(&self) -> bool {
-        self.all.values().all(|waiting| waiting.removed_at.is_some())
+        self.waiting.is_empty()
     }
 }

@@ -1,9 +1,10 @@
-//! Journals with their whole history, so that reads can be stale.
+//! Journals with as much of their history as stale reads can show.
 
 use std::{collections::BTreeMap, ops::Bound};
 
 use clawnode_proto::{EntityId, Position};
 
+use super::STALE_MOST;
 use crate::{Record, Write};
 
 #[derive(Debug)]
@@ -32,7 +33,14 @@ impl Journals {
         self.last += 1;
         let record = Record { position: Position(self.last), bytes: write.bytes };
         let version = Version { at, record: record.clone(), rollup: write.rollup };
-        self.versions.entry(entity).or_default().push(version);
+        let all = self.versions.entry(entity).or_default();
+        if write.rollup {
+            // Old reads begin at the last rollup that they know.
+            let old = |one: &Version| one.rollup && one.at + STALE_MOST < at;
+            let from = all.iter().rposition(old).unwrap_or(0);
+            all.drain(..from);
+        }
+        all.push(version);
         record
     }
 

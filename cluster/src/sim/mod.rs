@@ -17,10 +17,14 @@ mod doors_inbox;
 mod faults;
 mod inboxes;
 mod journals;
+mod lanes;
 mod request;
 mod schedule;
 mod shelf;
 mod world;
+
+/// How old a stale read is at most, in milliseconds.
+const STALE_MOST: u64 = 5_000;
 
 pub use faults::{Bugs, Faults};
 pub use inboxes::Token;

@@ -13,9 +13,11 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
+    STALE_MOST,
     faults::{Bugs, Faults},
     inboxes::{Inboxes, Token},
     journals::Journals,
+    lanes::Lanes,
     request::{Change, Delivered, Happening, Reply, Request, Ticket},
     schedule::Schedule,
     shelf::{Expiry, Shelf},
@@ -26,8 +28,6 @@ use crate::{AppendAnswer, Record, Write};
 const TIMEOUT: u64 = 2_000;
 /// How long after its asker gave up a ghost may take effect at most, in milliseconds.
 const GHOST_MOST: u64 = 20_000;
-/// How old a stale read is at most, in milliseconds.
-const STALE_MOST: u64 = 5_000;
 /// How long a frozen process still counts as pulling, in milliseconds.
 const PULLS_WHILE_FROZEN: u64 = 8_000;
 
@@ -77,7 +77,7 @@ pub struct World<D> {
     pub(super) shelf: Shelf,
     processes: BTreeMap<ProcessId, Life<D>>,
     pulling: BTreeSet<ProcessId>,
-    lanes: BTreeMap<(ProcessId, u128), u64>,
+    lanes: Lanes,
     unsynced: Vec<Unsynced>,
     down_until: u64,
     tickets: u64,
@@ -102,7 +102,7 @@ impl<D> World<D> {
             shelf: Shelf::default(),
             processes: BTreeMap::new(),
             pulling: BTreeSet::new(),
-            lanes: BTreeMap::new(),
+            lanes: Lanes::default(),
             unsynced: Vec::new(),
             down_until: 0,
             tickets: 0,
@@ -235,10 +235,9 @@ impl<D> World<D> {
 
     /// Puts something into a mailbox: it comes soon, and in order with the mailbox's others.
     pub fn mail(&mut self, to: ProcessId, lane: u128, what: D) {
-        let soon = self.now().0 + self.rng.random_range(0..3);
-        let last = self.lanes.entry((to, lane)).or_insert(0);
-        let at = soon.max(*last);
-        *last = at;
+        let now = self.now().0;
+        let soon = now + self.rng.random_range(0..3);
+        let at = self.lanes.next(now, soon, to, lane);
         self.schedule.plan_at(at, Event::Happen(to, Happening::Own(what)));
     }
 

@@ -118,6 +118,11 @@ impl NatsServer {
         name == server_name(self.ports)
     }
 
+    /// Its process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// The directory with its configuration, log and store.
     pub fn directory(&self) -> &Path {
         self.directory.path()

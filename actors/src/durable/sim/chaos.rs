@@ -14,7 +14,7 @@ use super::{
 use crate::durable::partition::{self, Gone, Partition};
 
 /// A process that says nothing for this long is held dead, in milliseconds.
-const SILENT: u64 = 6_000;
+pub(super) const SILENT: u64 = 6_000;
 /// How long running calls may go on when a process is drained, in milliseconds.
 const DRAIN_GRACE: u64 = 5_000;
 /// Ticks for which a death makes others scan: somewhat longer than `ACK_WAIT`.
@@ -23,6 +23,8 @@ const SCAN_TICKS: u64 = 40;
 const CALM_MOST: u64 = 90_000;
 /// The same, if an entity has to fail often enough to be put out of service.
 const CALM_MOST_POISONED: u64 = 300_000;
+/// The same, if some sessions have many inputs to work off.
+const CALM_MOST_SCALE: u64 = 900_000;
 
 impl Sim {
     pub(super) fn begin(&mut self) {
@@ -37,6 +39,7 @@ impl Sim {
         for (at, client) in self.clients.iter().enumerate() {
             self.world.later(CLIENTS, client.after, Note::Send(at));
         }
+        self.begin_scale();
         let first = self.plan.fate_every / 2;
         self.world.later(FATE, first, Note::Fate);
         self.world.later(FATE, self.plan.busy, Note::Calm);
@@ -75,6 +78,15 @@ impl Sim {
                 self.world.later(FATE, 1_000, Note::Watch);
                 Ok(())
             }
+            Note::LoseNodes => self.lose_nodes(),
+            Note::LoseLeader => {
+                self.lose_leader();
+                Ok(())
+            }
+            Note::LeaderSettles => {
+                self.leader_settles();
+                Ok(())
+            }
             Note::Operate => {
                 self.operate();
                 Ok(())
@@ -86,14 +98,17 @@ impl Sim {
 
     /// Ends the run once all is quiet; complains if that takes too long.
     fn watch(&mut self) -> Result<(), Violation> {
+        let waits = !self.world.inboxes_empty();
         let answered = self.clients.iter().all(|client| client.answered);
         let unfinished = || self.ledger.unfinished().or_else(|| self.out_of_service());
-        if answered && self.world.inboxes_empty() && unfinished().is_none() {
+        if !waits && answered && unfinished().is_none() {
             self.over = true;
             return self.nothing_leaks();
         }
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
-        let most = if self.plan.poison || self.plan.is_operated() {
+        let most = if self.plan.scale.is_some() {
+            CALM_MOST_SCALE
+        } else if self.plan.poison || self.plan.is_operated() {
             CALM_MOST_POISONED
         } else {
             CALM_MOST
@@ -220,6 +235,16 @@ impl Sim {
     }
 
     fn kill(&mut self, process: ProcessId) -> Result<(), Violation> {
+        self.lose(process)?;
+        let down = self.world.rng.random_range(100..8_000);
+        self.world.later(FATE, down, Note::Spawn);
+        let noticed = self.world.rng.random_range(500..=SILENT);
+        self.world.later(FATE, noticed, Note::Declare(process, true));
+        Ok(())
+    }
+
+    /// A process is gone for good.
+    pub(super) fn lose(&mut self, process: ProcessId) -> Result<(), Violation> {
         self.remark(process, || "dies".to_owned());
         self.world.kill(process);
         self.processes.remove(&process);
@@ -231,10 +256,6 @@ impl Sim {
                 |input| world.inbox(input.entity).iter().any(|(_, one)| one.id == input.id),
             )?;
         }
-        let down = self.world.rng.random_range(100..8_000);
-        self.world.later(FATE, down, Note::Spawn);
-        let noticed = self.world.rng.random_range(500..=SILENT);
-        self.world.later(FATE, noticed, Note::Declare(process, true));
         Ok(())
     }
 

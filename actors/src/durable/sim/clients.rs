@@ -30,7 +30,7 @@ impl Client {
         for session in 0..plan.sessions {
             let Some(key) = session_key(session) else { continue };
             let mut turns: Vec<TurnId> = Vec::new();
-            for number in 0..plan.inputs {
+            for number in 0..plan.inputs_of(session) {
                 let body = match rng.random_range(0..100) {
                     0..3 if number > 0 => SessionInput::Delete,
                     3..20 if !turns.is_empty() => {

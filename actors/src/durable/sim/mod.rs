@@ -1,10 +1,10 @@
 //! The simulator: the second thin driver of the kernel's machines, with no runtime.
 //!
 //! Several processes run the partition and entity machines for sessions over one seeded
-//! [`World`]. The seed decides everything: who sends what when, which
-//! faults there are, and in which order things happen. After every step the durable journals are
-//! folded again and the invariants checked; in the end faults stop, all comes to rest, and every
-//! accepted input must have come to its end.
+//! [`World`]. The seed decides everything: who sends what when, which faults there are, and in
+//! which order things happen. After every step the durable journals are folded again and the
+//! invariants checked, of what that step touched: nothing else can have changed. In the end faults
+//! stop, all comes to rest, and every accepted input of every session must have come to its end.
 //!
 //! What is checked, by name: I1 to I5 and I8 of the kernel (see [`crate::durable`]); S1 what was
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
@@ -21,7 +21,9 @@ mod operator;
 mod ops;
 mod plan;
 mod process;
+mod scale;
 mod steps;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +35,7 @@ use self::{
     ledger::Ledger,
     plan::Plan,
     process::{Note, Op, Process},
+    trace::Trace,
 };
 use super::Planted;
 
@@ -42,8 +45,6 @@ const CLIENTS: ProcessId = ProcessId::from_u128(1);
 const FATE: ProcessId = ProcessId::from_u128(2);
 /// Steps after which a world that is still busy is not taken to come to rest.
 const STEPS_MAX: u64 = 400_000;
-/// Lines of the trace that a failure shows.
-const TAIL: usize = 120;
 
 /// What to simulate.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,8 @@ pub struct SimOptions {
     pub planted: Planted,
     /// Whether to keep the trace, to show its end.
     pub trace: bool,
+    /// So many sessions with skewed keys on many nodes, instead of what the seed says.
+    pub sessions: Option<usize>,
 }
 
 /// An invariant that does not hold.
@@ -72,6 +75,8 @@ pub struct Report {
     pub hash: u64,
     /// Steps taken.
     pub steps: u64,
+    /// Virtual time that passed, in milliseconds.
+    pub millis: u64,
     /// Turns that ended.
     pub turns: usize,
     /// Model calls that the provider saw.
@@ -87,6 +92,8 @@ pub struct Report {
 pub struct Failure {
     /// The seed that shows it.
     pub seed: u64,
+    /// With so many sessions, if not with the seed's.
+    pub sessions: Option<usize>,
     /// What did not hold.
     pub violation: Violation,
     /// After how many steps.
@@ -119,7 +126,7 @@ struct Sim {
     over: bool,
     hash: u64,
     steps: u64,
-    trace: Option<Vec<String>>,
+    trace: Option<Trace>,
 }
 
 /// Runs one seed.
@@ -129,17 +136,14 @@ pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
         Ok(()) => {
             let (turns, calls, attempts) = sim.ledger.tally();
             let quarantined = sim.ledger.quarantined();
-            Ok(Report { hash: sim.hash, steps: sim.steps, turns, calls, attempts, quarantined })
+            let (hash, steps) = (sim.hash, sim.steps);
+            let millis = sim.world.now().0 - sim.started;
+            Ok(Report { hash, steps, millis, turns, calls, attempts, quarantined })
         }
         Err(violation) => {
-            let trace = sim.trace.unwrap_or_default();
-            let from = trace.len().saturating_sub(TAIL);
-            Err(Box::new(Failure {
-                seed: options.seed,
-                violation,
-                steps: sim.steps,
-                tail: trace.into_iter().skip(from).collect(),
-            }))
+            let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
+            let SimOptions { seed, sessions, .. } = *options;
+            Err(Box::new(Failure { seed, sessions, violation, steps: sim.steps, tail }))
         }
     }
 }
@@ -156,7 +160,10 @@ impl Violation {
 
 impl Sim {
     fn new(options: &SimOptions) -> Self {
-        let plan = Plan::of(options.seed, options.planted);
+        let plan = match options.sessions {
+            Some(sessions) => Plan::scale(options.seed, sessions, options.planted),
+            None => Plan::of(options.seed, options.planted),
+        };
         let bugs = Bugs {
             acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
             no_fencing: options.planted == Planted::NoFencing,
@@ -181,18 +188,19 @@ impl Sim {
             over: false,
             hash: 0xcbf2_9ce4_8422_2325,
             steps: 0,
-            trace: options.trace.then(Vec::new),
+            trace: options.trace.then(Trace::default),
         }
     }
 
     fn run(&mut self) -> Result<(), Violation> {
         self.begin();
+        let steps_most = self.plan.steps_most();
         while !self.over {
             let Some((to, happening)) = self.world.step() else { break };
             self.steps += 1;
-            if self.steps > STEPS_MAX {
+            if self.steps > steps_most {
                 let text = self.ledger.unfinished().unwrap_or_else(|| "it is busy".to_owned());
-                return Err(Violation::new("E1", format!("{STEPS_MAX} steps, and {text}")));
+                return Err(Violation::new("E1", format!("{steps_most} steps, and {text}")));
             }
             self.note(to, &happening);
             self.check()?;
@@ -224,11 +232,14 @@ impl std::fmt::Display for Failure {
         for line in &self.tail {
             writeln!(f, "{line}")?;
         }
-        let Self { seed, violation: Violation { name, detail }, steps, .. } = self;
+        let Self { seed, sessions, violation: Violation { name, detail }, steps, .. } = self;
         writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
+        let sessions = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
+        let sessions = sessions.unwrap_or_default();
         write!(
             f,
-            "replay: CLAWNODE_SEED={seed} cargo nextest run -p clawnode-tests -E 'test(sim_replay)'"
+            "replay: CLAWNODE_SEED={seed}{sessions} cargo nextest run -p clawnode-tests -E \
+             'test(sim_replay)'"
         )
     }
 }

@@ -7,6 +7,7 @@ use clawnode_proto::Order;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::scale::Scale;
 use crate::durable::{MachineOptions, Planted};
 
 /// How likely each thing is, once something befalls the world.
@@ -30,7 +31,7 @@ pub(super) struct Plan {
     pub(super) partitions: u16,
     pub(super) processes: usize,
     pub(super) sessions: usize,
-    /// Inputs of each session.
+    /// Inputs of each session at least.
     pub(super) inputs: usize,
     /// How long inputs and faults go on, in milliseconds.
     pub(super) busy: u64,
@@ -53,6 +54,8 @@ pub(super) struct Plan {
     pub(super) operator: Option<Order>,
     /// A bit of the first session's journal is flipped; the operator buries it.
     pub(super) damage: bool,
+    /// What is different with very many sessions, if there are.
+    pub(super) scale: Option<Scale>,
 }
 
 impl Plan {
@@ -117,6 +120,7 @@ impl Plan {
                 _ => Some(Order::Restore),
             },
             damage: rng.random_bool(0.03),
+            scale: None,
         }
     }
 }

@@ -60,6 +60,12 @@ pub(super) enum Note {
     Thaw(ProcessId),
     /// An operator looks after what is out of service.
     Operate,
+    /// A third of the nodes are lost.
+    LoseNodes,
+    /// The bus loses its leader.
+    LoseLeader,
+    /// The bus's new leader does its work.
+    LeaderSettles,
     /// Faults stop.
     Calm,
     /// Is it over?

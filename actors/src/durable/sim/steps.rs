@@ -98,6 +98,9 @@ impl Sim {
             | Note::Declare(..)
             | Note::Thaw(_)
             | Note::Operate
+            | Note::LoseNodes
+            | Note::LoseLeader
+            | Note::LeaderSettles
             | Note::Calm
             | Note::Watch => self.fate(&note),
         }
@@ -426,7 +429,7 @@ impl Sim {
             if what.len() > 360 {
                 what = what.chars().take(360).collect();
             }
-            trace.push(format!("{at:>7} {} {what}", short(to)));
+            trace.keep(format!("{at:>7} {} {what}", short(to)));
         }
     }
 
@@ -443,14 +446,14 @@ impl Sim {
         }
         if let Some(trace) = &mut self.trace {
             let at = self.world.now().0.saturating_sub(self.started);
-            trace.push(format!("{at:>7} store   {}", told(change)));
+            trace.keep(format!("{at:>7} store   {}", told(change)));
         }
     }
 
     pub(super) fn remark(&mut self, of: ProcessId, what: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             let at = self.world.now().0.saturating_sub(self.started);
-            trace.push(format!("{at:>7} {} {}", short(of), what()));
+            trace.keep(format!("{at:>7} {} {}", short(of), what()));
         }
     }
 }
