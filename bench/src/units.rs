@@ -125,7 +125,8 @@ async fn start(
 ) -> Result<Node, Error> {
     let config = format!("[session]\npassivate_after = \"{stay}\"\n");
     let pin = Pin(None);
-    Node::start(&NodeSetup { binary, dir, model, substrate, config: &config, pin }).await
+    Node::start(&NodeSetup { binary, dir, model, substrate, config: &config, pin, role: None })
+        .await
 }
 
 /// A node at a NATS server of its own.

@@ -32,7 +32,7 @@ const ROOM_BYTES: u64 = 16 << 20;
 
 /// How long operations are gathered before the next group, where several came with the last ones:
 /// a sync costs processor time, and those who write at the same time can share it. The idea is
-/// `commit_delay` of PostgreSQL; who writes alone never waits.
+/// `commit_delay` of `PostgreSQL`; who writes alone never waits.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// The state of the one writer.

@@ -5,8 +5,11 @@
 //! but one small request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
 //! [`super::signals`] says so.
 //!
-//! A change of rank sends new pulls, with answers of their own, before the old ones are given up; what
-//! was on its way to the old ones is taken like the rest.
+//! A change of rank sends new pulls, with answers of their own. Old ones of a worse rank may wait out
+//! their time: they get only what nobody better wants. Old ones of a better rank are given up once
+//! the new ones are sent; what comes of them is taken like the rest, but the client stops listening
+//! without waiting for the server, so what is on its way in that moment can be lost until it is
+//! delivered again: whoever moved must look at what waits.
 //!
 //! Credit is how many messages the server may still send us; it bounds what is buffered here.
 
@@ -50,15 +53,23 @@ const PENDING_MESSAGES: &str = "Nats-Pending-Messages";
 pub(super) struct Pull {
     api: Api,
     subject: String,
-    reply: String,
-    rank: u8,
-    messages: Option<Subscriber>,
-    /// The answers to pulls of earlier ranks, until what was under way has come.
+    /// The pulls of this rank.
+    ranked: Option<Ranked>,
+    /// Pulls of worse ranks that wait out their time, one of a rank.
+    outdated: Vec<Ranked>,
+    /// The answers to pulls that were given up, until what was under way has come.
     retiring: Vec<Subscriber>,
     forgotten: watch::Receiver<u64>,
-    waits: Waits,
     pause: Option<Instant>,
     pauses: u32,
+}
+
+/// The pulls of one rank.
+struct Ranked {
+    rank: u8,
+    reply: String,
+    messages: Subscriber,
+    waits: Waits,
 }
 
 /// What waits at the server, as far as we know. Pure: no clock, no I/O.
@@ -79,6 +90,8 @@ struct Waiting {
 /// Why a wait for messages ended.
 enum Woken {
     Message(Message),
+    Outdated(Message, usize),
+    Retired(Message),
     Forgotten,
     Time,
 }
@@ -87,6 +100,57 @@ enum Woken {
 struct Ack {
     api: Api,
     message: jetstream::Message,
+}
+
+// === impl Ranked ===
+
+impl Ranked {
+    async fn listen(api: &Api, rank: u8) -> Result<Self, Failure> {
+        api.check_open()?;
+        let reply = api.client.new_inbox();
+        match api.client.subscribe(format!("{reply}.*")).await {
+            Ok(messages) => Ok(Self { rank, reply, messages, waits: Waits::default() }),
+            Err(error) => Err(Failure::Unknown(error.to_string())),
+        }
+    }
+
+    /// Sees to it that two pulls wait and most of the credit is there.
+    async fn refill(&mut self, api: &Api, subject: &str) -> Result<(), Failure> {
+        while let Some(expires) = self.waits.wanted() {
+            let pull = json!({
+                "batch": BATCH,
+                "expires": u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX),
+                "group": PULL_GROUP,
+                "priority": self.rank,
+            });
+            let reply = format!("{}.{}", self.reply, self.waits.serial);
+            let sent =
+                api.client.publish_with_reply(subject.to_owned(), reply, pull.to_string().into());
+            match tokio::time::timeout(api.timeout, sent).await {
+                Ok(Ok(())) => self.waits.sent(Instant::now(), expires),
+                Ok(Err(error)) => return Err(Failure::Unknown(error.to_string())),
+                Err(elapsed) => return Err(Failure::Unknown(elapsed.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the server's word that one of the pulls is over.
+    fn ended(&mut self, message: &Message) {
+        let serial = message.subject.rsplit('.').next().and_then(|serial| serial.parse().ok());
+        let left = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get(PENDING_MESSAGES))
+            .and_then(|left| left.as_str().parse().ok())
+            .unwrap_or(BATCH);
+        self.waits.ended(serial, left);
+    }
+}
+
+/// The server's word about a pull or its consumer, if it is one and not a delivery.
+fn status(message: &Message) -> Option<StatusCode> {
+    message.status.filter(|status| *status != StatusCode::OK)
 }
 
 // === impl Pull ===
@@ -99,58 +163,51 @@ impl Pull {
         rank: u8,
         mut forgotten: watch::Receiver<u64>,
     ) -> Result<Self, Failure> {
-        let (reply, messages) = listen(&api).await?;
+        let ranked = Ranked::listen(&api, rank).await?;
         forgotten.mark_unchanged();
         Ok(Self {
             subject: format!("$JS.API.CONSUMER.MSG.NEXT.{consumer}"),
             api,
-            reply,
-            rank,
-            messages: Some(messages),
+            ranked: Some(ranked),
+            outdated: Vec::new(),
             retiring: Vec::new(),
             forgotten,
-            waits: Waits::default(),
             pause: None,
             pauses: 0,
         })
     }
 
-    /// Sees to it that two pulls wait and most of the credit is there.
     async fn refill(&mut self) -> Result<(), Failure> {
-        while let Some(expires) = self.waits.wanted() {
-            let pull = json!({
-                "batch": BATCH,
-                "expires": u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX),
-                "group": PULL_GROUP,
-                "priority": self.rank,
-            });
-            let reply = format!("{}.{}", self.reply, self.waits.serial);
-            let sent = self.api.client.publish_with_reply(
-                self.subject.clone(),
-                reply,
-                pull.to_string().into(),
-            );
-            match tokio::time::timeout(self.api.timeout, sent).await {
-                Ok(Ok(())) => self.waits.sent(Instant::now(), expires),
-                Ok(Err(error)) => return Err(Failure::Unknown(error.to_string())),
-                Err(elapsed) => return Err(Failure::Unknown(elapsed.to_string())),
-            }
+        match &mut self.ranked {
+            Some(ranked) => ranked.refill(&self.api, &self.subject).await,
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Forgets what must be over by now.
+    fn expire(&mut self, now: Instant) {
+        for ranked in self.ranked.iter_mut().chain(&mut self.outdated) {
+            ranked.waits.expire(now);
+        }
+        // With no pull left at the server nothing is on its way.
+        self.outdated.retain(|ranked| !ranked.waits.waiting.is_empty());
     }
 
     async fn wait(&mut self) -> Option<Woken> {
-        let until = self.pause.unwrap_or_else(|| self.waits.look_again(Instant::now()));
-        let messages = self.messages.as_mut()?;
-        let retiring = &mut self.retiring;
+        let Self { ranked, outdated, retiring, forgotten, api, pause, .. } = self;
+        let ranked = ranked.as_mut()?;
+        let until = pause.unwrap_or_else(|| ranked.waits.look_again(Instant::now()));
         tokio::select! {
             biased;
             message = retired(retiring), if !retiring.is_empty() => {
-                Some(message.map_or(Woken::Time, Woken::Message))
+                Some(message.map_or(Woken::Time, Woken::Retired))
             }
-            message = messages.next() => message.map(Woken::Message),
-            changed = self.forgotten.changed() => changed.ok().map(|()| Woken::Forgotten),
-            () = self.api.closing.cancelled() => None,
+            message = ranked.messages.next() => message.map(Woken::Message),
+            (message, at) = any(outdated), if !outdated.is_empty() => {
+                message.map(|message| Woken::Outdated(message, at))
+            }
+            changed = forgotten.changed() => changed.ok().map(|()| Woken::Forgotten),
+            () = api.closing.cancelled() => None,
             () = tokio::time::sleep_until(until) => Some(Woken::Time),
         }
     }
@@ -158,21 +215,15 @@ impl Pull {
     /// Takes the server's word about a pull that is over, or about its consumer.
     fn take_status(&mut self, status: StatusCode, message: &Message) -> Result<(), StoreError> {
         let description = message.description.as_deref().unwrap_or_default();
-        let serial = message.subject.rsplit('.').next().and_then(|serial| serial.parse().ok());
-        let left = message
-            .headers
-            .as_ref()
-            .and_then(|headers| headers.get(PENDING_MESSAGES))
-            .and_then(|left| left.as_str().parse().ok())
-            .unwrap_or(BATCH);
-        self.waits.ended(serial, left);
+        let Some(ranked) = &mut self.ranked else { return Ok(()) };
+        ranked.ended(message);
         match status {
             StatusCode::TIMEOUT => {
                 self.pauses = 0;
                 return Ok(());
             }
             StatusCode::NO_RESPONDERS => {
-                self.waits.forget();
+                ranked.waits.forget();
                 debug!(subject = %self.subject, "consumer has no leader");
             }
             status => warn!(subject = %self.subject, %status, description, "pull was ended"),
@@ -190,7 +241,6 @@ impl Pull {
     }
 
     fn take(&mut self, message: Message) -> Option<Delivery> {
-        self.waits.answered();
         self.pauses = 0;
         let message = jetstream::Message { message, context: self.api.context.clone() };
         let Some(entity) = entity_of(&message.subject) else {
@@ -215,7 +265,7 @@ impl Pull {
 impl Consumer for Pull {
     async fn next(&mut self) -> Result<Delivery, StoreError> {
         loop {
-            self.waits.expire(Instant::now());
+            self.expire(Instant::now());
             let is_paused = self.pause.is_some_and(|until| until > Instant::now());
             if !is_paused {
                 self.pause = None;
@@ -224,61 +274,72 @@ impl Consumer for Pull {
                     self.refill().await.map_err(|failure| failure.of_store(STORE))?;
                 }
             }
-            match self.wait().await {
-                Some(Woken::Message(message)) => match message.status {
-                    Some(status) if status != StatusCode::OK => {
+            let message = match self.wait().await {
+                Some(Woken::Message(message)) => {
+                    if let Some(status) = status(&message) {
                         self.take_status(status, &message)?;
+                        continue;
                     }
-                    _ => {
-                        if let Some(delivery) = self.take(message) {
-                            return Ok(delivery);
-                        }
-                    }
-                },
-                Some(Woken::Forgotten) => {
-                    self.waits.forget();
-                    self.pause = None;
+                    self.ranked.iter_mut().for_each(|it| it.waits.answered());
+                    message
                 }
-                Some(Woken::Time) => {}
+                Some(Woken::Outdated(message, at)) => {
+                    let Some(ranked) = self.outdated.get_mut(at) else { continue };
+                    if status(&message).is_some() {
+                        ranked.ended(&message);
+                        continue;
+                    }
+                    ranked.waits.answered();
+                    message
+                }
+                Some(Woken::Retired(message)) => message,
+                Some(Woken::Forgotten) => {
+                    self.ranked.iter_mut().for_each(|it| it.waits.forget());
+                    self.pause = None;
+                    continue;
+                }
+                Some(Woken::Time) => continue,
                 None => return Err(Failure::Closed.of_store(STORE)),
+            };
+            if let Some(delivery) = self.take(message) {
+                return Ok(delivery);
             }
         }
     }
 
     async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError> {
-        if rank == self.rank {
+        if self.ranked.as_ref().is_some_and(|ranked| ranked.rank == rank) {
             return Ok(());
         }
-        let closed = |failure: Failure| failure.of_store(STORE);
-        let (reply, messages) = listen(&self.api).await.map_err(closed)?;
-        let old = self.messages.replace(messages);
-        (self.reply, self.rank, self.waits) = (reply, rank, Waits::default());
+        let known = self.outdated.iter().position(|ranked| ranked.rank == rank);
+        let next = match known {
+            Some(at) => self.outdated.remove(at),
+            None => Ranked::listen(&self.api, rank).await.map_err(|it| it.of_store(STORE))?,
+        };
+        self.outdated.extend(self.ranked.replace(next));
         let sent = match self.pause {
             Some(_) => Ok(()),
             None => self.refill().await,
         };
-        if let Some(mut old) = old {
-            // Only now: the server has the new pulls by the time that it forgets these.
-            if let Err(error) = old.drain().await {
+        // Only now: the server has the new pulls by the time that it forgets these.
+        for mut better in self.outdated.extract_if(.., |ranked| ranked.rank < rank) {
+            if let Err(error) = better.messages.drain().await {
                 debug!(%error, "cannot give up the pulls of an earlier rank");
             }
             if self.retiring.len() == RETIRING_MAX {
                 self.retiring.remove(0);
             }
-            self.retiring.push(old);
+            self.retiring.push(better.messages);
         }
-        sent.map_err(closed)
+        sent.map_err(|failure| failure.of_store(STORE))
     }
 }
 
-/// A new place for answers.
-async fn listen(api: &Api) -> Result<(String, Subscriber), Failure> {
-    api.check_open()?;
-    let reply = api.client.new_inbox();
-    match api.client.subscribe(format!("{reply}.*")).await {
-        Ok(messages) => Ok((reply, messages)),
-        Err(error) => Err(Failure::Unknown(error.to_string())),
-    }
+/// The next message for one of several ranks, and for which.
+async fn any(ranked: &mut [Ranked]) -> (Option<Message>, usize) {
+    let each = ranked.iter_mut().map(|one| one.messages.next());
+    let (message, at, _) = futures_util::future::select_all(each).await;
+    (message, at)
 }
 
 /// The next message to a place that was given up; none when there is no such place any more.
@@ -300,12 +361,15 @@ impl Drop for Pull {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let context = self.api.context.clone();
         let mut places = std::mem::take(&mut self.retiring);
-        if let Some(mut messages) = self.messages.take() {
+        let outdated = std::mem::take(&mut self.outdated);
+        if let Some(ranked) = self.ranked.take() {
             runtime.spawn(async move {
-                if let Err(error) = messages.drain().await {
-                    debug!(%error, "cannot stop a pull");
+                for mut ranked in outdated.into_iter().chain([ranked]) {
+                    if let Err(error) = ranked.messages.drain().await {
+                        debug!(%error, "cannot stop a pull");
+                    }
+                    places.push(ranked.messages);
                 }
-                places.push(messages);
                 while let Some(message) = retired(&mut places).await {
                     let message = jetstream::Message { message, context: context.clone() };
                     if let Err(error) = message.ack_with(AckKind::Nak(None)).await {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clawnode_cluster::{Consumer, StoreError};
 use clawnode_proto::Partition;
 use ractor::ActorRef;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tracing::{debug, warn};
 
 use super::{Context, handle::Message, worker::Placed};
@@ -17,6 +17,8 @@ const DELIVERIES_MAX: usize = 256;
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
 /// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
 const SCANS_MAX: u32 = 60;
+/// How long after a step back what waits is looked for: deliveries that were on their way have come.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How long one whose store is closed is left alone.
 const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
@@ -39,7 +41,7 @@ pub(super) async fn pump<K: EntityKind>(
         };
         let pulled = match context.substrate.inbox.consume(partition, rank).await {
             Ok(consumer) => {
-                pull((partition, rank), consumer, &mut placed, &room, &dispatcher).await
+                pull((partition, rank), consumer, &mut placed, &room, (&context, &dispatcher)).await
             }
             Err(failure) => Err(failure),
         };
@@ -63,13 +65,14 @@ enum Pulled {
 }
 
 /// Pulls until the partition is placed elsewhere.
-async fn pull(
+async fn pull<K: EntityKind>(
     (partition, mut rank): (Partition, u8),
     mut consumer: Box<dyn Consumer>,
     placed: &mut Placed,
     room: &Arc<Semaphore>,
-    dispatcher: &ActorRef<Message>,
+    (context, dispatcher): (&Arc<Context<K>>, &ActorRef<Message>),
 ) -> Result<Pulled, StoreError> {
+    let mut look = None;
     loop {
         let next = async {
             let permit = Arc::clone(room).acquire_owned().await;
@@ -85,8 +88,15 @@ async fn pull(
                 };
                 if now != rank {
                     consumer.set_rank(now).await?;
+                    // What was on its way when better pulls were given up may be lost until its
+                    // redelivery.
+                    look = look.or_else(|| (now > rank).then(|| Instant::now() + LOOK_AFTER));
                     rank = now;
                 }
+            }
+            () = at(look) => {
+                look = None;
+                drop(tokio::spawn(scan(partition, Arc::clone(context), dispatcher.clone())));
             }
             (permit, delivery) = next => {
                 let (Ok(permit), delivery) = (permit, delivery?) else { return Ok(Pulled::Ended) };
@@ -95,6 +105,14 @@ async fn pull(
                 }
             }
         }
+    }
+}
+
+/// Waits for a moment, if there is one to wait for.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
