@@ -1,4 +1,4 @@
-//! What one of each thing costs, measured for the [model](crate::model).
+//! What one of each thing costs, measured for the [model](mod@crate::model).
 #![expect(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^52")]
 
 use std::{
