@@ -63,8 +63,8 @@ impl fmt::Debug for Message {
 
 impl DispatcherHandle {
     /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. One that follows
-    /// another (`again`) scans its inbox at once: what that one had in hand is not delivered before
-    /// its time is over.
+    /// another (`again`) is told who is dead, and scans its inbox at once: what that one had in
+    /// hand is not delivered before its time is over.
     pub(super) async fn spawn<K: EntityKind>(
         partition: PartitionId,
         placed: Placed,
@@ -76,11 +76,14 @@ impl DispatcherHandle {
         let scans = again.then(|| Arc::clone(&context));
         let arguments = (partition, placed, context);
         let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
+        let dispatcher = Self(actor);
         if let Some(context) = scans {
+            // The one before was told, and nobody is told again before it changes.
+            dispatcher.dead(context.peers.borrow().dead.clone());
             // Detached: it ends with its scan, or as soon as its dispatcher is gone.
-            drop(tokio::spawn(scan(partition, context, actor.clone())));
+            drop(tokio::spawn(scan(partition, context, dispatcher.0.clone())));
         }
-        Ok(Self(actor))
+        Ok(dispatcher)
     }
 
     fn tell(&self, message: Message) {

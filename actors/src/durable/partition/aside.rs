@@ -3,8 +3,9 @@
 use clawnode_proto::{EntityId, Position};
 
 use super::{
-    dispatch::{LOOK_AGAIN, PUT_OFF, Partition, Phase},
+    dispatch::{LOOK_AGAIN, PUT_OFF, Partition},
     io::Out,
+    slot::Phase,
 };
 
 impl Partition {

@@ -5,15 +5,13 @@ use std::{
     time::Duration,
 };
 
-use clawnode_proto::{
-    EntityId, Input, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS,
-};
+use clawnode_proto::{EntityId, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS};
 
-use super::io::{Arrived, AskId, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
-use crate::durable::{
-    Slim,
-    machine::{Activation, Heir},
+use super::{
+    io::{Arrived, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays},
+    slot::{Phase, Slot},
 };
+use crate::durable::machine::{Activation, Heir};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -25,83 +23,6 @@ pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
 const ASKS_MAX: u32 = 2;
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Its inbox is being read for the first time.
-    Ringing,
-    /// Its tail is being read.
-    Admitting,
-    /// Its last writer is being asked.
-    Asking { process: ProcessId, tries: u32 },
-    /// It is another's to serve, which is being told.
-    Forwarding,
-    /// Its actor runs.
-    Active,
-    /// Until then it is left alone.
-    Waiting(Timestamp),
-}
-
-impl Phase {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Ringing => "ringing",
-            Self::Admitting => "admitting",
-            Self::Asking { .. } => "asking",
-            Self::Forwarding => "forwarding",
-            Self::Active => "active",
-            Self::Waiting(_) => "waiting",
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) phase: Phase,
-    /// Somebody may have had one of its inputs before.
-    pub(super) recovery: bool,
-    /// Who wrote last when it was admitted.
-    last: Option<ProcessId>,
-    /// Everything up to here was read.
-    seen: Position,
-    /// Read, and not handed on.
-    buffered: Vec<Input>,
-    /// Read and not complete; an input that was stored twice has two positions.
-    pub(super) open: BTreeMap<Position, InputId>,
-    /// Being put aside, because nobody can read it.
-    pub(super) aside: BTreeSet<Position>,
-    /// Complete, but its delivery has not come yet.
-    pub(super) done: BTreeSet<Position>,
-    pub(super) handles: BTreeMap<Position, HandleId>,
-    pub(super) reading: bool,
-    pub(super) rung: bool,
-    losses: u32,
-    pub(super) asks: Vec<(AskId, InputId)>,
-    /// Asked while a read was under way, which may have begun before the input was stored: the
-    /// next read answers.
-    pub(super) late_asks: Vec<(AskId, InputId)>,
-    /// Who asked last, for which input: the one to ring if the entity is given up.
-    pub(super) asker: Option<(ProcessId, InputId)>,
-}
-
-impl Slot {
-    /// A delivered input that is not in hand: no read has shown it yet, because one was old or
-    /// came from before the last actor, or its acknowledgement was lost.
-    fn unseen(&self) -> Option<Position> {
-        let known = |at: &Position| self.open.contains_key(at) || self.aside.contains(at);
-        self.handles.keys().find(|position| !known(position)).copied()
-    }
-
-    /// Gives back room: most slots are of entities at rest.
-    fn slim(&mut self) {
-        self.buffered.slim();
-        self.open.slim();
-        self.aside.slim();
-        self.done.slim();
-        self.handles.slim();
-        self.asks.slim();
-    }
-}
 
 /// One partition at one process.
 #[derive(Debug)]

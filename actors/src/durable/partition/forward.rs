@@ -7,8 +7,8 @@ use clawnode_proto::{EntityId, InputId, Timestamp};
 
 use super::{
     Partition,
-    dispatch::Phase,
     io::{AskId, Forwarded, Gone, Needs, Out},
+    slot::Phase,
 };
 
 /// Entities of one partition that are known to be another's; beyond it a journal is read once more.

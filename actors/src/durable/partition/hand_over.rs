@@ -6,8 +6,8 @@ use clawnode_proto::{EntityId, InputId, ProcessId};
 
 use super::{
     Partition,
-    dispatch::{Phase, Slot},
     io::{AskId, Out},
+    slot::{Phase, Slot},
 };
 
 impl Partition {

@@ -10,6 +10,7 @@ mod dispatch;
 mod forward;
 mod hand_over;
 mod io;
+mod slot;
 
 pub use dispatch::Partition;
 pub use io::{Arrived, AskId, Forwarded, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
