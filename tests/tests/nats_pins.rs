@@ -466,11 +466,14 @@ async fn a_thousand_timers_arrive_although_both_leaders_die() -> Result {
     let peer = Peer::connect(&cluster.urls()).await?;
     until_it_works(|| schedules(&peer, 3)).await?;
     // Due while the leaders die: the clock of the server decides, so ask it for its time.
-    let info = peer.api("STREAM.INFO.T", &json!({})).await?;
+    let question = json!({});
+    let info = until_it_works(|| peer.api("STREAM.INFO.T", &question)).await?;
     let now = info["ts"].as_str().ok_or("no time")?.to_owned();
     let due = later(&now, 4)?;
     for number in 0..TIMERS {
-        schedule(&peer, &format!("t{number}"), &due).await?;
+        // A stream this young may have no leader that answers yet.
+        let name = format!("t{number}");
+        until_it_works(|| schedule(&peer, &name, &due)).await?;
     }
     let mut arrived = std::collections::BTreeSet::new();
     let mut kills = 0;
