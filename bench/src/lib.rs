@@ -3,19 +3,21 @@
 //! A bench starts the node, the scripted model and the floor as processes of their own and drives
 //! them over loopback. Nothing here is faster than a real client or provider could be.
 
+mod args;
+pub mod capacity;
 mod client;
 mod figures;
 pub mod floor;
-pub mod model;
 mod process;
 mod sessions;
 pub mod units;
 
+pub use args::{Place, Role};
 pub use client::{Load, Report, run as load};
 pub use figures::{Row, Table, percentile};
 pub use process::{
     Node, NodeSetup, Pin, Process, Substrate, cpu, model, model_with, node_binary, resident_bytes,
-    serve_model, serve_slow_model,
+    serve_model,
 };
 pub use sessions::{fill, passivated, slope};
 

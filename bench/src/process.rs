@@ -234,13 +234,8 @@ pub async fn model_with(pin: Pin, role: &[&str]) -> Result<(Process, String), Er
     Ok((process, addr))
 }
 
-/// The role `model`: answers at once, in so many pieces.
-pub async fn serve_model(tokens: u32) -> Result<(), Error> {
-    serve_slow_model(tokens, 0).await
-}
-
 /// The role `model`: answers in so many pieces, each after so many milliseconds.
-pub async fn serve_slow_model(tokens: u32, delay_ms: u64) -> Result<(), Error> {
+pub async fn serve_model(tokens: u32, delay_ms: u64) -> Result<(), Error> {
     let default = DefaultReply { tokens, delay_ms, flush: true };
     let script = Script { default, ..Script::default() };
     let setup = Setup { script, keep_calls: false, ..Setup::default() };

@@ -38,9 +38,6 @@ pub async fn passivated(node: &Node) -> Result<(), Error> {
 }
 
 /// How much more there is for each one more, between two points.
-pub fn slope(points: &[(f64, f64)]) -> f64 {
-    match points {
-        [(less, low), (more, high)] => (high - low) / (more - less),
-        _ => f64::NAN,
-    }
+pub fn slope([(less, low), (more, high)]: [(f64, f64); 2]) -> f64 {
+    (high - low) / (more - less)
 }

@@ -1,4 +1,4 @@
-//! What one of each thing costs, measured for the [model](mod@crate::model).
+//! What one of each thing costs, measured for the [arithmetic](crate::capacity).
 #![expect(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^52")]
 
 use std::{
@@ -8,13 +8,17 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::placement::{Seat, serving};
-use clawnode_proto::{EntityId, Partition, ProcessId, limits::ACK_WAIT};
+use clawnode_proto::{
+    EntityId, Partition, ProcessId,
+    limits::{ACK_WAIT, PARTITIONS_NATS},
+    subject::Prefix,
+};
 use clawnode_tests::nats::{NatsServer, ServerOptions};
 use futures_util::{StreamExt, future::try_join_all};
 use serde_json::Value;
 
 use crate::{
-    Error, Load, Node, NodeSetup, Pin, Substrate, cpu, fill, load, model_with, passivated,
+    Error, Load, Node, NodeSetup, Pin, Substrate, cpu, fill, load, model, model_with, passivated,
     resident_bytes, slope,
 };
 
@@ -30,15 +34,15 @@ const GAP: &str = "25";
 /// How often a heartbeat is read to measure that.
 const READS: u32 = 20_000;
 
-/// Memory of one process with its own store, in bytes: a node, and a session in and out of memory.
+/// Memory of one process with its own store: bytes of it (RSS) with so many sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// Without sessions.
     pub idle: f64,
-    /// A session that is resident.
-    pub resident: f64,
-    /// A session that is not.
-    pub passivated: f64,
+    /// Sessions and bytes, with all of them resident: few, then many.
+    pub resident: [(f64, f64); 2],
+    /// The same with none of them resident.
+    pub passivated: [(f64, f64); 2],
 }
 
 /// What turns cost a node and the NATS server.
@@ -90,30 +94,28 @@ struct Counters {
     stored: f64,
 }
 
-/// Measures what sessions cost in memory, between two numbers of them.
+/// Measures memory without sessions, and with the smaller and the larger number of them.
 pub async fn memory(binary: &Path, parent: &Path, from: usize, to: usize) -> Result<Memory, Error> {
-    let (_model, model) = model_with(Pin(None), &["model", "--tokens", "1"]).await?;
-    let mut slopes = Vec::new();
-    let mut idle = 0.0;
-    for stay in ["1h", "1s"] {
+    let (_model, model) = model(Pin(None), 1).await?;
+    let mut memory =
+        Memory { idle: f64::NAN, resident: [(0.0, 0.0); 2], passivated: [(0.0, 0.0); 2] };
+    for (stay, points) in [("1h", &mut memory.resident), ("1s", &mut memory.passivated)] {
         let dir = tempfile::tempdir_in(parent)?;
         let mut node = start(binary, dir.path(), &model, Substrate::Embedded, stay).await?;
         tokio::time::sleep(SETTLE).await;
-        idle = node.process().resident_bytes().await? as f64;
-        let (mut points, mut sessions) = (Vec::new(), 0);
-        for (first, then) in [(0, from), (from, to)] {
+        memory.idle = node.process().resident_bytes().await? as f64;
+        let mut sessions = 0;
+        for ((first, then), point) in [(0, from), (from, to)].into_iter().zip(points) {
             sessions += fill(&node.addr, first, then).await?;
             if stay == "1s" {
                 passivated(&node).await?;
             }
             tokio::time::sleep(SETTLE).await;
-            points.push((sessions as f64, node.process().resident_bytes().await? as f64));
+            *point = (sessions as f64, node.process().resident_bytes().await? as f64);
         }
-        slopes.push(slope(&points));
         node.process().kill().await?;
     }
-    let [resident, passivated] = slopes.as_slice() else { return Err("no slopes".into()) };
-    Ok(Memory { idle, resident: *resident, passivated: *passivated })
+    Ok(memory)
 }
 
 async fn start(
@@ -260,24 +262,22 @@ fn number(value: &Value) -> f64 {
 /// Measures what a subject of a stream like the journal's costs, between two numbers of them.
 pub async fn subjects(from: usize, to: usize) -> Result<Subjects, Error> {
     let mut server = NatsServer::start(ServerOptions::default()).await?;
-    let mut memory = Vec::new();
-    let mut disk = Vec::new();
-    let mut restarts = Vec::new();
-    for (first, then) in [(0, from), (from, to)] {
+    let (mut memory, mut disk, mut restarts) = ([(0.0, 0.0); 2], [(0.0, 0.0); 2], [(0.0, 0.0); 2]);
+    for (at, (first, then)) in [(0, from), (from, to)].into_iter().enumerate() {
         publish(&server, first, then).await?;
         tokio::time::sleep(SETTLE).await;
         let state = stream(&server, "SUBJECTS").await?["state"].clone();
         let subjects = number(&state["num_subjects"]);
-        disk.push((subjects, number(&state["bytes"])));
+        disk[at] = (subjects, number(&state["bytes"]));
         let began = Instant::now();
         server.restart().await?;
-        restarts.push((subjects, began.elapsed().as_secs_f64()));
+        restarts[at] = (subjects, began.elapsed().as_secs_f64());
         tokio::time::sleep(SETTLE).await;
         // After a start there is no garbage that its collector has not come to yet.
         let pid = server.pid().ok_or("the server has ended")?;
-        memory.push((subjects, resident_bytes(pid).await? as f64));
+        memory[at] = (subjects, resident_bytes(pid).await? as f64);
     }
-    Ok(Subjects { memory: slope(&memory), disk: slope(&disk), restart: slope(&restarts) })
+    Ok(Subjects { memory: slope(memory), disk: slope(disk), restart: slope(restarts) })
 }
 
 async fn publish(server: &NatsServer, first: usize, then: usize) -> Result<(), Error> {
@@ -288,7 +288,7 @@ async fn publish(server: &NatsServer, first: usize, then: usize) -> Result<(), E
         ..Default::default()
     };
     context.get_or_create_stream(config).await?;
-    let prefix = clawnode_proto::subject::Prefix::default();
+    let prefix = Prefix::default();
     let mut at = first;
     while at < then {
         let until = then.min(at + WINDOW);
@@ -298,7 +298,7 @@ async fn publish(server: &NatsServer, first: usize, then: usize) -> Result<(), E
             let bits =
                 u128::try_from(number)?.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let entity = EntityId::from_u128(bits);
-            let subject = prefix.journal(entity.partition(256), entity);
+            let subject = prefix.journal(entity.partition(PARTITIONS_NATS), entity);
             answers
                 .push(context.publish(subject, Bytes::from_static(&[0; 16])).await?.into_future());
         }

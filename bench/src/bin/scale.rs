@@ -1,23 +1,23 @@
 //! `scale::…`: what one of each thing costs, and what a million resident and a billion archived
 //! sessions, 20,000 turns at once and 100 workers need, and which limit comes first.
 //!
-//! The costs are measured in the same run; the arithmetic is `clawnode_bench::model`. Needs a
+//! The costs are measured in the same run; the arithmetic is `clawnode_bench::capacity`. Needs a
 //! NATS server (`CLAWNODE_NATS_SERVER`, or `.tools/nats`). Run with
 //! `cargo run --release -p clawnode-bench --bin scale`. With `--simulate 1000000` it simulates so
 //! many sessions instead.
 #![expect(clippy::print_stdout, reason = "figures are a bench's output")]
 
-use std::{path::PathBuf, time::Instant};
+use std::time::Instant;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use clawnode_actors::durable::{
     Planted,
     sim::{SimOptions, run},
 };
 use clawnode_bench::{
-    Error, Row, Table,
-    model::{Bound, Costs, Given, Load, first_limit, needs},
-    node_binary, resident_bytes, serve_slow_model,
+    Error, Place, Role, Row, Table,
+    capacity::{Bound, Costs, Given, Load, first_limit, needs},
+    resident_bytes, slope,
     units::{self, OnNats, Turns},
 };
 use clawnode_proto::limits::PARTITIONS_NATS;
@@ -60,24 +60,8 @@ struct Args {
     /// The seed of the simulation
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The node's binary
-    #[arg(long)]
-    node: Option<PathBuf>,
-    /// Where data directories are made: a real disk
-    #[arg(long)]
-    dir: Option<PathBuf>,
-}
-
-/// What the other processes of the bench do.
-#[derive(Debug, Subcommand)]
-enum Role {
-    /// Be the scripted model
-    Model {
-        #[arg(long)]
-        tokens: u32,
-        #[arg(long, default_value_t = 0)]
-        delay_ms: u64,
-    },
+    #[command(flatten)]
+    place: Place,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -85,7 +69,7 @@ async fn main() -> Result<(), Error> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let args = Args::parse();
     match (&args.role, args.simulate) {
-        (Some(Role::Model { tokens, delay_ms }), _) => serve_slow_model(*tokens, *delay_ms).await,
+        (Some(role), _) => role.play().await,
         (None, Some(sessions)) => simulate(args.seed, sessions).await,
         (None, None) => Box::pin(bench(&args)).await,
     }
@@ -145,8 +129,7 @@ async fn bench(args: &Args) -> Result<(), Error> {
 }
 
 async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
-    let binary = node_binary(args.node.clone())?;
-    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let (binary, parent) = (args.place.binary()?, args.place.dir());
     // They scan for a minute first, so they start before the rest is measured.
     let mut node = OnNats::start(&binary, &parent, false).await?;
     let scanning = node.scanning().await?;
@@ -162,8 +145,8 @@ async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
     table.add(
         Row::new("scale::unit/session")
             .figure("node_idle_mib", memory.idle / f64::from(1 << 20))
-            .figure("resident_bytes", memory.resident)
-            .figure("passivated_bytes", memory.passivated),
+            .figure("resident_bytes", slope(memory.resident))
+            .figure("passivated_bytes", slope(memory.passivated)),
     );
     let rest = node.rest().await?;
     table.add(
@@ -184,8 +167,8 @@ async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
     let turn_stored = stored_by_turn(single.stored, many.stored);
     Ok(Costs {
         node_bytes: memory.idle,
-        resident_bytes: memory.resident,
-        passivated_bytes: memory.passivated,
+        resident_bytes: slope(memory.resident),
+        passivated_bytes: slope(memory.passivated),
         turn_us: many.node_us,
         frame_us: of_frame(single.node_us, long.node_us),
         bus_turn_us: many.bus_us,

@@ -4,20 +4,17 @@
 //! `kill -9`. Run with `cargo run --release -p clawnode-bench --bin startup`.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Row, Substrate, Table, load, model, node_binary, percentile,
-    serve_model,
+    Error, Node, NodeSetup, Pin, Place, Role, Row, Substrate, Table, fill, model, percentile,
 };
 
 /// What `ready` may take on an empty directory, in milliseconds.
 const TARGET_MS: f64 = 150.0;
-/// Turns at once while sessions are made.
-const CONCURRENCY: usize = 64;
 
 /// Measures how long a node takes to serve.
 #[derive(Debug, Parser)]
@@ -33,22 +30,8 @@ struct Args {
     /// The core that the node is kept on; any unless set
     #[arg(long)]
     core: Option<u16>,
-    /// The node's binary
-    #[arg(long)]
-    node: Option<PathBuf>,
-    /// Where data directories are made: a real disk
-    #[arg(long)]
-    dir: Option<PathBuf>,
-}
-
-/// What the other processes of the bench do.
-#[derive(Debug, Subcommand)]
-enum Role {
-    /// Be the scripted model
-    Model {
-        #[arg(long)]
-        tokens: u32,
-    },
+    #[command(flatten)]
+    place: Place,
 }
 
 /// How a node is ended before it is started again.
@@ -63,14 +46,13 @@ async fn main() -> Result<(), Error> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let args = Args::parse();
     match &args.role {
-        Some(Role::Model { tokens }) => serve_model(*tokens).await,
+        Some(role) => role.play().await,
         None => Box::pin(bench(&args)).await,
     }
 }
 
 async fn bench(args: &Args) -> Result<(), Error> {
-    let binary = node_binary(args.node.clone())?;
-    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let (binary, parent) = (args.place.binary()?, args.place.dir());
     let (_model, model) = model(Pin(None), 1).await?;
     let mut table = Table::default();
 
@@ -87,7 +69,7 @@ async fn bench(args: &Args) -> Result<(), Error> {
 
     let dir = tempfile::tempdir_in(&parent)?;
     let mut node = start(args, &binary, dir.path(), &model).await?;
-    fill(args, &node.addr).await?;
+    fill(&node.addr, 0, args.sessions).await?;
     for (end, name) in [(End::Stop, "stopped"), (End::Kill, "killed")] {
         let mut times = Vec::with_capacity(args.starts);
         let mut stops = Vec::with_capacity(args.starts);
@@ -112,21 +94,6 @@ async fn bench(args: &Args) -> Result<(), Error> {
 async fn start(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Node, Error> {
     let (substrate, pin) = (Substrate::Embedded, Pin(args.core));
     Node::start(&NodeSetup { binary, dir, model, substrate, config: "", pin, role: None }).await
-}
-
-/// One turn in each session.
-async fn fill(args: &Args, addr: &str) -> Result<(), Error> {
-    let plan = Load {
-        addr: addr.to_owned(),
-        concurrency: CONCURRENCY,
-        turns_per_session: 1,
-        time: Duration::MAX,
-        turns: args.sessions.div_ceil(CONCURRENCY),
-        run: "startup".to_owned(),
-        ends_with: String::new(),
-    };
-    load(&plan).await?;
-    Ok(())
 }
 
 fn row(name: &str, mut times: Vec<Duration>) -> Row {

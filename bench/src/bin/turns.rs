@@ -13,8 +13,8 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Process, Report, Row, Substrate, Table, floor, load, model,
-    node_binary, percentile, serve_model,
+    Error, Load, Node, NodeSetup, Pin, Place, Process, Report, Row, Substrate, Table, floor, load,
+    model, percentile, serve_model,
 };
 
 /// What the environment says to the copy of this program that is on its core already.
@@ -51,12 +51,8 @@ struct Args {
     /// Keep everything on this NATS server, the floor's records too
     #[arg(long)]
     nats: Option<String>,
-    /// The node's binary
-    #[arg(long)]
-    node: Option<PathBuf>,
-    /// Where data directories are made: a real disk
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
     /// Measure only the node, not the floor: for a profiler
     #[arg(long)]
     node_only: bool,
@@ -104,7 +100,7 @@ fn main() -> Result<ExitCode, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match &args.role {
-            Some(Role::Model { tokens }) => serve_model(*tokens).await,
+            Some(Role::Model { tokens }) => serve_model(*tokens, 0).await,
             Some(Role::Floor { dir, model, nats }) => {
                 floor::serve(dir, model, nats.as_deref()).await
             }
@@ -115,8 +111,7 @@ fn main() -> Result<ExitCode, Error> {
 }
 
 async fn bench(args: &Args) -> Result<(), Error> {
-    let binary = node_binary(args.node.clone())?;
-    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let (binary, parent) = (args.place.binary()?, args.place.dir());
     let dir = tempfile::tempdir_in(parent)?;
     // This process is on its core, and children inherit that.
     let pin = Pin(None);

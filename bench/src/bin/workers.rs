@@ -7,13 +7,13 @@
 //! included. Run with `cargo run --release -p clawnode-bench --bin workers`.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Row, Substrate, Table, load, model, node_binary, serve_model,
+    Error, Load, Node, NodeSetup, Pin, Place, Role, Row, Substrate, Table, load, model,
 };
 use clawnode_proto::{node::NodeRole, view::StatusView};
 use clawnode_tests::nats::{NatsServer, ServerOptions};
@@ -50,22 +50,8 @@ struct Args {
     /// Seconds of load before them
     #[arg(long, default_value_t = 4)]
     warm_up: u64,
-    /// The node's binary
-    #[arg(long)]
-    node: Option<PathBuf>,
-    /// Where data directories are made
-    #[arg(long)]
-    dir: Option<PathBuf>,
-}
-
-/// What the other processes of the bench do.
-#[derive(Debug, Subcommand)]
-enum Role {
-    /// Be the scripted model
-    Model {
-        #[arg(long)]
-        tokens: u32,
-    },
+    #[command(flatten)]
+    place: Place,
 }
 
 /// What nodes are started with.
@@ -89,14 +75,13 @@ async fn main() -> Result<(), Error> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let args = Args::parse();
     match &args.role {
-        Some(Role::Model { tokens }) => serve_model(*tokens).await,
+        Some(role) => role.play().await,
         None => Box::pin(bench(&args)).await,
     }
 }
 
 async fn bench(args: &Args) -> Result<(), Error> {
-    let binary = node_binary(args.node.clone())?;
-    let dir = tempfile::tempdir_in(args.dir.clone().unwrap_or_else(std::env::temp_dir))?;
+    let (binary, dir) = (args.place.binary()?, tempfile::tempdir_in(args.place.dir())?);
     let nats = NatsServer::start(ServerOptions::default()).await?;
     let (_model, model) = model(Pin(None), TOKENS).await?;
     let stage = Stage { binary: &binary, dir: dir.path(), model: &model, nats: nats.url() };
