@@ -68,7 +68,7 @@ const SLEEPERS: [(&str, usize); 10] = [
     ("tests/src/process/client.rs", 1),
     ("tests/tests/nats_doors.rs", 1),
     ("tests/src/nats/server.rs", 1),
-    ("tests/tests/nats_pins.rs", 1),
+    ("tests/tests/nats_pins/peer.rs", 1),
 ];
 
 pub(super) const TESTS_DO_NOT_SLEEP: Check = Check {

@@ -1,0 +1,327 @@
+//! Doing it, and what is seen then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    future::Future,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clawnode_cluster::{
+    AppendAnswer, BucketError, Consumer, Delivery, Entry, Record, StoreError, Substrate, Write,
+};
+use clawnode_proto::{EntityId, Input, Kind, Position, Timestamp};
+use clawnode_tests::conformance::Result;
+
+use crate::operations::{EACH, Expect, Op, PARTITION, PARTITIONS, PATIENCE};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Seen {
+    /// Stored, above all that was known to be there, or not.
+    Stored {
+        above: bool,
+    },
+    Refused,
+    Unknown,
+    Both(Box<(Seen, Seen)>),
+    Labels(Vec<String>),
+    Count(usize),
+    /// Each with whether it was delivered before.
+    Delivered(BTreeSet<(u32, bool)>),
+    /// It did not come, or did not go, however long one waits.
+    Never,
+    Done,
+    /// Nothing is in hand.
+    NothingToDo,
+}
+
+/// Somebody who operates on a substrate, and what they know of it.
+pub(crate) struct Operator {
+    pub(crate) substrate: Substrate,
+    pub(crate) consumer: Box<dyn Consumer>,
+    pub(crate) name: String,
+    pub(crate) entities: Vec<(String, EntityId)>,
+    pub(crate) journals: Vec<BTreeSet<Position>>,
+    pub(crate) values: Vec<BTreeSet<Position>>,
+    pub(crate) hand: BTreeMap<u32, Delivery>,
+    pub(crate) deliverable: usize,
+}
+
+impl Operator {
+    /// `seed` names what it works on, so that sequences do not meet.
+    pub(crate) fn new(substrate: Substrate, consumer: Box<dyn Consumer>, seed: u64) -> Self {
+        let entities = (0_u32..)
+            .map(|n| format!("fidelity-{seed}-{n}"))
+            .map(|key| (key.clone(), EntityId::derive(Kind::Session, &key)))
+            .filter(|(_, entity)| entity.partition(PARTITIONS) == PARTITION)
+            .take(EACH)
+            .collect();
+        Self {
+            substrate,
+            consumer,
+            name: format!("fidelity-{seed}"),
+            entities,
+            journals: vec![BTreeSet::new(); EACH],
+            values: vec![BTreeSet::new(); EACH],
+            hand: BTreeMap::new(),
+            deliverable: 0,
+        }
+    }
+
+    pub(crate) async fn perform(&mut self, op: Op) -> Result<Seen> {
+        match op {
+            Op::Append { journal, expect, rollup, label } => {
+                let answer = self.append(journal, expect, rollup, label).await;
+                appended(answer, &mut self.journals[journal])
+            }
+            Op::AppendPair { journal, expect: [first, second], rollup, label } => {
+                let answers = tokio::join!(
+                    self.append(journal, first, rollup, label),
+                    self.append(journal, second, false, label + 1)
+                );
+                let known = &mut self.journals[journal];
+                let before = known.clone();
+                let first = appended(answers.0, &mut before.clone())?;
+                let second = appended(answers.1, &mut before.clone())?;
+                Ok(Seen::Both(Box::new((first, second))))
+            }
+            Op::Read { journal, after } => {
+                let (id, after) = (self.entities[journal].1, at(after, &self.journals[journal]));
+                let records = steady(|| self.substrate.journal.read(id, after)).await?;
+                self.learn(journal, &records)
+            }
+            Op::Tail { journal } => {
+                let id = self.entities[journal].1;
+                let tail = steady(|| self.substrate.journal.tail(id)).await?;
+                self.learn(journal, tail.as_slice())
+            }
+            Op::Set { key, expect, label } => {
+                let answer = self.set(key, expect, label).await;
+                changed(answer, &mut self.values[key])
+            }
+            Op::SetPair { key, expect: [first, second], label } => {
+                let answers =
+                    tokio::join!(self.set(key, first, label), self.set(key, second, label + 1));
+                let before = self.values[key].clone();
+                let first = changed(answers.0, &mut before.clone())?;
+                let second = changed(answers.1, &mut before.clone())?;
+                Ok(Seen::Both(Box::new((first, second))))
+            }
+            Op::Remove { key, expect } => {
+                let (name, position) = (self.key(key), at(expect, &self.values[key]));
+                match self.substrate.bucket.delete(&name, position).await {
+                    Ok(()) => Ok(Seen::Done),
+                    Err(error) => changed(Err(error), &mut self.values[key]),
+                }
+            }
+            Op::Get { key } => {
+                let name = self.key(key);
+                let entry = steady(|| self.substrate.bucket.get(&name)).await?;
+                Ok(Seen::Labels(self.value(key, entry.as_ref())?.into_iter().collect()))
+            }
+            Op::List => self.list().await,
+            other => self.perform_on_inbox(other).await,
+        }
+    }
+
+    pub(crate) async fn perform_on_inbox(&mut self, op: Op) -> Result<Seen> {
+        match op {
+            Op::Put { inbox, label } => {
+                let (key, name) = (&self.entities[inbox].0, label.to_string());
+                let input = Input::new(Kind::Session, key, name.parse()?, Timestamp(1), &name)?;
+                self.substrate.inbox.put(&input).await?;
+                self.deliverable += 1;
+                Ok(Seen::Done)
+            }
+            Op::ReadInbox { inbox } => {
+                let id = self.entities[inbox].1;
+                let waiting = steady(|| self.substrate.inbox.read(id, Position(0))).await?;
+                let names = waiting.iter().map(|one| Ok(label_of(&one.bytes)?.to_string()));
+                names.collect::<Result<_>>().map(Seen::Labels)
+            }
+            Op::Pending { inbox } => {
+                let id = self.entities[inbox].1;
+                Ok(Seen::Count(steady(|| self.substrate.inbox.pending(id)).await?))
+            }
+            Op::Deliver => self.deliver().await,
+            Op::Ack { pick } => match self.pick(pick) {
+                Some((_, delivery)) => self.acknowledge(&delivery).await,
+                None => Ok(Seen::NothingToDo),
+            },
+            Op::Nak { pick } => match self.pick(pick) {
+                Some((_, delivery)) => {
+                    delivery.handle.nak(Duration::ZERO).await?;
+                    self.deliverable += 1;
+                    Ok(Seen::Done)
+                }
+                None => Ok(Seen::NothingToDo),
+            },
+            other => Err(format!("{other:?} is nothing for an inbox").into()),
+        }
+    }
+
+    pub(crate) async fn append(
+        &self,
+        journal: usize,
+        expect: Expect,
+        rollup: bool,
+        label: u32,
+    ) -> AppendAnswer {
+        let expected = at(expect, &self.journals[journal]);
+        let write = Write { bytes: Bytes::from(label.to_string()), rollup };
+        self.substrate.journal.append(self.entities[journal].1, expected, write).await
+    }
+
+    pub(crate) async fn set(
+        &self,
+        key: usize,
+        expect: Expect,
+        label: u32,
+    ) -> std::result::Result<Position, BucketError> {
+        let (name, expected) = (self.key(key), at(expect, &self.values[key]));
+        self.substrate.bucket.put(&name, expected, Bytes::from(label.to_string()), None).await
+    }
+
+    pub(crate) async fn list(&mut self) -> Result<Seen> {
+        let prefix = format!("{}.", self.name);
+        let listed = steady(|| self.substrate.bucket.list(&prefix)).await?;
+        let mut seen = Vec::new();
+        for key in 0..EACH {
+            let name = self.key(key);
+            let entry = listed.iter().find(|(listed, _)| *listed == name).map(|(_, entry)| entry);
+            seen.extend(self.value(key, entry)?.map(|label| format!("{key}: {label}")));
+        }
+        Ok(Seen::Labels(seen))
+    }
+
+    pub(crate) async fn deliver(&mut self) -> Result<Seen> {
+        let mut seen = BTreeSet::new();
+        for _ in 0..std::mem::take(&mut self.deliverable) {
+            let Ok(delivery) = tokio::time::timeout(PATIENCE, self.consumer.next()).await else {
+                return Ok(Seen::Never);
+            };
+            let delivery = delivery?;
+            let label = label_of(&delivery.bytes)?;
+            seen.insert((label, delivery.redelivered));
+            self.hand.insert(label, delivery);
+        }
+        Ok(Seen::Delivered(seen))
+    }
+
+    pub(crate) async fn acknowledge(&self, delivery: &Delivery) -> Result<Seen> {
+        delivery.handle.ack().await?;
+        let gone = async {
+            loop {
+                let look = || self.substrate.inbox.read(delivery.entity, Position(0));
+                if steady(look).await?.iter().all(|one| one.position != delivery.position) {
+                    return Result::Ok(());
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, gone).await {
+            Ok(gone) => gone.map(|()| Seen::Done),
+            Err(_elapsed) => Ok(Seen::Never),
+        }
+    }
+
+    /// What journals and values hold, without learning from it.
+    pub(crate) async fn truth(&self) -> Result<String> {
+        let mut truth = Vec::new();
+        for (at, (_, id)) in self.entities.iter().enumerate() {
+            let records = self.substrate.journal.read(*id, Position(0)).await?;
+            let value = self.substrate.bucket.get(&self.key(at)).await?;
+            truth.push(format!("{records:?} {value:?}"));
+        }
+        Ok(truth.join(" "))
+    }
+
+    /// Leaves nothing to whoever comes next; gives the consumer back.
+    pub(crate) async fn leave(mut self) -> Result<Box<dyn Consumer>> {
+        self.deliver().await?;
+        for delivery in self.hand.values() {
+            self.acknowledge(delivery).await?;
+        }
+        Ok(self.consumer)
+    }
+
+    pub(crate) fn pick(&mut self, pick: usize) -> Option<(u32, Delivery)> {
+        let label = *self.hand.keys().nth(pick % self.hand.len().max(1))?;
+        self.hand.remove_entry(&label)
+    }
+
+    pub(crate) fn key(&self, key: usize) -> String {
+        format!("{}.{key}", self.name)
+    }
+
+    pub(crate) fn learn(&mut self, journal: usize, records: &[Record]) -> Result<Seen> {
+        self.journals[journal].extend(records.iter().map(|record| record.position));
+        let texts = records.iter().map(|record| Ok(String::from_utf8(record.bytes.to_vec())?));
+        texts.collect::<Result<_>>().map(Seen::Labels)
+    }
+
+    pub(crate) fn value(&mut self, key: usize, entry: Option<&Entry>) -> Result<Option<String>> {
+        let Some(entry) = entry else { return Ok(None) };
+        self.values[key].insert(entry.position);
+        Ok(Some(String::from_utf8(entry.value.to_vec())?))
+    }
+}
+
+fn at(expect: Expect, known: &BTreeSet<Position>) -> Position {
+    let last = known.last().copied().unwrap_or(Position(0));
+    match expect {
+        Expect::Nothing => Position(0),
+        Expect::Last => last,
+        Expect::BeforeLast => known.iter().rev().nth(1).copied().unwrap_or(Position(0)),
+        // Far, so that no store's way of counting makes it true.
+        Expect::BeyondLast => Position(last.0 + 1_000_000_000),
+    }
+}
+
+pub(crate) fn stored(position: Position, known: &mut BTreeSet<Position>) -> Seen {
+    let above = known.last().is_none_or(|last| *last < position);
+    known.insert(position);
+    Seen::Stored { above }
+}
+
+fn appended(answer: AppendAnswer, known: &mut BTreeSet<Position>) -> Result<Seen> {
+    match answer {
+        AppendAnswer::Stored(position) => Ok(stored(position, known)),
+        AppendAnswer::Refused => Ok(Seen::Refused),
+        AppendAnswer::Unknown(_) => Ok(Seen::Unknown),
+        AppendAnswer::Defect(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn changed(
+    answer: std::result::Result<Position, BucketError>,
+    known: &mut BTreeSet<Position>,
+) -> Result<Seen> {
+    match answer {
+        Ok(position) => Ok(stored(position, known)),
+        Err(BucketError::Conflict { .. }) => Ok(Seen::Refused),
+        Err(BucketError::Store(error)) if error.is_transient() => Ok(Seen::Unknown),
+        Err(BucketError::Store(error)) => Err(error.into()),
+    }
+}
+
+fn label_of(input: &[u8]) -> Result<u32> {
+    Ok(Input::from_bytes(input)?.idempotency_key.as_str().parse()?)
+}
+
+/// Reads again while the store is out of reach, which shows nothing.
+async fn steady<T, F>(mut read: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = std::result::Result<T, StoreError>>,
+{
+    let reading = async {
+        loop {
+            match read().await {
+                Err(error) if error.is_transient() => tokio::task::yield_now().await,
+                answer => return answer,
+            }
+        }
+    };
+    Ok(tokio::time::timeout(PATIENCE, reading).await??)
+}

@@ -1,0 +1,77 @@
+//! Segments in which nothing lives any more go, and nothing else does.
+
+use bytes::Bytes;
+use clawnode_cluster::{AppendAnswer, Timer, Write};
+use clawnode_proto::{TimerId, Timestamp};
+
+use crate::support::{FAR, Home, NONE, Result, entity, everything, fill, input, texts};
+
+/// LOC-3.
+#[tokio::test]
+async fn a_checkpoint_keeps_everything() -> Result {
+    let home = Home::new()?;
+    let (store, control) = home.open()?;
+    let expected = fill(&store).await?;
+    let before = home.segments()?;
+    assert!(before > 3, "{before} segments");
+    control.checkpoint().await?;
+    assert!(home.segments()? < before, "dead segments are removed");
+    assert_eq!(everything(&store).await?, expected, "at once");
+    home.close(store).await;
+    let (store, control) = home.open()?;
+    assert_eq!(everything(&store).await?, expected, "after a restart");
+    control.checkpoint().await?;
+    control.checkpoint().await?;
+    home.close(store).await;
+    std::fs::remove_dir_all(home.path().join("index"))?;
+    let (store, _control) = home.open()?;
+    assert_eq!(everything(&store).await?, expected, "from the log alone");
+    home.close(store).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copied_fired_timer_does_not_take_back_a_new_one() -> Result {
+    let home = Home::new()?;
+    let (store, control) = home.open()?;
+    let timer = |due| -> Result<Timer> {
+        Ok(Timer { id: TimerId::from_u128(1), due, input: input("one", "timer")? })
+    };
+    store.timers.set(&timer(Timestamp(1))?).await?;
+    let partition = entity("one").partition(store.partitions);
+    let mut consumer = store.inbox.consume(partition, 0).await?;
+    let fired = consumer.next().await?;
+    store.timers.set(&timer(FAR)?).await?;
+    control.checkpoint().await?;
+    drop(consumer);
+    home.close(store).await;
+    std::fs::remove_dir_all(home.path().join("index"))?;
+    let (store, _control) = home.open()?;
+    assert_eq!(store.timers.pending(partition).await?, [timer(FAR)?]);
+    let waiting = store.inbox.read(entity("one"), NONE).await?;
+    assert_eq!(waiting.len(), 1);
+    assert_eq!((waiting[0].position, &waiting[0].bytes), (fired.position, &fired.bytes));
+    home.close(store).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn dead_segments_go_by_themselves() -> Result {
+    let home = Home::new()?;
+    let (store, control) = home.open()?;
+    let mut last = NONE;
+    for n in 0..400 {
+        let write = Write { bytes: Bytes::from(format!("{n}").repeat(100)), rollup: true };
+        match store.journal.append(entity("one"), last, write).await {
+            AppendAnswer::Stored(position) => last = position,
+            other => return Err(format!("{other:?}").into()),
+        }
+    }
+    // Behind it in the queue: whatever cleaning was under way has ended.
+    control.checkpoint().await?;
+    let segments = home.segments()?;
+    assert!(segments <= 2, "{segments} segments are left");
+    assert_eq!(texts(&store, "one").await?, ["399".repeat(100)]);
+    home.close(store).await;
+    Ok(())
+}

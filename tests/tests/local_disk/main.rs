@@ -1,0 +1,11 @@
+//! The local substrate on disks that lose power, fill up, rot and fail.
+//!
+//! Needs `strace` for the system-call test.
+
+mod cleaning;
+mod damage;
+mod failing;
+mod opening;
+mod power_cuts;
+mod support;
+mod system_calls;

@@ -1,0 +1,62 @@
+//! Work queues: what comes again, and when.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, jetstream::AckKind};
+use serde_json::json;
+
+use crate::peer::{PATIENCE, Peer, Result, delivered, one, text};
+
+async fn work_queue(peer: &Peer, ack_wait: Duration) -> Result {
+    peer.stream("Q", &["q.>"], json!({ "retention": "workqueue" })).await?;
+    let nanos = u64::try_from(ack_wait.as_nanos())?;
+    let config = json!({
+        "ack_wait": nanos, "max_deliver": -1, "max_ack_pending": -1, "filter_subject": "q.0.*",
+    });
+    peer.consumer("Q", "c", config).await
+}
+
+#[tokio::test]
+async fn what_is_not_acknowledged_comes_again_unless_progress_is_told() -> Result {
+    let (_server, peer) = one().await?;
+    work_queue(&peer, Duration::from_secs(1)).await?;
+    let mut pulled = peer.pull("Q", "c", json!({})).await?;
+    peer.store("q.0.held", HeaderMap::new(), "held").await?;
+    peer.store("q.0.left", HeaderMap::new(), "left").await?;
+    let (held, left) = (pulled.next().await?, pulled.next().await?);
+    assert_eq!((text(&held), text(&left)), ("held".to_owned(), "left".to_owned()));
+    let mut beat = tokio::time::interval(Duration::from_millis(100));
+    // Thrice the one that is left alone comes again, and never the one in hand.
+    for expected in 2..=4 {
+        let again = loop {
+            tokio::select! {
+                _ = beat.tick() => held.ack_with(AckKind::Progress).await?,
+                again = pulled.next() => break again?,
+            }
+        };
+        assert_eq!((text(&again), delivered(&again)?), ("left".to_owned(), expected));
+    }
+    held.double_ack().await?;
+    assert_eq!(peer.count("Q").await?, 1, "an acknowledgement removes");
+    // Also a late one, by the first holder: acknowledgements are not fenced.
+    left.double_ack().await?;
+    assert_eq!(peer.count("Q").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_nak_brings_a_message_back_after_its_delay_and_at_once_without() -> Result {
+    let (_server, peer) = one().await?;
+    work_queue(&peer, PATIENCE).await?;
+    let mut pulled = peer.pull("Q", "c", json!({})).await?;
+    peer.store("q.0.a", HeaderMap::new(), "late").await?;
+    peer.store("q.0.b", HeaderMap::new(), "soon").await?;
+    let (late, soon) = (pulled.next().await?, pulled.next().await?);
+    late.ack_with(AckKind::Nak(Some(Duration::from_secs(2)))).await?;
+    soon.ack_with(AckKind::Nak(Some(Duration::ZERO))).await?;
+    let first = pulled.next().await?;
+    let second = pulled.next().await?;
+    assert_eq!((text(&first), text(&second)), ("soon".to_owned(), "late".to_owned()));
+    assert_eq!(delivered(&second)?, 2);
+    Ok(())
+}
