@@ -153,12 +153,36 @@ async fn errors_at_start_say_what_to_do() -> Result {
 
     let server = NatsServer::start(ServerOptions::default()).await?;
     let three = NatsOptions { replicas: Replicas::Three, ..options(&server) };
-    let error = refused(NatsOptions { connect_timeout: patience, ..three }).await?;
+    let error = refused(NatsOptions { ready_timeout: patience, ..three }).await?;
     assert!(matches!(error, ConnectError::Replicas { .. }), "{error}");
     let missing = NatsOptions { credentials: Some("/no/such.creds".into()), ..options(&server) };
     let error = refused(missing).await?.to_string();
     assert!(error.contains("`/no/such.creds`"), "{error}");
     Ok(())
+}
+
+#[tokio::test]
+async fn servers_that_have_no_quorum_yet_are_waited_for() -> Result {
+    let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
+    for late in [1, 2] {
+        cluster.server(late)?.kill()?;
+    }
+    let brief = Duration::from_millis(500);
+    let options = NatsOptions {
+        partitions: Some(4),
+        connect_timeout: brief,
+        request_timeout: brief,
+        ready_timeout: PATIENCE,
+        ..NatsOptions::new([cluster.server(0)?.url()])
+    };
+    let mut connecting = Box::pin(connect(options));
+    let waits = tokio::time::timeout(brief * 4, &mut connecting).await;
+    assert!(waits.is_err(), "connected or gave up: {:?}", waits.map(Result::err));
+    for late in [1, 2] {
+        cluster.server(late)?.restart().await?;
+    }
+    let ground = connecting.await?;
+    settled(&ground, NONE, "a").await.map(drop)
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ struct Midwife<'a> {
 
 /// Creates what is missing if the cluster is not complete, else checks it.
 pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, ConnectError> {
-    let midwife = Midwife { api, options, deadline: Instant::now() + options.connect_timeout };
+    let midwife = Midwife { api, options, deadline: Instant::now() + options.ready_timeout };
     let replicas = midwife.replicas().await?;
     let bucket = topology::bucket(&options.prefix, replicas);
     let may_create = options.birth != Birth::Never;

@@ -8,7 +8,7 @@ use rand::Rng;
 use serde_json::json;
 use tokio::{sync::broadcast, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::{
     api::Api,
@@ -183,7 +183,8 @@ pub enum ConnectError {
 }
 
 /// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
-/// after `connect_timeout` if nobody answers; once it returned, it reconnects for ever.
+/// after `connect_timeout` if nobody answers, and after `ready_timeout` if who answers is not ready;
+/// once it returned, it reconnects for ever.
 pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
     check(&options)?;
     let api = reach(&options).await?;
@@ -363,7 +364,7 @@ fn reconnect_delay(tries: usize) -> Duration {
 
 /// Waits until `JetStream` answers: a server that starts, or elects, needs a moment.
 async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), ConnectError> {
-    let deadline = Instant::now() + options.connect_timeout;
+    let deadline = Instant::now() + options.ready_timeout;
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
     loop {
         let asked = api.ask::<serde_json::Value>("INFO", &json!({})).await;
@@ -376,7 +377,10 @@ async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), Conn
         if !failure.is_transient() || Instant::now() >= deadline {
             return Err(ConnectError::Failed { urls, detail: failure.to_string() });
         }
-        debug!(%failure, "JetStream is not ready");
+        if backoff.tries() == 0 {
+            let within = options.ready_timeout;
+            info!(urls, %failure, ?within, "JetStream is not ready; trying again");
+        }
         let pause = backoff.next(&mut rand::rng());
         tokio::time::sleep(pause).await;
     }

@@ -42,9 +42,11 @@ pub struct NatsOptions {
     /// How long a delivery may go without acknowledgement or progress; fixed when the cluster is
     /// born. Only tests change it.
     pub ack_wait: Duration,
-    /// How long [`super::connect()`] tries to reach a server and `JetStream`. Longer helps when both are
-    /// started together.
+    /// How long [`super::connect()`] tries to reach a server.
     pub connect_timeout: Duration,
+    /// How long servers that were reached may start `JetStream` and elect. Servers that were just
+    /// started may need it, and so may those that have lost a quorum for a moment.
+    pub ready_timeout: Duration,
     /// How long one request or publish waits for its answer. Shorter tells callers sooner, and
     /// makes more appends whose fate must be found out.
     pub request_timeout: Duration,
@@ -100,6 +102,7 @@ impl NatsOptions {
             replicas: Replicas::Auto,
             ack_wait: limits::ACK_WAIT,
             connect_timeout: Duration::from_secs(10),
+            ready_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(5),
         }
     }

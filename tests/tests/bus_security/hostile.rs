@@ -52,6 +52,7 @@ async fn met(url: String) -> Result<ConnectError> {
     let short = Duration::from_secs(1);
     let options = NatsOptions {
         connect_timeout: short,
+        ready_timeout: short,
         request_timeout: Duration::from_millis(200),
         ..NatsOptions::new([url])
     };

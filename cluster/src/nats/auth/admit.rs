@@ -11,6 +11,7 @@ use clawnode_proto::{Position, subject::JOIN_KEYS};
 use super::{Credential, CredentialError, JoinToken};
 use crate::{
     Bucket, BucketError, StoreError, Substrate,
+    clock::Backoff,
     nats::{
         bucket::NatsBucket,
         connect::{ConnectError, reach},
@@ -19,6 +20,9 @@ use crate::{
         topology::Names,
     },
 };
+
+/// Waits for servers that elect, at most, before an offer or its taking fails.
+const TRIES: u32 = 5;
 
 /// Why there is no credential.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +47,21 @@ pub async fn offer(
     credential: &Credential,
     ttl: Duration,
 ) -> Result<(), BucketError> {
+    let (bucket, key) = (&substrate.bucket, key(credential));
     let value = Bytes::from(credential.jwt().to_owned());
-    substrate.bucket.put(&key(credential), Position(0), value, Some(ttl)).await.map(drop)
+    let mut pause = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+    loop {
+        let may_be_there = pause.tries() > 0;
+        match bucket.put(&key, Position(0), value.clone(), Some(ttl)).await {
+            Err(BucketError::Store(error)) if error.is_transient() && pause.tries() < TRIES => {
+                let wait = pause.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+            // Nobody else knows the key, so an earlier try was stored without an answer.
+            Err(BucketError::Conflict { .. }) if may_be_there => return Ok(()),
+            done => return done.map(drop),
+        }
+    }
 }
 
 /// Takes the offer for the user of `token`; `options` say how to reach the servers.
@@ -61,7 +78,16 @@ pub async fn admit(options: &NatsOptions, token: &JoinToken) -> Result<Credentia
     let reader = reader.map_err(|failure| failure.of_store("bucket"))?;
     let bucket = NatsBucket::new(api, token.prefix.clone(), reader);
     let key = key(&token.admission);
-    let entry = bucket.get(&key).await?.ok_or(AdmitError::Used)?;
+    let mut pause = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+    let entry = loop {
+        match bucket.get(&key).await {
+            Err(error) if error.is_transient() && pause.tries() < TRIES => {
+                let wait = pause.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+            found => break found?.ok_or(AdmitError::Used)?,
+        }
+    };
     // By compare-and-set: of two that read it, one has it.
     match bucket.delete(&key, entry.position).await {
         Ok(()) => {}
