@@ -67,7 +67,8 @@ pub trait Consumer: Send {
     /// May be dropped before it is ready: no delivery is lost.
     async fn next(&mut self) -> Result<Delivery, StoreError>;
 
-    /// Pulls at this rank from now on, without a moment in between in which it does not pull.
+    /// Pulls at this rank from now on, without a moment in between in which it does not pull. What
+    /// was on its way when the rank got worse may come only with its redelivery: look for it.
     async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError>;
 }
 

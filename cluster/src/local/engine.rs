@@ -111,7 +111,7 @@ impl Engine {
     fn run(&mut self) -> Result<(), Fatal> {
         loop {
             let until = self.sleep_until();
-            if self.crowd.is_one() {
+            if self.crowd.is_there() {
                 std::thread::sleep(GATHER);
             }
             let work = self.shared.queue.wait(until);
@@ -256,7 +256,7 @@ impl Crowd {
     }
 
     /// Whether most groups have more than one operation.
-    const fn is_one(&self) -> bool {
+    const fn is_there(&self) -> bool {
         self.0 >= 24
     }
 }
@@ -288,15 +288,15 @@ mod tests {
     fn who_writes_alone_never_waits_and_a_crowd_is_seen_and_forgotten() {
         let mut crowd = Crowd::default();
         (0..100).for_each(|_| crowd.saw(1));
-        assert!(!crowd.is_one());
+        assert!(!crowd.is_there());
         (0..100).for_each(|_| crowd.saw(3));
-        assert!(crowd.is_one());
+        assert!(crowd.is_there());
         (0..100).for_each(|_| crowd.saw(0));
-        assert!(crowd.is_one(), "a group of acknowledgements says nothing");
+        assert!(crowd.is_there(), "a group of acknowledgements says nothing");
         (0..100).for_each(|_| crowd.saw(1));
-        assert!(!crowd.is_one());
+        assert!(!crowd.is_there());
         crowd.saw(usize::MAX);
         (0..100).for_each(|_| crowd.saw(1));
-        assert!(!crowd.is_one(), "one huge group is forgotten");
+        assert!(!crowd.is_there(), "one huge group is forgotten");
     }
 }

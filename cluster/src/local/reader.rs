@@ -227,7 +227,6 @@ pub(super) fn replay(
         if whole.is_none() {
             let detail = format!("body at segment {segment} offset {at} is damaged");
             let (entity, position) = (header.entity, header.position);
-            warn!(%entity, %position, detail, "a stored record is damaged; its entity is refused");
             damages.push(Damage { entity, position, detail });
         }
         staged.apply(index, &header, whole, loc).map_err(ReplayError::Index)?;

@@ -202,10 +202,11 @@ impl Pull {
             message = retired(retiring), if !retiring.is_empty() => {
                 Some(message.map_or(Woken::Time, Woken::Retired))
             }
-            message = ranked.messages.next() => message.map(Woken::Message),
+            // Before what is new: their number is bounded, and their time runs.
             (message, at) = any(outdated), if !outdated.is_empty() => {
                 message.map(|message| Woken::Outdated(message, at))
             }
+            message = ranked.messages.next() => message.map(Woken::Message),
             changed = forgotten.changed() => changed.ok().map(|()| Woken::Forgotten),
             () = api.closing.cancelled() => None,
             () = tokio::time::sleep_until(until) => Some(Woken::Time),
