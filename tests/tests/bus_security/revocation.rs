@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::support::{Operator, Result, now, told};
 
 /// The servers must refuse this credential at the login.
-async fn is_refused(operator: &Operator, credential: &Credential) {
+async fn must_be_refused(operator: &Operator, credential: &Credential) {
     let told = connect(operator.options(credential)).await.map(drop);
     let log = || operator.nats.log();
     assert!(matches!(told, Err(ConnectError::Login { .. })), "{told:?}\n{}", log());
@@ -39,7 +39,7 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
 
     operator.run(&["cluster", "revoke", "one"]).await?;
     closed(&mut user).await?;
-    is_refused(&operator, &one).await;
+    must_be_refused(&operator, &one).await;
     assert!(stays.health.ready().await.is_ok(), "nobody else is touched");
     let users = operator.run(&["cluster", "users", "--json"]).await?.json()?;
     let state = |name: &str| {
@@ -50,14 +50,14 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
 
     // The server was started with the account as it was before.
     operator.nats.restart(0).await?;
-    is_refused(&operator, &one).await;
+    must_be_refused(&operator, &one).await;
     drop(connect(operator.options(&two)).await?);
 
     // A whole role; the node that holds one is told, and told why.
     operator.run(&["cluster", "revoke", "--role", "worker"]).await?;
     let why = tokio::time::timeout(crate::support::PATIENCE, stays.health.lost()).await?;
     assert!(matches!(&why, Lost::Refused(text) if text.contains("revoked")), "{why:?}");
-    is_refused(&operator, &two).await;
+    must_be_refused(&operator, &two).await;
     let unknown = operator.home.run(&["cluster", "revoke", "nobody"]).await?;
     assert_eq!(unknown.code, 2, "{unknown:?}");
     Ok(())
@@ -83,7 +83,7 @@ async fn another_tenant_of_the_same_nats_sees_and_reaches_nothing() -> Result {
     let node = ours.brief(BusRole::Node, None, (now(), 600))?;
     let spy = theirs.brief(BusRole::Node, None, (now(), 600))?;
     // The servers do not know that account yet.
-    is_refused(&operator, &spy).await;
+    must_be_refused(&operator, &spy).await;
     push(&theirs, &operator.options(&spy), 1, now()).await?;
 
     // It is let in now, to an account of its own, with nothing in it.
