@@ -33,6 +33,9 @@ pub struct Delivery {
     pub position: Position,
     /// Whether it was delivered before, to anybody, as far as the store knows.
     pub redelivered: bool,
+    /// Whether the store knows that no other input of the entity that waits is before this one:
+    /// reading the inbox would show nothing else first.
+    pub foremost: bool,
     /// The encoded input.
     pub bytes: Bytes,
     /// What to answer to.
@@ -45,6 +48,7 @@ impl fmt::Debug for Delivery {
             .field("entity", &self.entity)
             .field("position", &self.position)
             .field("redelivered", &self.redelivered)
+            .field("foremost", &self.foremost)
             .finish_non_exhaustive()
     }
 }
@@ -86,6 +90,19 @@ pub struct Depth {
 pub trait Inbox: Send + Sync + std::fmt::Debug {
     /// Stores an input durably. Storing the same input again is harmless: the fold de-duplicates.
     async fn put(&self, input: &Input) -> Result<Position, StoreError>;
+
+    /// The same, if fewer than `room` (at least 1) inputs of its entity wait, else `None`. Several
+    /// who put at the same time may go beyond `room`, by less than they are.
+    async fn put_if_room(
+        &self,
+        input: &Input,
+        room: usize,
+    ) -> Result<Option<Position>, StoreError> {
+        if self.pending(input.entity).await? >= room {
+            return Ok(None);
+        }
+        self.put(input).await.map(Some)
+    }
 
     /// All inputs of one entity that wait, after `after`, in stream order, delivered or not.
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError>;

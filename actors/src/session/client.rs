@@ -205,14 +205,13 @@ impl Sessions {
             Input::new(Kind::Session, &key.to_string(), idempotency_key, self.clock.now(), &input)?;
         stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
-        if self.substrate.inbox.pending(session).await? >= PENDING_INPUTS {
-            return Err(SendError::Overloaded { session: key.to_string() });
-        }
         let mut turn = TurnId::from(stored.id);
         let steers = matches!(input, SessionInput::Steer(_));
         // Heard before it is stored, so that no frame of the turn can be missed.
         let frames = self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?;
-        self.substrate.inbox.put(&stored).await?;
+        if self.substrate.inbox.put_if_room(&stored, PENDING_INPUTS).await?.is_none() {
+            return Err(SendError::Overloaded { session: key.to_string() });
+        }
         if steers {
             turn = self.joined(session, turn).await;
         }

@@ -23,6 +23,17 @@ pub(super) struct Item {
     state: State,
 }
 
+/// An input that is handed out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Popped {
+    pub(super) position: Position,
+    pub(super) item: Item,
+    /// No other input of its entity is before it.
+    pub(super) foremost: bool,
+    /// The engine must be woken to see its deadline.
+    pub(super) wake: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Can be delivered.
@@ -88,20 +99,20 @@ impl Deliveries {
         Some(item)
     }
 
-    /// Hands out the first input of the partition, and says whether the engine must be woken to
-    /// see its deadline.
+    /// Hands out the first input of the partition.
     pub(super) fn pop(
         &mut self,
         partition: Partition,
         now: Instant,
         ack_wait: Duration,
-    ) -> Option<(Position, Item, bool)> {
+    ) -> Option<Popped> {
         let position = self.ready.get_mut(usize::from(partition.0))?.pop_first()?;
         let item = self.items.get_mut(&position)?;
         let found = *item;
         item.seen = true;
         let wake = self.set_until(position, now + ack_wait);
-        Some((position, found, wake))
+        let foremost = self.first_of(found.entity) == Some(position);
+        Some(Popped { position, item: found, foremost, wake })
     }
 
     /// Whether the partition has something to deliver.
@@ -161,6 +172,14 @@ impl Deliveries {
             .range((partition, entity, after.next())..=(partition, entity, Position(u64::MAX)))
             .filter_map(|(_, _, position)| Some((*position, self.items.get(position)?.loc)))
             .collect()
+    }
+
+    /// The first input of one entity.
+    fn first_of(&self, entity: EntityId) -> Option<Position> {
+        let partition = entity.partition(self.partitions).0;
+        let (from, to) = (Position(0), Position(u64::MAX));
+        let mut all = self.by_entity.range((partition, entity, from)..=(partition, entity, to));
+        all.next().map(|(_, _, position)| *position)
     }
 
     /// How many inputs of one entity wait.

@@ -14,6 +14,7 @@ use clawnode_proto::{EntityId, Input, Partition, Position, limits};
 use tokio::sync::oneshot;
 
 use super::{
+    deliveries::Popped,
     index::Loc,
     record::{Header, RecordKind, split_timer},
     shared::{Client, Op, Shared},
@@ -108,7 +109,7 @@ impl Consumer for LocalConsumer {
                 }
                 popped
             };
-            let Some((position, item, wake)) = popped else {
+            let Some(Popped { position, item, foremost, wake }) = popped else {
                 bell.notified().await;
                 continue;
             };
@@ -126,7 +127,8 @@ impl Consumer for LocalConsumer {
             };
             let (client, entity) = (Arc::clone(&self.client), item.entity);
             let handle = Arc::new(LocalHandle { client, entity, position });
-            return Ok(Delivery { entity, position, redelivered: item.seen, bytes, handle });
+            let redelivered = item.seen;
+            return Ok(Delivery { entity, position, redelivered, foremost, bytes, handle });
         }
     }
 

@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::{
     api::{Api, Failure},
+    journal::expecting,
     pull::Pull,
     signals::{Forgotten, elections},
     stream::Reader,
@@ -25,6 +26,9 @@ pub(super) const STORE: &str = "inbox";
 /// How long `put` tries again while the stream has no leader: an election takes up to 8 s, and a
 /// client waits for the answer.
 const PUT_PATIENCE: Duration = Duration::from_secs(12);
+
+/// Marks an input before which nothing of its entity waited when it was stored.
+pub(super) const FOREMOST: &str = "Clawnode-Foremost";
 
 /// The inbox on `JetStream`.
 #[derive(Debug)]
@@ -61,6 +65,19 @@ impl NatsInbox {
                 Ok(Forgotten::watch(&self.api.signals, self.partitions, elections, closing))
             })
             .await
+    }
+
+    /// Stores an input marked as foremost, if nothing of its entity waits; `None` if something
+    /// does. The server decides that with the store, so there is no moment between the two.
+    async fn put_foremost(&self, input: &Input) -> Result<Option<Position>, Failure> {
+        let bytes = input.to_bytes().map_err(|error| Failure::Rejected(error.to_string()))?;
+        let mut headers = expecting(Position(0));
+        headers.insert(FOREMOST, "1");
+        match self.api.publish(self.subject(input.entity), headers, bytes.into()).await {
+            Ok(position) => Ok(Some(position)),
+            Err(failure) if failure.is_wrong_last_sequence() => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn subject(&self, entity: EntityId) -> String {
@@ -107,6 +124,23 @@ impl Inbox for NatsInbox {
                 Err(failure) => return Err(failure.of_store(STORE)),
             }
         }
+    }
+
+    async fn put_if_room(
+        &self,
+        input: &Input,
+        room: usize,
+    ) -> Result<Option<Position>, StoreError> {
+        match self.put_foremost(input).await {
+            Ok(Some(position)) => return Ok(Some(position)),
+            Ok(None) => {}
+            Err(failure) if failure.is_transient() => debug!(%failure, "input is put again"),
+            Err(failure) => return Err(failure.of_store(STORE)),
+        }
+        if self.pending(input.entity).await? >= room {
+            return Ok(None);
+        }
+        self.put(input).await.map(Some)
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {

@@ -28,7 +28,7 @@ use tracing::{debug, warn};
 
 use super::{
     api::{Api, Failure},
-    inbox::STORE,
+    inbox::{FOREMOST, STORE},
     topology::PULL_GROUP,
 };
 use crate::{AckHandle, Consumer, Delivery, StoreError};
@@ -257,8 +257,9 @@ impl Pull {
             }
         };
         let bytes = message.payload.clone();
+        let foremost = message.headers.as_ref().is_some_and(|all| all.get(FOREMOST).is_some());
         let handle = Arc::new(Ack { api: self.api.clone(), message });
-        Some(Delivery { entity, position, redelivered, bytes, handle })
+        Some(Delivery { entity, position, redelivered, foremost, bytes, handle })
     }
 }
 

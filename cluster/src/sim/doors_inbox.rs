@@ -80,7 +80,7 @@ impl Inbox for SimInbox {
 impl Consumer for SimConsumer {
     async fn next(&mut self) -> Result<Delivery, StoreError> {
         loop {
-            let Delivered { entity, token, redelivered } =
+            let Delivered { entity, token, redelivered, foremost } =
                 self.client.next(STORE, self.partition).await?;
             let position = token.0;
             let waiting = self.client.present(STORE)?.world.inbox(entity);
@@ -90,7 +90,8 @@ impl Consumer for SimConsumer {
             };
             let bytes = encoded(&input)?;
             let handle = Arc::new(SimHandle { client: self.client.clone(), token });
-            return Ok(Delivery { entity, position, redelivered, bytes, handle });
+            let foremost = foremost.is_some();
+            return Ok(Delivery { entity, position, redelivered, foremost, bytes, handle });
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Waiting {
     /// Not delivered again before.
     pub(super) due: u64,
     pub(super) deliveries: u32,
+    /// Nothing of its entity waited when it was stored.
+    pub(super) foremost: bool,
 }
 
 /// All inboxes, in stream order.
@@ -37,8 +39,11 @@ impl Inboxes {
         self.last += 1;
         let position = Position(self.last);
         self.by_entity.entry(input.entity).or_default().push(position);
-        *self.waiting.entry(input.entity).or_insert(0) += 1;
-        let waiting = Waiting { input, put_at: at, removed_at: None, due: at, deliveries: 0 };
+        let count = self.waiting.entry(input.entity).or_insert(0);
+        *count += 1;
+        let foremost = *count == 1;
+        let waiting =
+            Waiting { input, put_at: at, removed_at: None, due: at, deliveries: 0, foremost };
         self.all.insert(position, waiting);
         position
     }

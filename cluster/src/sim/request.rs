@@ -111,7 +111,7 @@ pub enum Reply {
 }
 
 /// A delivery.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Delivered {
     /// For whom.
     pub entity: EntityId,
@@ -119,6 +119,8 @@ pub struct Delivered {
     pub token: Token,
     /// Whether it was delivered before.
     pub redelivered: bool,
+    /// The input, if nothing of its entity waited when it was stored.
+    pub foremost: Option<Box<Input>>,
 }
 
 /// What happens to a process.

@@ -458,19 +458,20 @@ impl<D> World<D> {
             to = self.anyone(to);
         }
         let due = self.now().plus(self.ack_wait).0;
-        let mut redelivered = false;
+        let (mut redelivered, mut foremost) = (false, None);
         if let Some(waiting) = self.inboxes.get_mut(position) {
             waiting.due = due;
             redelivered = waiting.deliveries > 0;
+            foremost = waiting.foremost.then(|| Box::new(waiting.input.clone()));
             waiting.deliveries += 1;
         }
         self.schedule.plan_at(due, Event::Wake(position));
-        let delivered = Delivered { entity, token: Token(position), redelivered };
+        let delivered = Delivered { entity, token: Token(position), redelivered, foremost };
         if self.chance(faults.lost_delivery) {
             self.shelf.want_again(partition);
         } else {
-            let after = self.delay();
-            self.schedule.plan(after, Event::Happen(to, Happening::Delivery(delivered)));
+            let (after, happening) = (self.delay(), Happening::Delivery(delivered.clone()));
+            self.schedule.plan(after, Event::Happen(to, happening));
         }
         if self.chance(faults.delivered_twice) {
             let (other, after) = (self.anyone(to), self.delay());

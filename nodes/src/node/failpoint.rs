@@ -246,6 +246,17 @@ impl Inbox for Watched<dyn Inbox> {
         Ok(position)
     }
 
+    async fn put_if_room(
+        &self,
+        input: &Input,
+        room: usize,
+    ) -> Result<Option<Position>, StoreError> {
+        self.armed.pass(Point::BeforePut);
+        let position = self.inner.put_if_room(input, room).await?;
+        self.armed.pass(Point::AfterPut);
+        Ok(position)
+    }
+
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
         self.inner.read(entity, after).await
     }

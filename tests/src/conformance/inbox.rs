@@ -55,6 +55,43 @@ pub async fn a_read_shows_what_waits_in_order(ground: &dyn Ground) -> Result {
     same("nobody's", ground.inbox.read(entity("nobody"), NONE).await?, Vec::new())
 }
 
+pub async fn a_delivery_is_foremost_only_if_nothing_waits_before_it(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    let room = 3;
+    for name in ["first", "second"] {
+        let put = ground.inbox.put_if_room(&input("one", name)?, room).await?;
+        holds("there is room", put.is_some())?;
+    }
+    let mut handles = Vec::new();
+    for (name, foremost) in [("first", true), ("second", false)] {
+        let (found, delivery) = next(&mut consumer).await?;
+        same("the next", found, name.to_owned())?;
+        same("whether it is foremost", delivery.foremost, foremost)?;
+        handles.push(delivery.handle);
+    }
+    for handle in handles {
+        handle.ack().await?;
+    }
+    nothing_waits(&ground, "one").await?;
+    ground.inbox.put_if_room(&input("one", "third")?, room).await?;
+    let (_, third) = next(&mut consumer).await?;
+    holds("it is foremost again", third.foremost)
+}
+
+pub async fn nothing_is_put_where_there_is_no_room(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    for room in [1, 2] {
+        let put = ground.inbox.put_if_room(&input("one", &format!("{room}"))?, room).await?;
+        holds("a put with room", put.is_some())?;
+        let full = ground.inbox.put_if_room(&input("one", "refused")?, room).await?;
+        same("a put without room", full, None)?;
+    }
+    same("how many wait", ground.inbox.pending(entity("one")).await?, 2)?;
+    let other = ground.inbox.put_if_room(&input("two", "other")?, 1).await?;
+    holds("another entity has room", other.is_some())
+}
+
 pub async fn an_ack_removes(ground: &dyn Ground) -> Result {
     let ground = ground.fresh().await?;
     let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;

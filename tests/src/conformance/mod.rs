@@ -54,7 +54,8 @@ macro_rules! conformance {
                 entities_come_in_pages, an_oversized_append_is_a_defect, a_large_journal_is_read_whole
             }
             inbox {
-                a_put_is_delivered, a_read_shows_what_waits_in_order, an_ack_removes,
+                a_put_is_delivered, a_read_shows_what_waits_in_order, a_delivery_is_foremost_only_if_nothing_waits_before_it, an_ack_removes,
+ nothing_is_put_where_there_is_no_room,
                 what_is_not_acknowledged_comes_again, progress_keeps_a_delivery_in_hand,
                 a_nak_brings_it_back, a_late_ack_removes,
                 a_scan_names_whose_input_waits, partitions_do_not_mix,

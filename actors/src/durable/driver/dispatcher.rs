@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{AckHandle, Delivery, StoreError};
+use clawnode_cluster::{AckHandle, Delivery, StoreError, Waiting};
 use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::{sync::oneshot, task::JoinSet};
@@ -18,7 +18,7 @@ use super::{
     forward::{forward, ring, ring_next},
     handle::Message,
     pump::pump,
-    reads::{ask_owner, read_inbox, read_tail, set_aside},
+    reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
     worker::Placed,
 };
 use crate::durable::{
@@ -208,8 +208,11 @@ impl<K: EntityKind> State<K> {
     fn delivered(&mut self, delivery: Delivery) -> In {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
-        let Delivery { entity, position, redelivered, .. } = delivery;
-        In::Delivered { entity, position, handle, redelivered }
+        let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
+        // Whoever is not active reads its inbox anyway.
+        let foremost = (foremost && self.entities.contains_key(&entity))
+            .then(|| arrived(&self.context, entity, Waiting { position, bytes }));
+        In::Delivered { entity, position, handle, redelivered, foremost }
     }
 
     fn tick(&mut self) {

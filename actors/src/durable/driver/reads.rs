@@ -43,7 +43,11 @@ pub(super) async fn read_inbox<K: EntityKind>(
 }
 
 /// What something in an inbox is to this process.
-fn arrived<K: EntityKind>(context: &Context<K>, entity: EntityId, waiting: Waiting) -> Arrived {
+pub(super) fn arrived<K: EntityKind>(
+    context: &Context<K>,
+    entity: EntityId,
+    waiting: Waiting,
+) -> Arrived {
     let Waiting { position, bytes } = waiting;
     let reason = match Input::read(&bytes, context.speaks) {
         Ok(input) if input.entity == entity && K::understands(&input) => {

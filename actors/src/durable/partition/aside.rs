@@ -71,7 +71,8 @@ mod tests {
     fn rung() -> Partition {
         let mut partition = Partition::new(ProcessId::from_u128(1), false, AT);
         let (position, handle) = (Position(1), HandleId(7));
-        let delivered = In::Delivered { entity: entity(), position, handle, redelivered: false };
+        let (entity, redelivered, foremost) = (entity(), false, None);
+        let delivered = In::Delivered { entity, position, handle, redelivered, foremost };
         let out = partition.handle(AT, delivered);
         assert!(matches!(out[..], [Out::ReadInbox(..)]), "{out:?}");
         partition

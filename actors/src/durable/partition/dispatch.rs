@@ -80,8 +80,8 @@ impl Partition {
     /// not jump.
     pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         match input {
-            In::Delivered { entity, position, handle, redelivered } => {
-                self.delivered(entity, position, handle, redelivered);
+            In::Delivered { entity, position, handle, redelivered, foremost } => {
+                self.delivered(entity, (position, foremost), handle, redelivered);
             }
             In::Scanned(entities) => {
                 for entity in entities {
@@ -133,7 +133,7 @@ impl Partition {
     fn delivered(
         &mut self,
         entity: EntityId,
-        position: Position,
+        (position, foremost): (Position, Option<Arrived>),
         handle: HandleId,
         redelivered: bool,
     ) {
@@ -150,9 +150,14 @@ impl Partition {
         let replaced = slot.handles.insert(position, handle);
         slot.recovery |= redelivered;
         let unseen = position > slot.seen;
+        let is_waiting = slot.phase == Phase::Active && !slot.reading;
         self.out.extend(replaced.map(Out::Forget));
-        if unseen {
-            self.ring(entity);
+        match foremost {
+            // A read would show the same. Only for who is active: if somebody else had it since,
+            // they have appended, and this activation is fenced by its next append.
+            Some(arrived) if unseen && is_waiting => self.inbox(entity, vec![(position, arrived)]),
+            _ if unseen => self.ring(entity),
+            _ => {}
         }
     }
 
@@ -422,5 +427,87 @@ impl Partition {
                 self.ring(entity);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Input, Kind,
+        session::{SessionInput, UserMessage},
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(0);
+
+    fn input(number: u64) -> Input {
+        let name = format!("k{number}").parse().unwrap();
+        let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
+        Input::new(Kind::Session, "main:web:a:b", name, NOW, &message).unwrap()
+    }
+
+    fn entity() -> EntityId {
+        input(0).entity
+    }
+
+    /// The delivery of input `number`, which says that nothing is before it if `foremost`.
+    fn deliver(partition: &mut Partition, number: u64, foremost: bool) -> Vec<Out> {
+        let (entity, position, handle) = (entity(), Position(number), HandleId(number));
+        let foremost = foremost.then(|| Arrived::Input(input(number)));
+        let delivered = In::Delivered { entity, position, handle, redelivered: false, foremost };
+        partition.handle(NOW, delivered)
+    }
+
+    fn inbox(partition: &mut Partition, numbers: &[u64]) -> Vec<Out> {
+        let waiting = numbers.iter().map(|n| (Position(*n), Arrived::Input(input(*n))));
+        partition.handle(NOW, In::Inbox(entity(), waiting.collect()))
+    }
+
+    /// A partition whose entity is active and has done its first input.
+    fn active() -> Partition {
+        let mut partition = Partition::new(ProcessId::from_u128(1), false, NOW);
+        deliver(&mut partition, 1, true);
+        let out = inbox(&mut partition, &[1]);
+        assert!(matches!(out[..], [Out::Activate(..), Out::Deliver(..)]), "{out:?}");
+        let out = partition.handle(NOW, In::Completed(entity(), input(1).id));
+        assert_eq!(out, [Out::Ack(HandleId(1))]);
+        partition
+    }
+
+    #[test]
+    fn whoever_is_active_is_handed_what_nothing_is_before() {
+        let mut partition = active();
+        let out = deliver(&mut partition, 2, true);
+        assert_eq!(out, [Out::Deliver(entity(), vec![input(2)])]);
+        let out = partition.handle(NOW, In::Completed(entity(), input(2).id));
+        assert_eq!(out, [Out::Ack(HandleId(2))]);
+    }
+
+    #[test]
+    fn whoever_is_not_active_reads_its_inbox_first() {
+        let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
+        let out = deliver(&mut partition, 1, true);
+        assert_eq!(out, [Out::ReadInbox(entity(), Position(0))]);
+    }
+
+    #[test]
+    fn what_may_have_something_before_it_is_read_in_order() {
+        let mut partition = active();
+        let out = deliver(&mut partition, 3, false);
+        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        // A read is under way: it decides what comes first.
+        assert_eq!(deliver(&mut partition, 4, true), []);
+        let out = inbox(&mut partition, &[2, 3]);
+        let both = Out::Deliver(entity(), vec![input(2), input(3)]);
+        assert_eq!(out, [both, Out::ReadInbox(entity(), Position(3))]);
+    }
+
+    #[test]
+    fn what_was_read_already_is_not_handed_on_again() {
+        let mut partition = active();
+        deliver(&mut partition, 2, false);
+        inbox(&mut partition, &[2, 3]);
+        assert_eq!(deliver(&mut partition, 3, true), []);
     }
 }

@@ -118,8 +118,8 @@ mod tests {
 
     fn deliver(partition: &mut Partition, entity: EntityId, handle: u64) -> Vec<Out> {
         let position = Position(handle);
-        let handle = HandleId(handle);
-        partition.handle(NOW, In::Delivered { entity, position, handle, redelivered: false })
+        let (handle, redelivered, foremost) = (HandleId(handle), false, None);
+        partition.handle(NOW, In::Delivered { entity, position, handle, redelivered, foremost })
     }
 
     /// A partition that has found out that the entity of `input` is not for it.

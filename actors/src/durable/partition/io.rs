@@ -101,6 +101,8 @@ pub enum In {
         handle: HandleId,
         /// Whether somebody may have had it before.
         redelivered: bool,
+        /// What was delivered, if nothing else that waits for the entity is before it.
+        foremost: Option<Arrived>,
     },
     /// Entities with waiting inputs, found by a scan.
     Scanned(Vec<EntityId>),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_cluster::sim::{Change, Delivered, Happening, Reply, Request, Ticket};
+use clawnode_cluster::sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
 use clawnode_proto::{
     EntityId, Incarnation, Position, ProcessId, Timestamp, event::decode_record, kernel::RELEASED,
 };
@@ -167,8 +167,9 @@ impl Sim {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let handle = HandleId(process.number());
         process.handles.insert(handle, delivered.token);
-        let Delivered { entity, token, redelivered } = delivered;
-        let input = partition::In::Delivered { entity, position: token.0, handle, redelivered };
+        let Delivered { entity, token: Token(position), redelivered, foremost } = delivered;
+        let foremost = foremost.map(|input| Arrived::Input(*input));
+        let input = partition::In::Delivered { entity, position, handle, redelivered, foremost };
         self.dispatch(to, self.partition_of(entity), input)
     }
 
@@ -314,7 +315,7 @@ impl Sim {
         from: ProcessId,
         handle: HandleId,
         last: bool,
-        request: impl FnOnce(clawnode_cluster::sim::Token) -> Request,
+        request: impl FnOnce(Token) -> Request,
     ) {
         let Some(process) = self.processes.get_mut(&from) else { return };
         let token = if last {
