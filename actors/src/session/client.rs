@@ -22,7 +22,7 @@ use clawnode_proto::{
     llm::Text,
     session::{SessionInput, UserMessage},
 };
-use futures_util::stream::BoxStream;
+use futures_util::{future::join, stream::BoxStream};
 
 use super::{
     follow::{Follow, follow},
@@ -207,11 +207,20 @@ impl Sessions {
         stored.traceparent = trace;
         let mut turn = TurnId::from(stored.id);
         let steers = matches!(input, SessionInput::Steer(_));
-        // Heard before it is stored, so that no frame of the turn can be missed.
-        let frames = self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?;
-        if self.substrate.inbox.put_if_room(&stored, PENDING_INPUTS).await?.is_none() {
+        // Asked for before it is stored, so that no frame of the turn can be missed; waited for
+        // together, because each takes a round trip.
+        let listening = self.substrate.bus.subscribe(self.substrate.prefix.frames(session));
+        let storing = self.substrate.inbox.put_if_room(&stored, PENDING_INPUTS);
+        let (listening, position) = join(listening, storing).await;
+        if position?.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() });
         }
+        let heard_all = listening.is_ok();
+        let frames = match listening {
+            Ok(frames) => frames,
+            // It is stored, so its sender should not hear of a failure that does not last.
+            Err(_) => self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?,
+        };
         if steers {
             turn = self.joined(session, turn).await;
         }
@@ -221,7 +230,7 @@ impl Sessions {
             turn,
             after: None,
             frames,
-            fresh: !steers,
+            fresh: heard_all && !steers,
         });
         Ok(Sent { session, turn, cursor: start_of(turn), events })
     }

@@ -170,7 +170,8 @@ fn plan(args: &Args, concurrency: usize, round: usize) -> Load {
         turns_per_session: args.turns_per_session,
         time: if round == 0 { WARM_UP } else { Duration::from_secs(args.seconds) },
         turns: usize::MAX,
-        run: format!("c{concurrency}-r{round}"),
+        // A server may have sessions of an earlier run, whose last owner is no more.
+        run: format!("{}-c{concurrency}-r{round}", std::process::id()),
         ends_with: if args.tokens > 1 { format!(" {}", args.tokens) } else { String::new() },
     }
 }
