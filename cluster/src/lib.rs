@@ -20,6 +20,7 @@ pub mod membership;
 pub mod nats;
 pub mod outcome;
 pub mod placement;
+mod queue;
 pub mod shed;
 #[cfg(feature = "test-util")]
 pub mod sim;

@@ -1,13 +1,13 @@
 //! The bus in one process: exact subjects by hash, wildcards by one pass over those there are.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        Arc, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -18,8 +18,8 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::broadcast;
 
 use crate::{
-    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription,
-    bus::{SUBSCRIPTION_CAPACITY, matches},
+    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, bus::matches,
+    queue::Queue,
 };
 
 const STORE: &str = "local bus";
@@ -34,17 +34,6 @@ struct Inner {
     patterns: RwLock<Vec<(String, Arc<Queue>)>>,
     next_reply: AtomicU64,
     closed: AtomicBool,
-}
-
-/// What waits for one subscriber: at most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`.
-#[derive(Debug, Default)]
-struct Queue(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    events: VecDeque<BusEvent>,
-    closed: bool,
-    waker: Option<Waker>,
 }
 
 /// Listens until it is dropped.
@@ -175,52 +164,13 @@ fn is_pattern(subject: &str) -> bool {
     subject.split('.').any(|token| token == "*" || token == ">")
 }
 
-// === impl Queue, Listener ===
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, message: BusMessage) {
-        let mut waiting = self.lock();
-        if waiting.events.len() < SUBSCRIPTION_CAPACITY {
-            waiting.events.push_back(BusEvent::Message(message));
-        } else if waiting.events.back() != Some(&BusEvent::Lagged) {
-            // What is dropped from here on is told at this place, once.
-            waiting.events.push_back(BusEvent::Lagged);
-        }
-        wake(waiting);
-    }
-
-    fn close(&self) {
-        let mut waiting = self.lock();
-        waiting.closed = true;
-        wake(waiting);
-    }
-}
-
-fn wake(mut waiting: MutexGuard<'_, Waiting>) {
-    let waker = waiting.waker.take();
-    drop(waiting);
-    if let Some(waker) = waker {
-        waker.wake();
-    }
-}
+// === impl Listener ===
 
 impl Stream for Listener {
     type Item = BusEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BusEvent>> {
-        let mut waiting = self.queue.lock();
-        if let Some(event) = waiting.events.pop_front() {
-            return Poll::Ready(Some(event));
-        }
-        if waiting.closed {
-            return Poll::Ready(None);
-        }
-        waiting.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.queue.poll(cx)
     }
 }
 
@@ -246,6 +196,7 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::SUBSCRIPTION_CAPACITY;
 
     fn message(event: Option<BusEvent>) -> Bytes {
         match event {

@@ -1,22 +1,26 @@
 //! The bus: core NATS on the one connection.
 //!
 //! A publish only waits for room in the client's queue, which is flushed by itself, so many frames
-//! travel in one packet. A subscriber that is too slow loses the oldest messages and is told.
+//! travel in one packet. A subscriber that is too slow loses messages and is told.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use async_nats::{HeaderMap, Message, Request, RequestErrorKind, Subscriber};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{ProcessId, Traceparent};
-use futures_util::{StreamExt, stream};
-use tokio::sync::broadcast::{self, error::RecvError};
+use futures_util::{Stream, StreamExt};
+use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::api::{Api, Failure};
 use crate::{
-    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription,
-    bus::SUBSCRIPTION_CAPACITY,
+    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, queue::Queue,
 };
 
 /// What errors call it.
@@ -32,7 +36,7 @@ pub(super) struct NatsBus {
 
 /// The reading end of one subscription; dropping it ends the subscription.
 struct Reading {
-    messages: broadcast::Receiver<BusMessage>,
+    queue: Arc<Queue>,
     _stop: DropGuard,
 }
 
@@ -95,18 +99,10 @@ impl Bus for NatsBus {
             .await
             .map_err(|error| store_error(Failure::Rejected(error.to_string())))?;
         self.round_trip().await.map_err(store_error)?;
-        let (sender, messages) = broadcast::channel(SUBSCRIPTION_CAPACITY);
+        let queue = Arc::new(Queue::default());
         let stop = self.api.closing.child_token();
-        tokio::spawn(forward(subscriber, sender, stop.clone()));
-        let reading = Reading { messages, _stop: stop.drop_guard() };
-        Ok(Box::pin(stream::unfold(reading, |mut reading| async move {
-            let event = match reading.messages.recv().await {
-                Ok(message) => BusEvent::Message(message),
-                Err(RecvError::Lagged(_)) => BusEvent::Lagged,
-                Err(RecvError::Closed) => return None,
-            };
-            Some((event, reading))
-        })))
+        tokio::spawn(forward(subscriber, Arc::clone(&queue), stop.clone()));
+        Ok(Box::pin(Reading { queue, _stop: stop.drop_guard() }))
     }
 
     async fn request(
@@ -143,17 +139,20 @@ impl Bus for NatsBus {
     }
 }
 
-/// Moves messages to a queue that drops its oldest instead of growing.
-async fn forward(
-    mut subscriber: Subscriber,
-    sender: broadcast::Sender<BusMessage>,
-    stop: CancellationToken,
-) {
-    while let Some(Some(message)) = stop.run_until_cancelled(subscriber.next()).await {
-        if sender.send(bus_message(message)).is_err() {
-            return;
-        }
+impl Stream for Reading {
+    type Item = BusEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BusEvent>> {
+        self.queue.poll(cx)
     }
+}
+
+/// Moves messages to a queue that tells its reader what it has no room for.
+async fn forward(mut subscriber: Subscriber, queue: Arc<Queue>, stop: CancellationToken) {
+    while let Some(Some(message)) = stop.run_until_cancelled(subscriber.next()).await {
+        queue.push(bus_message(message));
+    }
+    queue.close();
 }
 
 fn bus_message(message: Message) -> BusMessage {

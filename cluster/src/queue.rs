@@ -1,0 +1,67 @@
+//! What waits for one subscriber of a bus.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use crate::{BusEvent, BusMessage, bus::SUBSCRIPTION_CAPACITY};
+
+/// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. Takes no room while nothing waits:
+/// there is one for each turn that is followed.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<BusEvent>,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a message; never waits.
+    pub(crate) fn push(&self, message: BusMessage) {
+        let mut waiting = self.lock();
+        if waiting.events.len() < SUBSCRIPTION_CAPACITY {
+            waiting.events.push_back(BusEvent::Message(message));
+        } else if waiting.events.back() != Some(&BusEvent::Lagged) {
+            // What is dropped from here on is told at this place, once.
+            waiting.events.push_back(BusEvent::Lagged);
+        }
+        wake(waiting);
+    }
+
+    /// Nothing comes any more.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        wake(waiting);
+    }
+
+    /// The next event; none after it is closed and empty.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<BusEvent>> {
+        let mut waiting = self.lock();
+        if let Some(event) = waiting.events.pop_front() {
+            return Poll::Ready(Some(event));
+        }
+        if waiting.closed {
+            return Poll::Ready(None);
+        }
+        waiting.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+fn wake(mut waiting: MutexGuard<'_, Waiting>) {
+    let waker = waiting.waker.take();
+    drop(waiting);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
