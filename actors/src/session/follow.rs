@@ -24,13 +24,15 @@ use crate::durable::Service;
 
 /// Events that wait for a slow reader; what comes beyond is made good by a reset.
 const EVENTS_MAX: usize = 1_024;
-/// How long the first frame of a fresh turn may take before the journal is looked at: it may be a
-/// repeat of a turn that ended long ago.
+/// How long the first frame of a turn may take before the journal is looked at: it may be a repeat
+/// of a turn that ended long ago. Doubles with each look.
 const FIRST_SILENCE: Duration = Duration::from_millis(500);
-/// How long frames may stay away before the journal is looked at.
-const SILENCE: Duration = Duration::from_secs(10);
-/// Looks in a row after which a turn that is nowhere does not exist.
-const ABSENCES_MAX: u32 = 2;
+/// The same after a frame came: a model that thinks should not cost reads.
+const SILENCE_BEGUN: Duration = Duration::from_secs(2);
+/// The longest time between two looks.
+const SILENCE_MOST: Duration = Duration::from_secs(10);
+/// Looks in a row, over some seconds, after which a turn that is nowhere does not exist.
+const ABSENCES_MAX: u32 = 4;
 
 /// What is to be followed.
 pub(super) struct Follow {
@@ -87,15 +89,14 @@ struct Follower {
 
 impl Follower {
     async fn run(&mut self, mut frames: Subscription, fresh: bool) {
-        let mut silence = FIRST_SILENCE;
         if !fresh {
             let caught = self.catch_up(true).await;
             if self.is_over(caught).await {
                 return;
             }
-            silence = SILENCE;
         }
         // Other turns of the session are heard here too; only this turn's frames break its silence.
+        let mut silence = FIRST_SILENCE;
         let mut until = Instant::now() + silence;
         loop {
             let heard = tokio::select! {
@@ -109,7 +110,8 @@ impl Follower {
                             let ours =
                                 batch.frames.iter().any(|one| one.key.turn == self.progress.turn());
                             if ours {
-                                until = Instant::now() + SILENCE;
+                                silence = SILENCE_BEGUN;
+                                until = Instant::now() + silence;
                             }
                             self.hear(batch.frames).await
                         }
@@ -123,12 +125,19 @@ impl Follower {
                 Ok(None) => return,
                 Err(_elapsed) => {
                     let caught = self.catch_up(false).await;
-                    until = Instant::now() + SILENCE;
+                    silence = SILENCE_MOST.min(silence * 2);
+                    until = Instant::now() + silence;
                     caught
                 }
             };
+            let reads = matches!(next, Next::ReadJournal);
             if self.is_over(next).await {
                 return;
+            }
+            if reads {
+                // The turn has ended, but the journal did not show it, or could not be read.
+                silence = FIRST_SILENCE;
+                until = Instant::now() + silence;
             }
         }
     }

@@ -18,11 +18,20 @@ pub struct Members {
     pub dead: BTreeSet<ProcessId>,
     /// Whether this process has listened long enough to know the others.
     pub settled: bool,
+    /// Whether it has listened, without a gap, for as long as silence takes to make a process dead:
+    /// whoever it has not heard is.
+    pub heard_all: bool,
 }
 
 // === impl Members ===
 
 impl Members {
+    /// Whether a process is held dead, also if it was never heard.
+    pub fn holds_dead(&self, process: ProcessId) -> bool {
+        self.dead.contains(&process)
+            || self.heard_all && !self.alive.iter().any(|one| one.process == process)
+    }
+
     /// The workers that take work, as placement counts them.
     pub fn seats(&self) -> Vec<Seat> {
         self.alive

@@ -198,7 +198,7 @@ impl State {
 
     /// Holds dead whoever is.
     pub(super) fn judge(&mut self, now: Instant) {
-        if now - self.echo > self.options.echo_gap() || now < self.quiet_until {
+        if !self.hears(now) {
             return;
         }
         let silent = |peer: &Peer| now - peer.at >= self.options.dead_after;
@@ -243,6 +243,14 @@ impl State {
             alive: self.heard.values().map(|peer| peer.heartbeat.clone()).collect(),
             dead: self.dead.keys().copied().collect(),
             settled: self.first_echo.is_some_and(|at| now >= at + self.options.settle),
+            heard_all: self.hears(now)
+                && now >= self.broken_until
+                && self.first_echo.is_some_and(|at| now >= at + self.options.dead_after),
         }
+    }
+
+    /// Whether silence means anything: its own voice comes back.
+    fn hears(&self, now: Instant) -> bool {
+        now - self.echo <= self.options.echo_gap() && now >= self.quiet_until
     }
 }

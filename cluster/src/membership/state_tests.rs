@@ -107,6 +107,35 @@ fn silence_kills_only_while_the_own_echo_is_unbroken() {
 }
 
 #[test]
+fn whoever_was_never_heard_is_dead_once_silence_would_have_killed_it() {
+    let mut it = Scene::new(&[(2, "a")]);
+    let holds_dead = |it: &Scene, who| it.state.members(it.now).holds_dead(id(who));
+    for _ in 0..6 {
+        assert!(!holds_dead(&it, 7), "not listened for long enough");
+        it.pass(1_000);
+        it.state.hear(it.now, heartbeat(2, "a"));
+    }
+    assert!(holds_dead(&it, 7));
+    assert!(!holds_dead(&it, 2) && !holds_dead(&it, ME), "they speak");
+    // What it did not hear during a gap, or over a connection that broke, says nothing.
+    it.state.attached(it.now, Attached { server: "a".to_owned(), breaks: 1 });
+    assert!(!holds_dead(&it, 7));
+    for _ in 0..10 {
+        it.pass(1_000);
+    }
+    assert!(holds_dead(&it, 7));
+    it.now += Duration::from_secs(4);
+    assert!(!holds_dead(&it, 7), "it is deaf to itself");
+    it.pass(0);
+    assert!(!holds_dead(&it, 7), "the gap is too fresh");
+    it.state.hear(it.now, heartbeat(7, "a"));
+    for _ in 0..10 {
+        it.pass(1_000);
+    }
+    assert!(!holds_dead(&it, 7), "heard, and not yet judged");
+}
+
+#[test]
 fn who_hangs_on_the_same_server_and_answers_no_more_is_dead_after_the_second_request() {
     let mut it = Scene::new(&[(2, "a")]);
     it.nobody(2, 1);

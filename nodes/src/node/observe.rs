@@ -142,6 +142,7 @@ mod tests {
             alive: alive.to_vec(),
             dead: dead.iter().map(|it| ProcessId::from_u128(*it)).collect(),
             settled: true,
+            heard_all: true,
         }
     }
 

@@ -150,6 +150,11 @@ async fn ask_once<K: EntityKind>(
         Err(failure) => {
             debug!(%process, %entity, %failure, "an owner does not answer");
             if matches!(failure, RequestError::NoResponders { .. }) {
+                // Nobody has heard of it, and nobody listens there: it ended before this process
+                // knew the others. Two signs, so it need not be asked again.
+                if context.peers.borrow().holds_dead(process) {
+                    return OwnerSays::NotMine;
+                }
                 // The server says so at once, also of an owner that is about to connect again: two
                 // such answers in a moment would be one.
                 tokio::time::sleep(ASK_TIMEOUT).await;
