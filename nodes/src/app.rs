@@ -112,7 +112,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         return Err(failure);
     }
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
-    let standing = Standing::new(stop.clone());
+    let standing = Standing::new(stop.clone(), &loaded.config.node);
     let health = Arc::clone(&substrate.health);
     let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
     let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {

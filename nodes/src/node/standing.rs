@@ -1,22 +1,29 @@
 //! Whether this process takes work, and whoever may change that: signals, operators, other nodes.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fs::{self, File},
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use clawnode_actors::durable::driver::TakeOrders;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::failure::Failure;
+use crate::{config::NodeOptions, failure::Failure};
 
 /// What a process says of itself before it says anything else: shared by all its parts.
 #[derive(Debug)]
 pub struct Standing {
     draining: AtomicBool,
     cordoned: Arc<AtomicBool>,
+    /// The file that says so to whoever starts next under this node's name.
+    mark: PathBuf,
     /// The others should hear of a change before the next heartbeat is due.
     changed: Notify,
     stop: CancellationToken,
@@ -24,11 +31,17 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// A process that takes work until `stop`.
-    pub fn new(stop: CancellationToken) -> Arc<Self> {
+    /// A process that takes work until `stop`; none, if the node was cordoned before.
+    pub fn new(stop: CancellationToken, node: &NodeOptions) -> Arc<Self> {
+        let mark = node.data_dir.join(format!("cordoned-{}", node.name));
+        let cordoned = mark.exists();
+        if cordoned {
+            warn!("this node was cordoned before it stopped; `clawnode node uncordon` ends that");
+        }
         Arc::new(Self {
             draining: AtomicBool::new(false),
-            cordoned: Arc::default(),
+            cordoned: Arc::new(AtomicBool::new(cordoned)),
+            mark,
             changed: Notify::new(),
             stop,
             misfit: Mutex::new(None),
@@ -62,6 +75,17 @@ impl Standing {
         self.stop.cancel();
     }
 
+    fn remember(&self, cordoned: bool) -> io::Result<()> {
+        if cordoned {
+            let parent = self.mark.parent().map_or(Ok(()), fs::create_dir_all);
+            return parent.and_then(|()| File::create(&self.mark)).map(drop);
+        }
+        match fs::remove_file(&self.mark) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
     /// Why it must not be here, if that is so.
     pub fn misfit(&self) -> Option<Failure> {
         self.misfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -73,6 +97,10 @@ impl TakeOrders for Standing {
         info!(on, "cordoned by an operator");
         self.cordoned.store(on, Ordering::Relaxed);
         self.changed.notify_one();
+        if let Err(error) = self.remember(on) {
+            let path = self.mark.display();
+            warn!(%path, %error, on, "cannot write down whether this node is cordoned; after a restart it may not be so");
+        }
     }
 
     fn drain(&self) {

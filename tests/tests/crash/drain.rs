@@ -190,6 +190,35 @@ mod nats {
         fleet.stop().await
     }
 
+    #[tokio::test]
+    async fn a_cordon_outlives_its_process() -> Outcome {
+        let scene = Scene::on(Under::Nats, Script::default()).await;
+        let mut fleet = Fleet::new(&scene).await?;
+        fleet.add(&scene, "w1").await?;
+        fleet.add(&scene, "w2").await?;
+        cli(&scene, &["node", "cordon", "w1"], 0).await?;
+        again(&scene, &mut fleet).await?;
+        for n in 0..4 {
+            let message = Message::new(&format!("new{n}"), "hello");
+            fleet.client.chat(&message).await?;
+            assert_eq!(fleet.owner(&message).await?, "w2");
+        }
+        cli(&scene, &["node", "uncordon", "w1"], 0).await?;
+        cli(&scene, &["node", "cordon", "w2"], 0).await?;
+        again(&scene, &mut fleet).await?;
+        let last = Message::new("last", "hello");
+        fleet.client.chat(&last).await?;
+        assert_eq!(fleet.owner(&last).await?, "w1", "what was ended stays so");
+        fleet.stop().await
+    }
+
+    /// Kills `w1`, and starts it again once nobody holds the killed process alive.
+    async fn again(scene: &Scene, fleet: &mut Fleet) -> Outcome {
+        fleet.take("w1").kill().await?;
+        fleet.status_when(|it| it.nodes.iter().all(|node| node.node.as_str() != "w1")).await?;
+        fleet.add(scene, "w1").await
+    }
+
     /// Sends one message after another until the restarts are over.
     async fn talk(
         client: Client,
