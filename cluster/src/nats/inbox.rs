@@ -70,13 +70,41 @@ impl NatsInbox {
     /// Stores an input marked as foremost, if nothing of its entity waits; `None` if something
     /// does. The server decides that with the store, so there is no moment between the two.
     async fn put_foremost(&self, input: &Input) -> Result<Option<Position>, Failure> {
-        let bytes = input.to_bytes().map_err(|error| Failure::Rejected(error.to_string()))?;
         let mut headers = expecting(Position(0));
         headers.insert(FOREMOST, "1");
-        match self.api.publish(self.subject(input.entity), headers, bytes.into()).await {
+        match self.store(input, headers).await {
             Ok(position) => Ok(Some(position)),
             Err(failure) if failure.is_wrong_last_sequence() => Ok(None),
             Err(failure) => Err(failure),
+        }
+    }
+
+    async fn store(&self, input: &Input, headers: HeaderMap) -> Result<Position, Failure> {
+        let bytes = input.to_bytes().map_err(|error| Failure::Rejected(error.to_string()))?;
+        self.api.publish(self.subject(input.entity), headers, bytes.into()).await
+    }
+
+    async fn count(&self, entity: EntityId) -> Result<usize, Failure> {
+        let subject = self.subject(entity);
+        let count = self.reader.subjects(&subject).await?.get(&subject).copied();
+        Ok(usize::try_from(count.unwrap_or_default()).unwrap_or(usize::MAX))
+    }
+
+    /// Tries until then, as long as time may help.
+    async fn patiently<T, F>(&self, until: Instant, call: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        loop {
+            match call().await {
+                Err(failure) if failure.is_transient() && Instant::now() < until => {
+                    debug!(%failure, tries = backoff.tries(), "a put is tried again");
+                    let pause = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done.map_err(store_error),
+            }
         }
     }
 
@@ -106,24 +134,8 @@ impl NatsInbox {
 #[async_trait]
 impl Inbox for NatsInbox {
     async fn put(&self, input: &Input) -> Result<Position, StoreError> {
-        let bytes = input
-            .to_bytes()
-            .map_err(|error| StoreError::Refused { store: STORE, detail: error.to_string() })?;
-        let (subject, bytes) = (self.subject(input.entity), bytes::Bytes::from(bytes));
-        let deadline = Instant::now() + PUT_PATIENCE;
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-        loop {
-            let stored = self.api.publish(subject.clone(), HeaderMap::new(), bytes.clone()).await;
-            match stored {
-                Ok(position) => return Ok(position),
-                Err(failure) if failure.is_transient() && Instant::now() < deadline => {
-                    debug!(%failure, tries = backoff.tries(), "input is put again");
-                    let pause = backoff.next(&mut rand::rng());
-                    tokio::time::sleep(pause).await;
-                }
-                Err(failure) => return Err(failure.of_store(STORE)),
-            }
-        }
+        let until = Instant::now() + PUT_PATIENCE;
+        self.patiently(until, || self.store(input, HeaderMap::new())).await
     }
 
     async fn put_if_room(
@@ -131,16 +143,15 @@ impl Inbox for NatsInbox {
         input: &Input,
         room: usize,
     ) -> Result<Option<Position>, StoreError> {
-        match self.put_foremost(input).await {
-            Ok(Some(position)) => return Ok(Some(position)),
-            Ok(None) => {}
-            Err(failure) if failure.is_transient() => debug!(%failure, "input is put again"),
-            Err(failure) => return Err(failure.of_store(STORE)),
+        let until = Instant::now() + PUT_PATIENCE;
+        let foremost = self.patiently(until, || self.put_foremost(input)).await?;
+        if foremost.is_some() {
+            return Ok(foremost);
         }
-        if self.pending(input.entity).await? >= room {
+        if self.patiently(until, || self.count(input.entity)).await? >= room {
             return Ok(None);
         }
-        self.put(input).await.map(Some)
+        self.patiently(until, || self.store(input, HeaderMap::new())).await.map(Some)
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
@@ -152,10 +163,7 @@ impl Inbox for NatsInbox {
     }
 
     async fn pending(&self, entity: EntityId) -> Result<usize, StoreError> {
-        let subject = self.subject(entity);
-        let subjects = self.reader.subjects(&subject).await.map_err(store_error)?;
-        let count = subjects.get(&subject).copied().unwrap_or_default();
-        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+        self.count(entity).await.map_err(store_error)
     }
 
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
