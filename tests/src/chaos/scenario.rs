@@ -85,6 +85,10 @@ scenarios! {
     WorkerDeaf = "worker-deaf", Network, 1, 10;
     /// A gateway is cut off from the bus; its clients resume at the other.
     GatewayPartition = "gateway-partition", Network, 1, 10;
+    /// A gateway hears the bus, but is not heard.
+    GatewayMute = "gateway-mute", Network, 1, 10;
+    /// A gateway is heard by the bus, but hears nothing.
+    GatewayDeaf = "gateway-deaf", Network, 1, 10;
     /// A worker's host vanishes: the bus keeps connections that nobody closes.
     HalfOpen = "half-open", Network, 1, 10;
     /// Every node is stopped and started in turn, under load.

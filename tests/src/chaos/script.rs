@@ -84,6 +84,8 @@ impl Play<'_> {
                 Scenario::WorkerMute => self.partition(Role::Worker, Cut::Speech).await?,
                 Scenario::WorkerDeaf => self.partition(Role::Worker, Cut::Hearing).await?,
                 Scenario::GatewayPartition => self.partition(Role::Gateway, Cut::Both).await?,
+                Scenario::GatewayMute => self.partition(Role::Gateway, Cut::Speech).await?,
+                Scenario::GatewayDeaf => self.partition(Role::Gateway, Cut::Hearing).await?,
                 Scenario::HalfOpen => self.half_open().await?,
                 Scenario::RollingRestart => self.roll().await?,
                 Scenario::RollingUpgrade => self.upgrade().await?,
