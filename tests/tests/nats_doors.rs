@@ -175,6 +175,9 @@ async fn servers_that_have_no_quorum_yet_are_waited_for() -> Result {
         ready_timeout: PATIENCE,
         ..NatsOptions::new([cluster.server(0)?.url()])
     };
+    let hasty = NatsOptions { ready_timeout: brief, ..options.clone() };
+    let error = refused(hasty).await?;
+    assert!(matches!(error, ConnectError::NotReady { .. }), "{error}");
     let mut connecting = Box::pin(connect(options));
     let waits = tokio::time::timeout(brief * 4, &mut connecting).await;
     assert!(waits.is_err(), "connected or gave up: {:?}", waits.map(Result::err));

@@ -15,7 +15,7 @@ use tracing::{debug, info};
 
 use super::{
     api::{Api, Failure},
-    connect::{ConnectError, failed},
+    connect::{ConnectError, failed, not_ready},
     journal::expecting,
     options::{Birth, NatsOptions, Replicas},
     stream::Reader,
@@ -298,6 +298,7 @@ impl Trouble {
             Some(failure) if failure.is_no_peers() || failure.is_replicas_not_supported() => {
                 ConnectError::Replicas { detail }
             }
+            Some(failure) if failure.is_transient() => not_ready(options, detail),
             Some(_) => failed(options, detail),
         }
     }

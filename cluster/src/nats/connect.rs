@@ -172,6 +172,19 @@ pub enum ConnectError {
         /// Which, and how.
         detail: String,
     },
+    /// It is there, and still starts or elects.
+    #[error(
+        "NATS at `{urls}` is not ready after {waited:?}: {detail}; see that all its servers run and \
+         reach each other"
+    )]
+    NotReady {
+        /// Where.
+        urls: String,
+        /// For how long it was waited for.
+        waited: Duration,
+        /// What was seen.
+        detail: String,
+    },
     /// NATS is there but does not do what is needed.
     #[error("NATS at `{urls}` failed: {detail}; try again, and look at its log if that fails too")]
     Failed {
@@ -374,8 +387,11 @@ async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), Conn
         if is_off {
             return Err(ConnectError::NoJetStream { urls, detail: failure.to_string() });
         }
-        if !failure.is_transient() || Instant::now() >= deadline {
-            return Err(ConnectError::Failed { urls, detail: failure.to_string() });
+        if !failure.is_transient() {
+            return Err(failed(options, failure));
+        }
+        if Instant::now() >= deadline {
+            return Err(not_ready(options, failure));
         }
         if backoff.tries() == 0 {
             let within = options.ready_timeout;
@@ -388,6 +404,14 @@ async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), Conn
 
 pub(super) fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
     ConnectError::Failed { urls: options.shown_urls(), detail: detail.to_string() }
+}
+
+pub(super) fn not_ready(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
+    ConnectError::NotReady {
+        urls: options.shown_urls(),
+        waited: options.ready_timeout,
+        detail: detail.to_string(),
+    }
 }
 
 /// Puts the doors together.

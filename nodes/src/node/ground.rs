@@ -203,6 +203,7 @@ pub fn unconnected(error: &ConnectError) -> Failure {
         ConnectError::Unreachable { .. } => {
             Failure::new(Exit::Unreachable, "nats_unreachable", message)
         }
+        ConnectError::NotReady { .. } => Failure::new(Exit::Unreachable, "nats_not_ready", message),
         ConnectError::Login { .. } | ConnectError::Expired { .. } => {
             Failure::new(Exit::Refused, "nats_refused", message)
         }
