@@ -85,10 +85,7 @@ impl Partition {
             }
             In::Scanned(entities) => {
                 for entity in entities {
-                    if !self.stands_back() && !self.slots.contains_key(&entity) {
-                        self.slot(entity).recovery = true;
-                        self.ring(entity);
-                    }
+                    self.scanned(entity);
                 }
             }
             In::Inbox(entity, waiting) => self.inbox(entity, waiting),
@@ -128,6 +125,19 @@ impl Partition {
             late_asks: Vec::new(),
             asker: None,
         })
+    }
+
+    /// Something waits for an entity. Whoever is active and has nothing in hand has not heard of
+    /// it: its delivery was lost.
+    fn scanned(&mut self, entity: EntityId) {
+        match self.slots.get(&entity) {
+            Some(slot) if slot.phase == Phase::Active && slot.open.is_empty() => self.ring(entity),
+            None if !self.stands_back() => {
+                self.slot(entity).recovery = true;
+                self.ring(entity);
+            }
+            _ => {}
+        }
     }
 
     fn delivered(
@@ -501,6 +511,19 @@ mod tests {
         let out = inbox(&mut partition, &[2, 3]);
         let both = Out::Deliver(entity(), vec![input(2), input(3)]);
         assert_eq!(out, [both, Out::ReadInbox(entity(), Position(3))]);
+    }
+
+    #[test]
+    fn a_scan_finds_what_was_not_delivered_to_whoever_is_active() {
+        let scan = || In::Scanned(vec![entity()]);
+        let mut partition = active();
+        let out = partition.handle(NOW, scan());
+        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        assert_eq!(partition.handle(NOW, scan()), [], "it is being read");
+        let out = inbox(&mut partition, &[2]);
+        assert_eq!(out[0], Out::Deliver(entity(), vec![input(2)]));
+        inbox(&mut partition, &[]);
+        assert_eq!(partition.handle(NOW, scan()), [], "it is in hand");
     }
 
     #[test]
