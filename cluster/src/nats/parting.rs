@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// The end of any connection of any account.
-const DISCONNECTS: &str = "$SYS.ACCOUNT.*.DISCONNECT";
+pub(super) const DISCONNECTS: &str = "$SYS.ACCOUNT.*.DISCONNECT";
 /// The server's reason when it ends itself: then its clients live, and connect to another one.
 const SHUTDOWN: &str = "Server Shutdown";
 

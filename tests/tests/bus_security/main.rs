@@ -8,5 +8,6 @@ mod hostile;
 mod identity;
 mod joining;
 mod nodes;
+mod partings;
 mod revocation;
 mod support;

@@ -268,18 +268,36 @@ impl Authority {
     }
 
     /// A credential in the system account that may tell the servers of accounts, for `ttl` seconds.
-    pub(super) fn speaker(&self, (now, ttl): (u64, u64)) -> Result<Credential, AuthorityError> {
+    pub(super) fn speaker(&self, life: (u64, u64)) -> Result<Credential, AuthorityError> {
+        self.system_user("speaker", Some(super::control::CLAIMS_UPDATE), None, life)
+    }
+
+    /// A credential in the system account that may hear whose connections end, for `ttl` seconds:
+    /// what operators make for `cluster.sys_credentials` with tools of their own.
+    #[cfg(feature = "test-util")]
+    pub fn listener(&self, life: (u64, u64)) -> Result<Credential, AuthorityError> {
+        self.system_user("listener", None, Some(crate::nats::parting::DISCONNECTS), life)
+    }
+
+    fn system_user(
+        &self,
+        name: &str,
+        publish: Option<&str>,
+        subscribe: Option<&str>,
+        (now, ttl): (u64, u64),
+    ) -> Result<Credential, AuthorityError> {
         let pair = KeyPair::new_user();
         let user = pair.public_key();
         let inbox = format!("{INBOX}.{user}.>");
+        let subscribe: Vec<&str> = subscribe.into_iter().chain([inbox.as_str()]).collect();
         let nats = json!({
             "subs": -1, "data": -1, "payload": -1,
-            "pub": { "allow": [super::control::CLAIMS_UPDATE] },
-            "sub": { "allow": [inbox] },
+            "pub": { "allow": publish.map_or_else(|| vec![&*inbox], |subject| vec![subject]) },
+            "sub": { "allow": subscribe },
             "tags": [format!("{ROLE_TAG}{}", BusRole::Admin)],
         });
         let end = Some(now.saturating_add(ttl));
-        let jwt = jwt::sign(&self.system, (&user, "speaker"), (now, end), "user", nats)?;
+        let jwt = jwt::sign(&self.system, (&user, name), (now, end), "user", nats)?;
         Ok(Credential::new(jwt, seed_of(&pair)?)?)
     }
 
