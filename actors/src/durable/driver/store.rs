@@ -19,7 +19,7 @@ use crate::durable::{
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
 const READ_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait before a read that failed is tried again.
-const READ_MOST: Duration = Duration::from_secs(5);
+const READ_MOST: Duration = Duration::from_secs(2);
 /// Tries at removing a blob.
 const DISCARDS_MAX: u32 = 8;
 

@@ -41,8 +41,8 @@ pub use options::MachineOptions;
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
 /// The first wait before an append is sent again; doubles up to [`RESEND_MOST`].
 const RESEND_FIRST: Duration = Duration::from_millis(50);
-/// The longest wait before an append is sent again.
-const RESEND_MOST: Duration = Duration::from_secs(5);
+/// The longest wait before an append is sent again: turns go on that much later than the bus.
+const RESEND_MOST: Duration = Duration::from_secs(1);
 
 /// What time it is, twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

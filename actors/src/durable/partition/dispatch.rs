@@ -17,6 +17,8 @@ use crate::durable::machine::{Activation, Heir};
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// The longest such wait.
 const RETRY_MOST: Duration = Duration::from_secs(10);
+/// The longest wait before an inbox or a journal is read again that could not be read.
+const READ_MOST: Duration = Duration::from_secs(2);
 /// How long the inputs of an entity that cannot be served now stay away.
 pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 /// How long an input that rang and then was not found stays away.
@@ -397,7 +399,7 @@ impl Partition {
                 slot.buffered.clear();
                 slot.open.clear();
                 slot.seen = Position(0);
-                let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(RETRY_MOST);
+                let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(READ_MOST);
                 slot.losses += 1;
                 slot.phase = Phase::Waiting(now.plus(wait));
             }
