@@ -131,6 +131,18 @@ impl Api {
         }
     }
 
+    /// Waits until the server has taken what was sent before: it answers in order. A flush waits
+    /// for the socket alone.
+    pub(super) async fn round_trip(&self, within: Duration) -> Result<(), Failure> {
+        // Nobody listens on a new inbox, and the server says so at once.
+        let request = Request::new().timeout(Some(within));
+        match self.client.send_request(self.client.new_inbox(), request).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+            Err(error) => Err(Failure::Unknown(error.to_string())),
+        }
+    }
+
     /// Sends a request and waits for its answer, at most as long as it says.
     pub(super) async fn request(
         &self,

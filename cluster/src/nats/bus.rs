@@ -46,17 +46,6 @@ impl NatsBus {
     pub(super) fn new(api: Api) -> Self {
         Self { api }
     }
-
-    /// Waits until the server has taken what was sent before: it answers in order.
-    async fn round_trip(&self) -> Result<(), Failure> {
-        // Nobody listens on a new inbox, and the server says so at once.
-        let request = Request::new().timeout(Some(self.api.timeout));
-        match self.api.client.send_request(self.api.client.new_inbox(), request).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
-            Err(error) => Err(Failure::Unknown(error.to_string())),
-        }
-    }
 }
 
 #[async_trait]
@@ -98,7 +87,7 @@ impl Bus for NatsBus {
             .subscribe(subject)
             .await
             .map_err(|error| store_error(Failure::Rejected(error.to_string())))?;
-        self.round_trip().await.map_err(store_error)?;
+        self.api.round_trip(self.api.timeout).await.map_err(store_error)?;
         let queue = Arc::new(Queue::default());
         let stop = self.api.closing.child_token();
         tokio::spawn(forward(subscriber, Arc::clone(&queue), stop.clone()));

@@ -20,8 +20,10 @@ use crate::{Clock, Health, Lost, SystemClock, Warning};
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a look at the servers waits for one stream: people wait for the answer.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long closing waits for what is under way.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long closing waits for the server to have taken the last words.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long closing waits for the connection to have ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long before its end a credential is warned of.
 const EXPIRY_NEAR: Duration = Duration::from_hours(14 * 24);
 /// Bytes that a message may have for the largest input to fit: the user's message in its envelope.
@@ -232,9 +234,19 @@ impl Health for NatsHealth {
             return;
         }
         self.api.closing.cancel();
+        // A connection that ends while more arrives is reset, and a server that cannot write to one
+        // lets go of it with all that it has not read yet: a farewell, say. So it must have
+        // answered first; a flush waits for our socket alone.
+        let taken = self.api.round_trip(LAST_WORDS);
+        match tokio::time::timeout(LAST_WORDS, taken).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => debug!(%failure, "NATS may not have taken the last words"),
+            Err(_) => debug!("NATS did not take the last words in time"),
+        }
         let drained = async {
-            self.api.client.flush().await.map_err(|error| error.to_string())?;
-            self.api.client.drain().await.map_err(|error| error.to_string())
+            self.api.client.drain().await.map_err(|error| error.to_string())?;
+            self.api.signals.closed().await;
+            Ok::<_, String>(())
         };
         match tokio::time::timeout(CLOSE_TIMEOUT, drained).await {
             Ok(Ok(())) => {}

@@ -47,6 +47,7 @@ pub(super) struct Signals {
     partings: Option<broadcast::Sender<ProcessId>>,
     refused: watch::Sender<u32>,
     broken: CancellationToken,
+    closed: CancellationToken,
 }
 
 /// For each partition, how many times its pulls were forgotten.
@@ -65,6 +66,7 @@ impl Signals {
             partings,
             refused: watch::Sender::new(0),
             broken: CancellationToken::new(),
+            closed: CancellationToken::new(),
         })
     }
 
@@ -102,7 +104,12 @@ impl Signals {
                 }
             }
             // Asked for: somebody lets the connection go.
-            event @ (Event::Draining | Event::Closed) => debug!(%event, "NATS connection"),
+            event @ (Event::Draining | Event::Closed) => {
+                debug!(%event, "NATS connection");
+                if matches!(event, Event::Closed) {
+                    self.closed.cancel();
+                }
+            }
             event => {
                 warn!(%event, "NATS connection");
                 if matches!(&event, Event::ClientError(ClientError::Other(text)) if is_refusal(text))
@@ -129,6 +136,11 @@ impl Signals {
                 "NATS at `{urls}` refuses this node's credential: it was revoked, or its time is over"
             )),
         }
+    }
+
+    /// Waits until the connection was closed, which somebody asked for.
+    pub(super) async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
     /// Sees to it that the client's own task lives: a server that says what the client does not

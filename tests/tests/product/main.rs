@@ -5,6 +5,7 @@ mod agents;
 mod cluster;
 mod containers;
 mod keeping;
+mod leaving;
 mod real_model;
 mod telemetry;
 mod turns;
