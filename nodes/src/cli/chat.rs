@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     context::Context,
-    link::{RECONNECT_FOR, backoff},
+    link::{RECONNECT_FOR, backoff, found_words, lost_sight, lost_words},
     output::Output,
     signals::{Signals, Stop},
     terminal::Lines,
@@ -73,8 +73,16 @@ pub(super) async fn talk(
     let signals = Signals::take()?;
     let peer = peer(context.loaded.env());
     let interactive = lines.interactive;
-    let mut chat =
-        Chat { out: context.out, gateways, socket: None, signals, agent, peer, interactive };
+    let mut chat = Chat {
+        out: context.out,
+        gateways,
+        socket: None,
+        signals,
+        agent,
+        peer,
+        interactive,
+        midline: false,
+    };
     let url = chat.gateways.current().url();
     context.out.talk(&if context.out.json {
         json!({ "event": "ready", "url": url }).to_string()
@@ -126,6 +134,8 @@ struct Chat {
     agent: Option<AgentName>,
     peer: String,
     interactive: bool,
+    /// Whether a part of a reply stands at the end of the terminal's last line.
+    midline: bool,
 }
 
 /// How a turn went.
@@ -193,7 +203,7 @@ impl Chat {
                 waits = backoff();
             }
             if waits.tries() == 0 {
-                self.out.talk(&format!("lost the node ({lost}); trying again"));
+                self.aside(&lost_words(self.gateways.current().url(), &lost))?;
             }
             self.gateways.lost();
             patience.again = true;
@@ -245,6 +255,7 @@ impl Chat {
                         patience.until = Instant::now() + RECONNECT_FOR;
                         if std::mem::take(&mut patience.again) {
                             self.gateways.found();
+                            self.aside(&found_words(self.gateways.current().url()))?;
                         }
                     }
                     if self.out.json {
@@ -264,7 +275,7 @@ impl Chat {
                 Step::Wait => {}
                 Step::Show(text) => self.show(&text)?,
                 Step::Anew(text) => self.anew(&text)?,
-                Step::Tell(message) => self.out.talk(&format!("note: {message}")),
+                Step::Tell(message) => self.aside(&format!("note: {message}"))?,
                 Step::Completed => {
                     self.socket = Some((socket, Instant::now()));
                     return Ok(Followed::Ended(Said::Well));
@@ -273,11 +284,7 @@ impl Chat {
                     self.socket = Some((socket, Instant::now()));
                     return Ok(Followed::Ended(Said::Badly(error)));
                 }
-                Step::Again => {
-                    let url = self.gateways.current().url().to_owned();
-                    let detail = "it lost sight of the turn".to_owned();
-                    return Ok(Followed::Lost(ClientError::Unreachable { url, detail }));
-                }
+                Step::Again => return Ok(Followed::Lost(lost_sight())),
             }
         }
     }
@@ -287,27 +294,41 @@ impl Chat {
         self.interactive && !self.out.json
     }
 
-    fn show(&self, text: &str) -> Result<(), Failure> {
-        if self.is_live() { self.out.reply(text) } else { Ok(()) }
-    }
-
-    fn anew(&self, text: &str) -> Result<(), Failure> {
-        if !self.is_live() {
+    fn show(&mut self, text: &str) -> Result<(), Failure> {
+        if !self.is_live() || text.is_empty() {
             return Ok(());
         }
-        self.out.reply("\n")?;
-        self.out.talk("note: the reply begins anew");
+        self.midline = !text.ends_with('\n');
         self.out.reply(text)
     }
 
+    fn anew(&mut self, text: &str) -> Result<(), Failure> {
+        if !self.is_live() {
+            return Ok(());
+        }
+        self.aside("note: the reply begins anew")?;
+        self.show(text)
+    }
+
+    /// Says how things go, on a line of its own.
+    fn aside(&mut self, text: &str) -> Result<(), Failure> {
+        self.end_line()?;
+        self.out.aside(text);
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.midline) { self.out.reply("\n") } else { Ok(()) }
+    }
+
     /// Ends the reply's line; for a script, prints the reply.
-    fn finish(&self, turn: &mut Turn) -> Result<(), Failure> {
+    fn finish(&mut self, turn: &mut Turn) -> Result<(), Failure> {
         if let Step::Anew(text) = turn.rest() {
             self.anew(&text)?;
         }
         match (self.out.json || turn.text().is_empty(), self.interactive) {
             (true, _) => Ok(()),
-            (false, true) => self.out.reply("\n"),
+            (false, true) => self.end_line(),
             (false, false) => self.out.reply(&format!("{}\n", turn.text())),
         }
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clawnode_cluster::Backoff;
-use clawnode_proto::{api::Method, view::HistoryView};
+use clawnode_proto::{ErrorBody, ErrorCode, api::Method, view::HistoryView};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -12,7 +14,7 @@ use super::{
     sessions::params,
 };
 use crate::{
-    client::{ClientError, Gateways},
+    client::{Client, ClientError, Gateways},
     failure::Failure,
 };
 
@@ -28,6 +30,28 @@ pub(super) const fn backoff() -> Backoff {
     Backoff::new(RECONNECT_FIRST, RECONNECT_MOST)
 }
 
+/// What a command says when its gateway does not go on with it.
+pub(super) fn lost_words(url: &str, error: &ClientError) -> String {
+    match error {
+        ClientError::Unreachable { url, detail } => {
+            format!("lost the node at {url} ({detail}); trying again")
+        }
+        // It was reached, and said so itself.
+        error => format!("{url} cannot go on now ({error}); trying again"),
+    }
+}
+
+/// What a command says when another gateway goes on with it, or the same one again.
+pub(super) fn found_words(url: &str) -> String {
+    format!("goes on at {url}")
+}
+
+/// How a turn is lost whose owner the gateway cannot hear any more.
+pub(super) fn lost_sight() -> ClientError {
+    let what = "it lost sight of the turn";
+    ClientError::Answered(ErrorBody::new(ErrorCode::Unavailable, what))
+}
+
 /// A connection that is made again when it is lost.
 pub(super) struct Link {
     pub(super) out: Output,
@@ -39,10 +63,13 @@ pub(super) struct Link {
 impl Link {
     /// To the gateways that `context` means.
     pub(super) fn new(context: &Context) -> Result<Self, Failure> {
-        let mut gateways = context.gateways()?;
+        Ok(Self::at(context.out, context.gateways()?))
+    }
+
+    /// To these gateways.
+    pub(super) fn at(out: Output, mut gateways: Gateways) -> Self {
         gateways.found();
-        let give_up = Instant::now() + RECONNECT_FOR;
-        Ok(Self { out: context.out, gateways, backoff: backoff(), give_up })
+        Self { out, gateways, backoff: backoff(), give_up: Instant::now() + RECONNECT_FOR }
     }
 
     /// Something was heard.
@@ -51,6 +78,7 @@ impl Link {
         if self.backoff.tries() > 0 {
             self.backoff = backoff();
             self.gateways.found();
+            self.out.aside(&found_words(self.gateways.current().url()));
         }
     }
 
@@ -63,24 +91,33 @@ impl Link {
             return Err(error.into());
         }
         if self.backoff.tries() == 0 {
-            self.out.talk(&format!("lost the node ({error}); trying again"));
+            self.out.aside(&lost_words(self.gateways.current().url(), &error));
         }
         self.gateways.lost();
         sleep(self.backoff.next(&mut rand::rng())).await;
         Ok(())
     }
 
-    /// What was said in a session.
-    pub(super) async fn history(&mut self, session: &str) -> Result<HistoryView, Failure> {
+    /// The answer of whichever gateway gives one; `params` may differ from one to the next.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        params: impl Fn(&Client) -> Value + Send,
+    ) -> Result<T, Failure> {
         loop {
-            let asked = self.gateways.current().call(Method::SessionsHistory, params(session));
-            match asked.await {
-                Ok(history) => {
+            let client = self.gateways.current().clone();
+            match client.call(method, params(&client)).await {
+                Ok(answer) => {
                     self.found();
-                    return read(Method::SessionsHistory, history);
+                    return read(method, answer);
                 }
                 Err(error) => self.lost(error).await?,
             }
         }
+    }
+
+    /// What was said in a session.
+    pub(super) async fn history(&mut self, session: &str) -> Result<HistoryView, Failure> {
+        self.call(Method::SessionsHistory, |_| params(session)).await
     }
 }

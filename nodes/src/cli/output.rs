@@ -121,6 +121,15 @@ impl Output {
         eprintln!("{text}");
     }
 
+    /// Tells the person, beside what matters, how things go.
+    pub(super) fn aside(self, text: &str) {
+        if self.color && io::stderr().is_terminal() {
+            eprintln!("\u{1b}[2m{text}\u{1b}[0m");
+        } else {
+            self.talk(text);
+        }
+    }
+
     /// Prints an error, in the form that was asked for.
     pub(super) fn failure(self, failure: &Failure) {
         if self.json {

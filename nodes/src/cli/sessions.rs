@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::{
     context::{Context, Door},
-    link::Link,
+    link::{Link, lost_sight},
     output::{Output, clean, time},
     turn::{Step, Turn},
 };
@@ -294,9 +294,7 @@ async fn follow_on(
                 return Ok(None);
             }
             Step::Again => {
-                let url = link.gateways.current().url().to_owned();
-                let detail = "it lost sight of the turn".to_owned();
-                return Ok(Some(ClientError::Unreachable { url, detail }));
+                return Ok(Some(lost_sight()));
             }
             Step::Wait | Step::Tell(_) | Step::Show(_) | Step::Anew(_) => {}
         }

@@ -42,7 +42,9 @@ async fn a_lost_connection_is_resumed_from_the_cursor() {
     assert_eq!((ended.code, ended.out.as_str()), (0, "Hello\n"), "{}", ended.err);
     assert_eq!(node.seen("sessions.resume")[0]["cursor"], cursor(4));
     assert_eq!(node.seen("chat.send").len(), 1, "what is stored is not sent again");
-    assert!(ended.err.contains("lost the node"), "{}", ended.err);
+    let lost = format!("lost the node at {} (", node.url);
+    assert!(ended.err.contains(&lost), "{}", ended.err);
+    assert!(ended.err.contains(&format!("goes on at {}\n", node.url)), "{}", ended.err);
 }
 
 #[tokio::test]
