@@ -83,13 +83,18 @@ impl Context {
         }
     }
 
-    /// The node that is meant; of several, the first that answers.
-    pub(super) async fn client(&self) -> Result<Client, ClientError> {
+    /// The gateways that are meant, at the first that answers if there are several.
+    pub(super) async fn reached(&self) -> Result<Gateways, ClientError> {
         let mut gateways = self.gateways()?;
         if self.url.as_ref().is_some_and(|url| url.contains(',')) {
             gateways.reach().await?;
         }
-        Ok(gateways.current().clone())
+        Ok(gateways)
+    }
+
+    /// The node that is meant; of several, the first that answers.
+    pub(super) async fn client(&self) -> Result<Client, ClientError> {
+        Ok(self.reached().await?.current().clone())
     }
 
     /// Calls a method of the node that is meant.

@@ -1,5 +1,7 @@
 //! `events`: what happens in the cluster.
 
+use std::collections::VecDeque;
+
 use clap::Args;
 use clawnode_proto::{
     api::{EventsParams, Method},
@@ -10,6 +12,7 @@ use serde_json::json;
 
 use super::{
     context::Context,
+    link::Link,
     nodes::role_name,
     output::{Output, Tone, clean, time},
 };
@@ -22,6 +25,8 @@ use crate::{
 const WAIT_MS: u32 = 10_000;
 /// Events of one answer while following.
 const PAGE: u32 = 1_000;
+/// Events that were read and are known again at another gateway.
+const READ_KEPT: usize = 256;
 
 /// What `events --help` ends with.
 const EXAMPLES: &str = "\
@@ -48,22 +53,27 @@ pub(super) struct EventsArgs {
 
 /// `events`. With `--json` one event a line, so that a program can follow as well.
 pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Failure> {
-    let client = context.client().await?;
+    let gateways = context.reached().await?;
     let first = EventsParams { limit: Some(args.last.max(1)), ..EventsParams::default() };
-    let mut page = read(&client, &first).await?;
+    let mut page = read(gateways.current(), &first).await?;
+    let mut place = Place::default();
+    place.moved(gateways.current().url(), &mut page);
     if args.last == 0 {
         page.events.clear();
     }
-    // A beginning is not a gap.
-    page.missed = 0;
+    print(context.out, &page)?;
+    if !args.follow {
+        return Ok(Exit::Ok);
+    }
+    let mut link = Link::at(context.out, gateways);
     loop {
-        print(context.out, &page)?;
-        if !args.follow {
-            return Ok(Exit::Ok);
+        let mut page: FeedView = link
+            .call(Method::EventsList, |client| json!(place.next(client.url(), PAGE, Some(WAIT_MS))))
+            .await?;
+        if place.moved(link.gateways.current().url(), &mut page) && !context.out.json {
+            context.out.aside("events may be missing here");
         }
-        let next =
-            EventsParams { after: Some(page.next), limit: Some(PAGE), wait_ms: Some(WAIT_MS) };
-        page = read(&client, &next).await?;
+        print(context.out, &page)?;
     }
 }
 
@@ -71,6 +81,54 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
 pub(super) async fn read(client: &Client, params: &EventsParams) -> Result<FeedView, Failure> {
     let answer = client.call(Method::EventsList, json!(params)).await?;
     super::context::read(Method::EventsList, answer)
+}
+
+/// How far somebody has read. Each gateway has numbers of its own, so whoever comes to another one
+/// knows what was read by the events themselves.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// Whose number it is.
+    gateway: String,
+    after: u64,
+    /// The last ones that were read, the newest last.
+    read: VecDeque<ClusterEvent>,
+}
+
+impl Place {
+    /// What to ask this gateway for.
+    pub(super) fn next(&self, gateway: &str, limit: u32, wait_ms: Option<u32>) -> EventsParams {
+        let here = self.gateway == gateway;
+        EventsParams {
+            after: here.then_some(self.after),
+            limit: Some(limit),
+            wait_ms: wait_ms.filter(|_| here),
+        }
+    }
+
+    /// Takes this gateway's answer, and leaves what is new in it. Whether it is another gateway than
+    /// before: some events may be lost in between.
+    pub(super) fn moved(&mut self, gateway: &str, page: &mut FeedView) -> bool {
+        let first = self.gateway.is_empty();
+        let moved = self.gateway != gateway;
+        if moved {
+            gateway.clone_into(&mut self.gateway);
+            // A beginning is not a gap.
+            page.missed = 0;
+        }
+        if moved && !first {
+            let known = |row: &FeedRow| self.read.contains(&row.event);
+            let last = self.read.back().map(|event| event.at);
+            match page.events.iter().rposition(known) {
+                Some(at) => drop(page.events.drain(..=at)),
+                None => page.events.retain(|row| last.is_none_or(|last| row.event.at >= last)),
+            }
+        }
+        self.after = page.next;
+        self.read.extend(page.events.iter().map(|row| row.event.clone()));
+        let old = self.read.len().saturating_sub(READ_KEPT);
+        self.read.drain(..old);
+        moved && !first
+    }
 }
 
 fn print(out: Output, page: &FeedView) -> Result<(), Failure> {
@@ -134,5 +192,47 @@ pub(super) fn detail(what: &EventBody) -> String {
         EventBody::Fenced { session } => session.to_string(),
         EventBody::Quarantined { session, reason } => format!("{session}: {reason}"),
         EventBody::Warning { name, message } => format!("{name}: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{EntityId, ProcessId, Timestamp};
+
+    use super::*;
+
+    fn row(n: u64, at: u64, session: u128) -> FeedRow {
+        let what = EventBody::Fenced { session: EntityId::from_u128(session) };
+        let (node, process) = ("n".parse().unwrap(), ProcessId::from_u128(1));
+        FeedRow { n, event: ClusterEvent { at: Timestamp(at), node, process, what } }
+    }
+
+    fn page(rows: Vec<FeedRow>) -> FeedView {
+        let next = rows.last().map_or(0, |row| row.n);
+        FeedView { events: rows, next, missed: 3, ..FeedView::default() }
+    }
+
+    #[test]
+    fn who_comes_to_another_gateway_reads_on_where_it_was() {
+        let mut place = Place::default();
+        let mut first = page(vec![row(4, 10, 1), row(5, 11, 2)]);
+        assert!(!place.moved("a", &mut first));
+        assert_eq!((first.events.len(), first.missed), (2, 0), "a beginning is not a gap");
+        let next = place.next("a", 9, Some(7));
+        assert_eq!((next.after, next.wait_ms), (Some(5), Some(7)));
+        // A number of one gateway means nothing at another, and that is not waited at.
+        let next = place.next("b", 9, Some(7));
+        assert_eq!((next.after, next.wait_ms), (None, None));
+        let mut other = page(vec![row(70, 10, 1), row(71, 11, 2), row(72, 11, 3)]);
+        assert!(place.moved("b", &mut other));
+        assert_eq!(other.events, [row(72, 11, 3)]);
+        assert_eq!(place.next("b", 9, None).after, Some(72));
+        let mut same = page(vec![row(73, 12, 3)]);
+        assert!(!place.moved("b", &mut same));
+        assert_eq!((same.events.len(), same.missed), (1, 3));
+        // One that remembers nothing of it: what is older is not news.
+        let mut strange = page(vec![row(1, 5, 9), row(2, 13, 9)]);
+        assert!(place.moved("c", &mut strange));
+        assert_eq!(strange.events, [row(2, 13, 9)]);
     }
 }

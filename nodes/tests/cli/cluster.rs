@@ -212,6 +212,53 @@ async fn following_says_what_is_missing_and_goes_on_from_there() {
     assert!(asked[1]["wait_ms"].as_u64().unwrap() > 0, "it waits, and does not ask all the time");
 }
 
+#[tokio::test]
+async fn following_goes_on_at_another_gateway() {
+    let one = Node::start(
+        |method, params| match method {
+            "ping" => Ok(json!("pong")),
+            "events.list" if params["after"].is_null() => Ok(events(params)),
+            _ => Err(json!({ "code": "unavailable", "message": "it stops" })),
+        },
+        Vec::new(),
+    )
+    .await;
+    let other = Node::start(
+        |method, params| match method {
+            "ping" => Ok(json!("pong")),
+            // What the first one told is remembered here as well, under other numbers.
+            "events.list" if params["after"].is_null() => {
+                let mut page = events(params);
+                let left = events(&json!({ "after": 7 }))["events"][0].clone();
+                page["events"].as_array_mut().unwrap().push(left);
+                Ok(page)
+            }
+            _ => Err(json!({ "code": "unavailable", "message": "it stops" })),
+        },
+        Vec::new(),
+    )
+    .await;
+    let home = Home::new();
+    home.announce(&one);
+    let token = home.data().join("token").to_string_lossy().into_owned();
+    let urls = format!("{},{}", one.url, other.url);
+    let args = ["events", "-f", "--url", &urls, "--token-file", &token];
+    let mut command = home.command(&args, &[]).spawn().unwrap();
+    let out = command.stdout.take().unwrap();
+    let err = command.stderr.take().unwrap();
+    let (mut out, mut err) = (lines(out), lines(err));
+    for expected in ["node_joined", "turn_ended", "node_dead", "unknown", "node_left"] {
+        let line = out.next_line().await.unwrap().unwrap();
+        assert!(line.contains(expected), "{expected}: {line}");
+    }
+    let lost = format!("{} cannot go on now (it stops); trying again", one.url);
+    assert_eq!(err.next_line().await.unwrap().unwrap(), lost);
+    assert_eq!(err.next_line().await.unwrap().unwrap(), format!("goes on at {}", other.url));
+    assert_eq!(err.next_line().await.unwrap().unwrap(), "events may be missing here");
+    command.kill().await.unwrap();
+    assert_eq!(other.seen("events.list")[0].get("after"), None);
+}
+
 fn lines<R: tokio::io::AsyncRead + Unpin>(from: R) -> tokio::io::Lines<tokio::io::BufReader<R>> {
     use tokio::io::AsyncBufReadExt as _;
     tokio::io::BufReader::new(from).lines()
