@@ -13,7 +13,7 @@ use ratatui::{
     widgets::{Block, Clear, Paragraph, Row, Sparkline, Table},
 };
 
-use super::screen::{Screen, Tab};
+use super::screen::{Problem, Screen, Tab, Told};
 use crate::cli::{
     events::{detail, tone},
     nodes::{roles, state},
@@ -62,10 +62,12 @@ impl Look {
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, look: Look) {
     let area = frame.area();
     let spark = if area.height >= TALL { 2 } else { 0 };
-    let [title, load, rates, tabs, body, foot] = Layout::vertical([
+    let alarm = u16::from(screen.problem.is_some());
+    let [title, load, rates, alarm, tabs, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(spark),
+        Constraint::Length(alarm),
         Constraint::Length(1),
         Constraint::Min(1),
         Constraint::Length(1),
@@ -84,6 +86,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, look: Look) {
         Tab::Nodes => nodes(frame, body, screen, look),
         Tab::Sessions => sessions(frame, body, screen, look),
         Tab::Events => events(frame, body, screen, look),
+    }
+    if let Some(problem) = &screen.problem {
+        for old in [title, load, rates, body] {
+            frame.buffer_mut().set_style(old, Style::new().add_modifier(Modifier::DIM));
+        }
+        frame.render_widget(alarm_line(screen, problem, look), alarm);
     }
     frame.render_widget(foot_line(screen, look), foot);
     if screen.help {
@@ -136,11 +144,15 @@ fn tab_line(screen: &Screen) -> Line<'static> {
     Line::from(Tab::ALL.map(tab).to_vec())
 }
 
+/// How old all of this is, and what is done about it.
+fn alarm_line(screen: &Screen, problem: &Problem, look: Look) -> Line<'static> {
+    let age = screen.age().unwrap_or_default().as_secs();
+    let (trying, what) = (clean(&problem.trying), clean(&problem.what));
+    let text = format!("{age}s old; trying {trying}: {what}");
+    Line::from(Span::styled(text, look.tone(Tone::Bad)))
+}
+
 fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
-    if let Some(problem) = &screen.problem {
-        let text = format!("what is shown is old: {}", clean(problem));
-        return Line::from(Span::styled(text, look.tone(Tone::Bad)));
-    }
     let warnings = screen.status.iter().flat_map(|it| &it.warnings);
     let told: Vec<&str> = warnings.map(|warning| warning.name.as_str()).collect();
     let mut spans = vec![Span::raw("q leave  tab lists  ? help")];
@@ -255,7 +267,21 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         head.insert(1, "NODE");
         widths.insert(1, Constraint::Length(16));
     }
-    let row = |it: &clawnode_proto::overview::FeedRow| {
+    let row = |it: &Told| {
+        let gap = |name: &str, text: String| {
+            let mut cells = vec!["-".to_owned(), name.to_owned(), text];
+            if roomy {
+                cells.insert(1, String::new());
+            }
+            Row::new(cells).style(look.tone(Tone::Warn))
+        };
+        let it = match it {
+            Told::Event(it) => it,
+            Told::Gap(count) => return gap("missing", format!("{count} events")),
+            Told::Moved(url) => {
+                return gap("goes on at", format!("{}; some may be missing", clean(url)));
+            }
+        };
         let what = &it.event.what;
         let mut cells = vec![clock(it.event.at), what.name().to_owned(), clean(&detail(what))];
         if roomy {

@@ -11,7 +11,7 @@ use std::{
 
 use clap::Args;
 use clawnode_proto::{
-    api::{EventsParams, ListParams, Method},
+    api::{ListParams, Method},
     overview::{FeedView, StatsView},
     view::{SessionList, SessionRow, StatusView},
 };
@@ -24,11 +24,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     draw::{Look, draw},
-    screen::{Screen, Snapshot, Tab, Then},
+    screen::{Problem, Screen, Snapshot, Tab, Then},
 };
 use crate::{
-    cli::{context, context::Context, events, signals::Signals},
-    client::Client,
+    cli::{context::Context, events::Place, signals::Signals},
+    client::{Client, ClientError, Gateways},
     failure::{Exit, Failure},
 };
 
@@ -36,6 +36,10 @@ use crate::{
 const KEY_WAIT: Duration = Duration::from_millis(100);
 /// Keys that wait to be acted on.
 const KEYS_MAX: usize = 64;
+/// How often it is drawn anew, whatever happens.
+const REDRAW: Duration = Duration::from_secs(1);
+/// How soon another gateway is asked after one is lost.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// Sessions that are listed; `clawnode sessions list` lists more.
 const SESSIONS: u32 = 100;
 /// How often they are listed, because that reads them.
@@ -89,11 +93,11 @@ pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit
         return Err(Failure::new(Exit::Failed, "not_a_terminal", what)
             .hint("`clawnode status --json` says the same to programs"));
     }
-    let client = context.client().await?;
     // Before the terminal is taken: what is wrong from the start is said as by any command.
-    let mut asker = Asker { client, after: None };
+    let mut asker = Asker::at(context.reached().await?);
     let mut screen = Screen::default();
     screen.take(asker.ask().await?);
+    asker.gateways.found();
     let terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     let _restore = Restore;
     let look = Look { color: out.color() };
@@ -139,7 +143,7 @@ enum Answer {
     Pulse(Box<Snapshot>),
     Sessions(Vec<SessionRow>),
     /// Nothing, because of this.
-    Nothing(Failure),
+    Nothing(Problem),
 }
 
 async fn show(
@@ -152,7 +156,9 @@ async fn show(
     ),
     mut signals: Signals,
 ) -> Result<Exit, Failure> {
+    let mut beat = tokio::time::interval(REDRAW);
     loop {
+        screen.now = Some(Instant::now());
         terminal.draw(|frame| draw(frame, &screen, look)).map_err(|error| broken(&error))?;
         tokio::select! {
             happened = keys.recv() => match happened {
@@ -169,9 +175,11 @@ async fn show(
             answer = answers.recv() => match answer {
                 Some(Answer::Pulse(snapshot)) => screen.take(*snapshot),
                 Some(Answer::Sessions(sessions)) => screen.list(sessions),
-                Some(Answer::Nothing(failure)) => screen.problem = Some(failure.message),
+                Some(Answer::Nothing(problem)) => screen.problem = Some(problem),
                 None => return Ok(Exit::Ok),
             },
+            // What is old grows older.
+            _ = beat.tick() => {}
             _ = signals.next() => return Ok(Exit::Ok),
         }
     }
@@ -197,14 +205,22 @@ fn listen(over: &AtomicBool, tell: &mpsc::Sender<Happened>) {
     }
 }
 
-/// Asks the node.
+/// Asks a gateway, and another one if that is lost.
 struct Asker {
-    client: Client,
-    /// The last event that was read.
-    after: Option<u64>,
+    gateways: Gateways,
+    /// The one to ask, for those who ask it as well.
+    current: watch::Sender<Client>,
+    place: Place,
+    /// Whether the last question had no answer.
+    lost: bool,
 }
 
 impl Asker {
+    fn at(gateways: Gateways) -> Self {
+        let current = watch::Sender::new(gateways.current().clone());
+        Self { gateways, current, place: Place::default(), lost: false }
+    }
+
     /// Asks each time, for as long as somebody takes the answers.
     async fn run(
         self,
@@ -212,65 +228,134 @@ impl Asker {
         chosen: watch::Receiver<Tab>,
         answer: mpsc::Sender<Answer>,
     ) {
-        let lists = self.client.clone();
-        tokio::join!(self.pulses(every, answer.clone()), sessions(lists, chosen, answer));
+        let current = self.current.subscribe();
+        tokio::join!(self.pulses(every, answer.clone()), sessions(current, chosen, answer));
     }
 
     async fn pulses(mut self, every: Duration, answer: mpsc::Sender<Answer>) {
         loop {
-            tokio::time::sleep(every).await;
+            tokio::time::sleep(if self.lost { TRY_AGAIN.min(every) } else { every }).await;
             let asked = tokio::time::timeout(ASK_WITHIN, self.ask()).await;
-            let said = asked.unwrap_or_else(|_elapsed| Err(late(ASK_WITHIN)));
-            let said =
-                said.map_or_else(Answer::Nothing, |snapshot| Answer::Pulse(Box::new(snapshot)));
+            let said = match asked.unwrap_or_else(|_elapsed| Err(self.late())) {
+                Ok(snapshot) => {
+                    if std::mem::take(&mut self.lost) {
+                        self.gateways.found();
+                    }
+                    Answer::Pulse(Box::new(snapshot))
+                }
+                Err(error) => Answer::Nothing(self.turn_away(&error)),
+            };
             if answer.send(said).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn ask(&mut self) -> Result<Snapshot, Failure> {
-        let page =
-            EventsParams { after: self.after, limit: Some(EVENTS), ..EventsParams::default() };
-        let (status, measured, feed): (StatusView, StatsView, FeedView) = tokio::try_join!(
-            call(&self.client, Method::Status, json!({})),
-            call(&self.client, Method::StatsShow, json!({})),
-            events::read(&self.client, &page)
+    /// Turns to another gateway, if that may help.
+    fn turn_away(&mut self, error: &ClientError) -> Problem {
+        self.lost = true;
+        if error.is_lost() || error.is_passing() {
+            self.gateways.lost();
+        } else if error.is_refused() {
+            // One that was learnt, and asks for another token; the only one is asked again.
+            self.gateways.forget();
+        }
+        self.current.send_replace(self.gateways.current().clone());
+        let trying = self.gateways.current().url().to_owned();
+        Problem { what: error.to_string(), trying }
+    }
+
+    fn late(&self) -> ClientError {
+        let (url, detail) = (self.gateways.current().url().to_owned(), late(ASK_WITHIN));
+        ClientError::Unreachable { url, detail }
+    }
+
+    async fn ask(&mut self) -> Result<Snapshot, ClientError> {
+        let client = self.gateways.current().clone();
+        let page = self.place.next(client.url(), EVENTS, None);
+        let (status, measured, mut feed): (StatusView, StatsView, FeedView) = tokio::try_join!(
+            call(&client, Method::Status, json!({})),
+            call(&client, Method::StatsShow, json!({})),
+            call(&client, Method::EventsList, json!(page))
         )?;
-        self.after = Some(feed.next);
-        Ok(Snapshot { at: Instant::now(), status, stats: measured, feed })
+        let moved = self.place.moved(client.url(), &mut feed);
+        let gateway = client.url().to_owned();
+        Ok(Snapshot { at: Instant::now(), gateway, moved, status, stats: measured, feed })
     }
 }
 
 /// Lists the sessions now and then, while somebody looks at them.
-async fn sessions(client: Client, mut chosen: watch::Receiver<Tab>, answer: mpsc::Sender<Answer>) {
+async fn sessions(
+    current: watch::Receiver<Client>,
+    mut chosen: watch::Receiver<Tab>,
+    answer: mpsc::Sender<Answer>,
+) {
     loop {
         if chosen.wait_for(|tab| *tab == Tab::Sessions).await.is_err() {
             return;
         }
         let page = ListParams { limit: Some(SESSIONS), after: None };
+        let client = current.borrow().clone();
         let listing = call::<SessionList>(&client, Method::SessionsList, json!(page));
+        let problem = |what| Problem { what, trying: client.url().to_owned() };
         let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
-            Ok(Ok(list)) => Answer::Sessions(list.sessions),
-            Ok(Err(failure)) => Answer::Nothing(failure),
-            Err(_elapsed) => Answer::Nothing(late(LIST_WITHIN)),
+            Ok(Ok(list)) => Some(Answer::Sessions(list.sessions)),
+            // Whoever asks for the rest turns to another gateway, and says so.
+            Ok(Err(error)) if error.is_lost() || error.is_passing() => None,
+            Ok(Err(error)) => Some(Answer::Nothing(problem(error.to_string()))),
+            Err(_elapsed) => Some(Answer::Nothing(problem(late(LIST_WITHIN)))),
         };
-        if answer.send(said).await.is_err() {
+        if let Some(said) = said
+            && answer.send(said).await.is_err()
+        {
             return;
         }
         tokio::time::sleep(SESSIONS_EVERY).await;
     }
 }
 
-fn late(within: Duration) -> Failure {
-    let what = format!("the node does not answer within {within:?}");
-    Failure::new(Exit::Unreachable, "unreachable", what)
+fn late(within: Duration) -> String {
+    format!("it does not answer within {within:?}")
 }
 
 async fn call<T: serde::de::DeserializeOwned>(
     client: &Client,
     method: Method,
     params: Value,
-) -> Result<T, Failure> {
-    context::read(method, client.call(method, params).await?)
+) -> Result<T, ClientError> {
+    let answer = client.call(method, params).await?;
+    serde_json::from_value(answer).map_err(|error| ClientError::Protocol {
+        url: client.url().to_owned(),
+        detail: format!("`{}`: {error}", method.as_str()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{ErrorBody, ErrorCode};
+
+    use super::*;
+    use crate::client::Target;
+
+    #[test]
+    fn a_lost_gateway_is_left_for_another() {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
+        let target = Target {
+            data_dir: "none".into(),
+            url: Some(urls.join(",")),
+            token: None,
+            token_file: None,
+            certificate: None,
+        };
+        let mut asker = Asker::at(Gateways::find(&target).unwrap());
+        let looks_on = asker.current.subscribe();
+        let gone = ClientError::Unreachable { url: urls[0].to_owned(), detail: "x".to_owned() };
+        assert_eq!(asker.turn_away(&gone).trying, urls[1]);
+        assert_eq!(looks_on.borrow().url(), urls[1], "also for the sessions");
+        let stops = ClientError::Answered(ErrorBody::new(ErrorCode::Unavailable, "it stops"));
+        assert_eq!(asker.turn_away(&stops).trying, urls[0]);
+        let odd = ClientError::Protocol { url: urls[0].to_owned(), detail: "x".to_owned() };
+        assert_eq!(asker.turn_away(&odd).trying, urls[0], "it is there");
+    }
 }

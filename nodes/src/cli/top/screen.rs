@@ -31,9 +31,31 @@ pub(super) enum Tab {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,
+    /// The gateway that answered.
+    pub(super) gateway: String,
+    /// Whether another one answered before.
+    pub(super) moved: bool,
     pub(super) status: StatusView,
     pub(super) stats: StatsView,
     pub(super) feed: FeedView,
+}
+
+/// Why a question had no answer.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) what: String,
+    /// Who is asked next.
+    pub(super) trying: String,
+}
+
+/// A line of the events.
+#[derive(Debug)]
+pub(super) enum Told {
+    Event(Box<FeedRow>),
+    /// So many are missing.
+    Gap(u64),
+    /// This gateway tells from here on, and some may be missing.
+    Moved(String),
 }
 
 /// Everything that is drawn.
@@ -49,12 +71,14 @@ pub(super) struct Screen {
     /// sessions is to read them.
     pub(super) sessions: Option<Vec<SessionRow>>,
     /// The newest first.
-    pub(super) events: VecDeque<FeedRow>,
+    pub(super) events: VecDeque<Told>,
     /// Turns a second in tenths, the newest last.
     pub(super) rates: VecDeque<u64>,
     turns: Option<(Instant, TurnCounts)>,
     /// Why the last question had no answer.
-    pub(super) problem: Option<String>,
+    pub(super) problem: Option<Problem>,
+    /// When it is drawn.
+    pub(super) now: Option<Instant>,
 }
 
 /// Whether to go on.
@@ -96,9 +120,10 @@ impl Tab {
 impl Screen {
     /// Takes what was answered.
     pub(super) fn take(&mut self, snapshot: Snapshot) {
-        let Snapshot { at, status, stats: measured, feed } = snapshot;
+        let Snapshot { at, gateway, moved, status, stats: measured, feed } = snapshot;
         let turns = feed.turns;
-        if let Some((before, counts)) = self.turns {
+        // Each gateway counts what it has heard.
+        if let Some((before, counts)) = self.turns.filter(|_| !moved) {
             // A gateway that started again counts from zero.
             let ended = turns.ended.saturating_sub(counts.ended);
             let elapsed = at.duration_since(before).max(Duration::from_millis(1));
@@ -109,8 +134,13 @@ impl Screen {
             }
         }
         self.turns = Some((at, turns));
+        if moved {
+            self.events.push_front(Told::Moved(gateway));
+        } else if feed.missed > 0 {
+            self.events.push_front(Told::Gap(feed.missed));
+        }
         for row in feed.events {
-            self.events.push_front(row);
+            self.events.push_front(Told::Event(Box::new(row)));
         }
         self.events.truncate(EVENTS_MAX);
         (self.status, self.stats, self.problem) = (Some(status), measured, None);
@@ -143,6 +173,12 @@ impl Screen {
             _ => {}
         }
         Then::Draw
+    }
+
+    /// How old what is shown is, if the last question had no answer.
+    pub(super) fn age(&self) -> Option<Duration> {
+        let (now, (at, _)) = (self.now?, self.turns?);
+        self.problem.is_some().then(|| now.saturating_duration_since(at))
     }
 
     fn rows(&self) -> usize {

@@ -10,13 +10,13 @@ use ratatui::{
     Terminal,
     backend::TestBackend,
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
-    style::Color,
+    style::{Color, Modifier},
 };
 use serde_json::json;
 
 use super::{
     draw::{Look, draw},
-    screen::{Screen, Snapshot, Tab, Then},
+    screen::{Problem, Screen, Snapshot, Tab, Then},
 };
 
 /// As a node answers.
@@ -76,11 +76,14 @@ fn screen() -> Screen {
     for (second, ended) in [(0, 100), (2, 125)] {
         screen.take(Snapshot {
             at: start + Duration::from_secs(second),
+            gateway: "http://a".to_owned(),
+            moved: false,
             status: status(),
             stats: StatsView { turn, sockets: 9, ..StatsView::default() },
             feed: feed(ended),
         });
     }
+    screen.now = Some(start + Duration::from_secs(2));
     screen.list(vec![
         session("default:web:site:old", "idle", 1),
         session("default:web:site:new", "running", 2),
@@ -170,18 +173,37 @@ fn keys_lead_around_and_out() {
 #[test]
 fn a_node_that_does_not_answer_and_a_restarted_one() {
     let mut screen = screen();
-    screen.problem = Some("the node is gone".to_owned());
+    let known = screen.now;
+    screen.problem = Some(Problem { what: "it is gone".to_owned(), trying: "http://b".to_owned() });
+    screen.now = known.map(|at| at + Duration::from_secs(12));
     let text = drawn(&screen, 80, 24).join("\n");
-    assert!(text.contains("what is shown is old: the node is gone"), "{text}");
+    assert!(text.contains("12s old; trying http://b: it is gone"), "{text}");
     assert!(text.contains("worker-1"), "what was known stays\n{text}");
-    screen.take(Snapshot {
-        at: Instant::now() + Duration::from_mins(1),
+    assert!(text.contains("q leave"), "and so does the help\n{text}");
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal.draw(|frame| draw(frame, &screen, Look { color: false })).unwrap();
+    let buffer = terminal.backend().buffer();
+    assert!(buffer[(0, 7)].modifier.contains(Modifier::DIM), "what is old is dim");
+    let at = known.unwrap();
+    let pulse = |later: u64, moved: bool, feed: FeedView| Snapshot {
+        at: at + Duration::from_secs(later),
+        gateway: "http://b".to_owned(),
+        moved,
         status: status(),
         stats: StatsView::default(),
-        feed: feed(3),
-    });
+        feed,
+    };
+    // Another gateway has heard of more turns: that is not throughput.
+    let rates = screen.rates.len();
+    screen.take(pulse(60, true, feed(1_000_000)));
+    assert_eq!(screen.rates.len(), rates);
+    assert!(!drawn(&screen, 80, 24).join("\n").contains("old; trying"));
+    screen.take(pulse(61, false, FeedView { missed: 5, ..feed(3) }));
     assert_eq!(screen.rate(), 0, "a gateway that started again counts from zero");
-    assert!(!drawn(&screen, 80, 24).join("\n").contains("what is shown is old"));
+    screen.tab = Tab::Events;
+    let text = drawn(&screen, 80, 24).join("\n");
+    assert!(text.contains("goes on at    http://b; some may be missing"), "{text}");
+    assert!(text.contains("missing       5 events"), "{text}");
 }
 
 #[test]
