@@ -105,9 +105,7 @@ pub enum ConnectError {
         expected: String,
     },
     /// Nobody answers there.
-    #[error(
-        "cannot reach NATS at `{urls}`: {detail}; start it (`nats-server -js`), or correct the URL"
-    )]
+    #[error("cannot reach NATS at `{urls}`: {detail}; {}", way_in(urls, detail))]
     Unreachable {
         /// Where.
         urls: String,
@@ -193,6 +191,18 @@ pub enum ConnectError {
         /// What was seen.
         detail: String,
     },
+}
+
+/// What to do about servers that cannot be reached.
+fn way_in(urls: &str, detail: &str) -> &'static str {
+    if detail.contains("UnknownIssuer") {
+        "this node has not joined that cluster: join it (`--join TOKEN`), or name who signs its \
+         certificates (`[cluster] ca`)"
+    } else if urls.contains("tls://") {
+        "start it in its folder (`nats-server -c nats.conf`), or correct the URL"
+    } else {
+        "start it (`nats-server -js`), or correct the URL"
+    }
 }
 
 /// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
@@ -468,6 +478,19 @@ async fn assemble(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_cannot_connect_is_told_what_fits_the_server() {
+        for (urls, detail, expected) in [
+            ("nats://a:1", "connection refused", "`nats-server -js`"),
+            ("tls://a:1", "connection refused", "in its folder (`nats-server -c nats.conf`)"),
+            ("tls://a:1", "invalid peer certificate: UnknownIssuer", "`--join TOKEN`"),
+        ] {
+            let (urls, detail) = (urls.to_owned(), detail.to_owned());
+            let told = ConnectError::Unreachable { urls, detail }.to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+    }
 
     #[test]
     fn versions_are_numbers_or_unknown() {

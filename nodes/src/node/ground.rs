@@ -54,6 +54,7 @@ pub async fn open(
     if join.is_some() || config.cluster.nats.is_some() {
         return Err(without_nats((process, roles)));
     }
+    whole(roles)?;
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
     if let Some(partitions) = config.cluster.partitions {
@@ -69,6 +70,20 @@ pub async fn open(
         .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
         .map_err(|error| refused(&error))?;
     Ok(Ground { substrate, control: Some(control) })
+}
+
+/// A data directory has one process, so that has to do everything.
+fn whole(roles: &[NodeRole]) -> Result<(), Failure> {
+    let missing = match roles {
+        [NodeRole::Gateway] => "nobody would ever serve what its gateway takes",
+        [NodeRole::Worker] => "nobody could ever reach its worker",
+        _ => return Ok(()),
+    };
+    let message = format!("a node on its own data directory is alone: {missing}");
+    Err(Failure::new(Exit::Config, "role_alone", message).hint(
+        "name the cluster (`--nats URL` or `--join TOKEN`), or start one process that does \
+         everything: `clawnode up`",
+    ))
 }
 
 /// An unopened data directory as a command's end.
@@ -209,5 +224,20 @@ pub fn unconnected(error: &ConnectError) -> Failure {
         }
         ConnectError::OtherCluster { .. } => Failure::new(Exit::Config, "other_cluster", message),
         _ => Failure::new(Exit::Config, "nats_unusable", message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_role_alone_is_of_no_use_on_a_data_directory() {
+        for role in [NodeRole::Gateway, NodeRole::Worker] {
+            let failure = whole(&[role]).unwrap_err();
+            assert_eq!((failure.exit, failure.code), (Exit::Config, "role_alone"));
+            assert!(failure.hint.unwrap().contains("clawnode up"));
+        }
+        assert!(whole(&[NodeRole::Gateway, NodeRole::Worker]).is_ok());
     }
 }
