@@ -32,6 +32,12 @@ pub struct DeadView {
     /// What people called it, if that is still known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
+    /// How long ago it was held dead, in milliseconds, if that was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ago_ms: Option<u64>,
+    /// Whether a living process has its name now.
+    #[serde(default)]
+    pub replaced: bool,
 }
 
 impl std::fmt::Display for DeadView {
@@ -80,6 +86,9 @@ pub struct BusView {
     pub servers: Vec<String>,
     /// How long its answers took, in microseconds.
     pub answers_us: u64,
+    /// For how long it has not answered, in milliseconds; absent while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
     /// What is stored.
     pub stores: Vec<StoreView>,
 }

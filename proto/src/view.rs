@@ -30,6 +30,13 @@ pub struct WarningView {
     pub hint: String,
 }
 
+impl WarningView {
+    /// Whether nothing goes on until somebody acts.
+    pub fn is_fatal(&self) -> bool {
+        ["bus.unreachable", "bus.no_leader", "nodes.no_worker"].contains(&self.name.as_str())
+    }
+}
+
 /// One process of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {

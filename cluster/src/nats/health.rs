@@ -224,6 +224,8 @@ impl Health for NatsHealth {
         let began = Instant::now();
         let stores = join_all(self.seen.streams.iter().map(|name| self.store(name))).await;
         let took = began.elapsed();
+        let silent = || stores.iter().all(|it| it.problem.is_some()).then_some(took);
+        let silent = self.api.signals.down_for().or_else(silent);
         let mut servers = server.connect_urls.clone();
         if servers.is_empty() {
             servers.push(format!("{}:{}", server.host, server.port));
@@ -234,6 +236,7 @@ impl Health for NatsHealth {
             cluster: server.cluster.clone(),
             servers,
             answers_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            silent_ms: silent.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
             stores,
         })
     }

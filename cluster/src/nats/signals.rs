@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,7 +17,10 @@ use async_nats::{
 };
 use clawnode_proto::{Partition, ProcessId};
 use futures_util::StreamExt;
-use tokio::sync::{broadcast, watch};
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -46,6 +49,8 @@ pub(super) struct Signals {
     denied: Mutex<VecDeque<String>>,
     partings: Option<broadcast::Sender<ProcessId>>,
     refused: watch::Sender<u32>,
+    /// Since when there is no connection.
+    down: Mutex<Option<Instant>>,
     broken: CancellationToken,
     closed: CancellationToken,
 }
@@ -65,9 +70,19 @@ impl Signals {
             denied: Mutex::default(),
             partings,
             refused: watch::Sender::new(0),
+            down: Mutex::default(),
             broken: CancellationToken::new(),
             closed: CancellationToken::new(),
         })
+    }
+
+    /// For how long there is no connection.
+    pub(super) fn down_for(&self) -> Option<Duration> {
+        self.down().map(|since| since.elapsed())
+    }
+
+    fn down(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many times the connection broke, was made anew, or was said to end soon.
@@ -83,6 +98,11 @@ impl Signals {
     /// Takes what the client tells.
     pub(super) fn take(&self, event: Event) {
         let ends = matches!(event, Event::Disconnected | Event::LameDuckMode | Event::Closed);
+        match &event {
+            Event::Connected => *self.down() = None,
+            Event::Disconnected => *self.down() = Some(Instant::now()),
+            _ => {}
+        }
         match event {
             Event::Connected => {
                 info!("connected to NATS");
@@ -234,6 +254,18 @@ fn bump(counter: &watch::Sender<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_known_since_when_there_is_no_connection() {
+        let signals = Signals::new(None);
+        signals.take(Event::Connected);
+        assert_eq!(signals.down_for(), None);
+        signals.take(Event::Disconnected);
+        tokio::time::advance(Duration::from_secs(12)).await;
+        assert_eq!(signals.down_for(), Some(Duration::from_secs(12)));
+        signals.take(Event::Connected);
+        assert_eq!(signals.down_for(), None);
+    }
 
     #[test]
     fn a_refused_publish_is_remembered_by_its_subject() {

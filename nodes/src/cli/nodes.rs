@@ -1,11 +1,17 @@
 //! `nodes`: the processes of the cluster.
 
-use clawnode_proto::{api::Method, node::NodeRole, overview::NodeList, view::NodeView};
+use clawnode_proto::{
+    ProcessId,
+    api::Method,
+    node::NodeRole,
+    overview::{DeadView, NodeList},
+    view::NodeView,
+};
 use serde_json::json;
 
 use super::{
     context::Context,
-    output::{Output, Tone, size, time},
+    output::{Output, Tone, size, span, time},
 };
 use crate::failure::{Exit, Failure};
 
@@ -17,19 +23,32 @@ pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
     let nodes: NodeList = context.call(Method::NodesList, json!({})).await?;
     let out = context.out;
     out.document(&nodes, |list| {
-        let mut text = table(out, &list.nodes);
-        for dead in &list.dead {
-            let line = format!("{dead} fell silent and is held dead");
+        let mut text = table(out, &list.nodes, None);
+        for dead in list.dead.iter().filter(|dead| is_shown(out, dead)) {
             text.push('\n');
-            text.push_str(&out.paint(Tone::Bad, &line));
+            text.push_str(&dead_line(out, dead));
         }
         text
     })?;
     Ok(Exit::Ok)
 }
 
-/// Nodes as `nodes` and `status` show them.
-pub(super) fn table(out: Output, nodes: &[NodeView]) -> String {
+/// Whether a dead process means anything: one that lives under its name has taken its place.
+pub(super) const fn is_shown(out: Output, dead: &DeadView) -> bool {
+    out.wide || !dead.replaced
+}
+
+/// What `nodes` and `status` say of a dead process.
+pub(super) fn dead_line(out: Output, dead: &DeadView) -> String {
+    let ago = dead.ago_ms.map(|ago| format!(" {}", span(ago))).unwrap_or_default();
+    let replaced = if dead.replaced { "; another one has its name" } else { "" };
+    let tone = if dead.replaced { Tone::Warn } else { Tone::Bad };
+    out.paint(tone, &format!("{dead} dead{ago}: it fell silent{replaced}"))
+}
+
+/// Nodes as `nodes` and `status` show them; `old` says who is heard now, and for how many
+/// milliseconds nobody else was.
+pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64)>) -> String {
     let mut head =
         vec!["node", "roles", "state", "sessions", "turns", "cpu", "memory", "clients", "first of"];
     if out.wide {
@@ -40,7 +59,12 @@ pub(super) fn table(out: Output, nodes: &[NodeView]) -> String {
         let mut row = vec![
             it.node.to_string(),
             roles(it),
-            state(it).to_owned(),
+            match old {
+                Some((heard, ago)) if heard != it.process => {
+                    format!("{} {} ago", state(it), span(ago))
+                }
+                _ => state(it).to_owned(),
+            },
             it.entities.to_string(),
             format!("{} ({} done)", load.turns_running, load.turns_done),
             format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clawnode_proto::{
     api::Method,
     overview::{BusView, StoreView},
-    view::StatusView,
+    view::{StatusView, WarningView},
 };
 use serde_json::json;
 
@@ -33,34 +33,42 @@ fn human(out: Output, it: &StatusView) -> String {
         ("sessions", it.sessions.to_string()),
         ("quarantined", quarantined(it)),
     ];
-    facts.extend(it.bus.as_ref().map(|bus| ("bus", bus_line(bus))));
+    facts.extend(it.bus.as_ref().map(|bus| ("bus", bus_line(out, bus))));
     let mut text = String::new();
     for (name, value) in facts {
         add(&mut text, &format!("{name:<12} {value}"));
     }
     add(&mut text, "");
-    add(&mut text, &nodes::table(out, &it.nodes));
+    let silent = it.bus.as_ref().and_then(|bus| bus.silent_ms);
+    add(&mut text, &nodes::table(out, &it.nodes, silent.map(|ago| (it.process, ago))));
     if let (Some(bus), true) = (&it.bus, out.wide) {
         add(&mut text, "");
         add(&mut text, &stores(out, bus));
     }
-    let told = it.warnings.len() + it.quarantined.len() + it.dead.len();
-    if told > 0 {
+    let dead: Vec<_> = it.dead.iter().filter(|dead| nodes::is_shown(out, dead)).collect();
+    if it.warnings.len() + it.quarantined.len() + dead.len() > 0 {
         add(&mut text, "");
     }
-    for dead in &it.dead {
-        let line = format!("{dead} fell silent and is held dead");
-        add(&mut text, &out.paint(Tone::Bad, &line));
+    let (fatal, others): (Vec<_>, Vec<_>) = it.warnings.iter().partition(|it| it.is_fatal());
+    for warning in fatal {
+        warn(&mut text, out, Tone::Bad, warning);
+    }
+    for dead in dead {
+        add(&mut text, &nodes::dead_line(out, dead));
     }
     for session in &it.quarantined {
         let line = format!("quarantined {session}: see `clawnode quarantine show {session}`");
         add(&mut text, &out.paint(Tone::Bad, &line));
     }
-    for warning in &it.warnings {
-        add(&mut text, &out.paint(Tone::Warn, &format!("{}: {}", warning.name, warning.message)));
-        add(&mut text, &format!("  hint: {}", warning.hint));
+    for warning in others {
+        warn(&mut text, out, Tone::Warn, warning);
     }
     text
+}
+
+fn warn(text: &mut String, out: Output, tone: Tone, it: &WarningView) {
+    add(text, &out.paint(tone, &format!("{}: {}", it.name, it.message)));
+    add(text, &format!("  hint: {}", it.hint));
 }
 
 fn add(text: &mut String, line: &str) {
@@ -79,7 +87,11 @@ fn quarantined(it: &StatusView) -> String {
     }
 }
 
-fn bus_line(bus: &BusView) -> String {
+fn bus_line(out: Output, bus: &BusView) -> String {
+    if let Some(silent) = bus.silent_ms {
+        let line = format!("{} does not answer since {}", bus.server, span(silent));
+        return out.paint(Tone::Bad, &line);
+    }
     let replicas = bus.stores.iter().map(|it| it.replicas).filter(|it| *it > 0).min();
     let replicas = replicas.map_or_else(|| "R?".to_owned(), |it| format!("R{it}"));
     let lag = bus.stores.iter().map(|it| it.lag).max().unwrap_or_default();
@@ -114,4 +126,46 @@ fn stores(out: Output, bus: &BusView) -> String {
     };
     let head = ["store", "replicas", "leader", "state", "records", "size"];
     out.table(&head, bus.stores.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Env;
+
+    #[test]
+    fn a_silent_bus_is_shown_as_one() {
+        let node = |name: &str, process: &str| {
+            json!({
+                "node": name, "process": process, "version": "1", "roles": ["worker"],
+                "started": 0, "draining": false, "entities": 1, "config": "00".repeat(32),
+            })
+        };
+        let (own, other) = ("proc_0000000000000000000000000a", "proc_0000000000000000000000000b");
+        let warning = |name: &str| json!({ "name": name, "message": "m", "hint": "h" });
+        let status: StatusView = serde_json::from_value(json!({
+            "version": "1", "process": own, "substrate": "nats", "partitions": 4, "model": "m",
+            "sessions": 1, "quarantined": [], "nodes": [node("own", own), node("other", other)],
+            "bus": { "server": "n1", "servers": ["n1"], "answers_us": 900, "stores": [],
+                     "silent_ms": 12_300 },
+            "dead": [
+                { "process": other, "node": "own", "ago_ms": 9_000, "replaced": true },
+                { "process": other, "node": "gone", "ago_ms": 125_000 },
+            ],
+            "warnings": [warning("bus.replicas"), warning("bus.unreachable")],
+        }))
+        .unwrap();
+        let text = human(Output::new(false, false, &Env::default()), &status);
+        assert!(text.contains("bus          n1 does not answer since 12s\n"), "{text}");
+        assert!(!text.contains("answers in"), "{text}");
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line("other ").contains("ready 12s ago"), "{text}");
+        assert!(!line("own ").contains("ago"), "it is heard\n{text}");
+        let at = |what: &str| text.find(what).unwrap();
+        assert!(at("bus.unreachable") < at("bus.replicas"), "{text}");
+        // Whose name lives is no news.
+        assert!(text.contains("dead 2m5s: it fell silent") && !text.contains("dead 9s"), "{text}");
+        let wide = human(Output::new(false, true, &Env::default()), &status);
+        assert!(wide.contains("dead 9s: it fell silent; another one has its name"), "{wide}");
+    }
 }

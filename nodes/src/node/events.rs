@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{BusEvent, Substrate};
+use clawnode_cluster::{BusEvent, Clock, Substrate, SystemClock};
 use clawnode_proto::{
     NodeName, ProcessId, codec,
     feed::{ClusterEvent, EventBatch, EventBody},
@@ -109,6 +109,16 @@ impl EventLog {
         })
     }
 
+    /// How long ago a process was told to be dead, by the clocks of who told and of this one.
+    pub fn dead_for(&self, process: ProcessId) -> Option<Duration> {
+        let ring = self.lock();
+        let told = ring.rows.iter().rev().find(|row| {
+            matches!(row.event.what, EventBody::NodeDead { process: dead, .. } if dead == process)
+        })?;
+        let now = SystemClock.now().0;
+        Some(Duration::from_millis(now.saturating_sub(told.event.at.0)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,6 +211,19 @@ mod tests {
         // A number of another process: everything that is here.
         let stranger = log.read(Some(1 << 40), 5_000, Duration::ZERO).await;
         assert_eq!(stranger.events.len(), EVENTS_KEPT);
+    }
+
+    #[test]
+    fn it_is_known_how_long_somebody_is_dead() {
+        let log = EventLog::new(CancellationToken::new());
+        let (gone, other) = (ProcessId::from_u128(7), ProcessId::from_u128(8));
+        let mut told = batch(1, 0);
+        let a_minute_ago = Timestamp(SystemClock.now().0 - 60_000);
+        told.events[0].at = a_minute_ago;
+        told.events[0].what = EventBody::NodeDead { process: gone, node: None };
+        log.hear(told);
+        assert_eq!(log.dead_for(gone).unwrap().as_secs(), 60);
+        assert_eq!(log.dead_for(other), None);
     }
 
     #[tokio::test]

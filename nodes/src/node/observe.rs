@@ -9,7 +9,12 @@ use std::{
 };
 
 use clawnode_cluster::{Feed, membership::Members};
-use clawnode_proto::{NodeName, ProcessId, feed::EventBody, node::Heartbeat, view::WarningView};
+use clawnode_proto::{
+    NodeName, ProcessId,
+    feed::EventBody,
+    node::{Heartbeat, NodeRole},
+    view::WarningView,
+};
 use tokio::sync::watch;
 
 /// What has been told already.
@@ -54,6 +59,26 @@ pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
                `clawnode nodes -o wide` shows which differ"
             .to_owned(),
     })
+}
+
+/// Whether nobody who is alive serves sessions.
+pub fn is_headless(alive: &[Heartbeat]) -> bool {
+    !alive.iter().any(|one| one.roles.contains(&NodeRole::Worker))
+}
+
+/// What is so if nobody serves sessions, and so many messages wait.
+pub fn no_worker(waiting: Option<u64>) -> WarningView {
+    let waits = match waiting {
+        Some(0) => "nothing waits yet".to_owned(),
+        Some(1) => "1 message waits".to_owned(),
+        Some(count) => format!("{count} messages wait"),
+        None => "messages are stored and wait".to_owned(),
+    };
+    WarningView {
+        name: "nodes.no_worker".to_owned(),
+        message: format!("no worker is alive: {waits}"),
+        hint: "start one: `clawnode --role worker`; nothing that is stored is lost".to_owned(),
+    }
 }
 
 // === impl Told ===
@@ -108,7 +133,7 @@ fn is_alive(alive: &[Heartbeat], process: ProcessId) -> bool {
 mod tests {
     use clawnode_proto::{
         Digest, Timestamp,
-        node::{Load, NodeRole, VersionRange},
+        node::{Load, VersionRange},
     };
 
     use super::*;
@@ -135,6 +160,18 @@ mod tests {
             server: String::new(),
             url: None,
         }
+    }
+
+    #[test]
+    fn without_a_worker_somebody_must_start_one() {
+        let worker = heartbeat(1);
+        let gateway = Heartbeat { roles: vec![NodeRole::Gateway], ..heartbeat(2) };
+        assert!(!is_headless(&[gateway.clone(), worker]));
+        assert!(is_headless(&[gateway]));
+        let warning = no_worker(Some(3));
+        assert!(warning.is_fatal());
+        assert_eq!(warning.message, "no worker is alive: 3 messages wait");
+        assert!(warning.hint.contains("--role worker"));
     }
 
     fn members(alive: &[Heartbeat], dead: &[u128]) -> Members {

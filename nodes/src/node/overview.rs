@@ -93,8 +93,18 @@ impl Overview {
     }
 
     fn dead(&self) -> Vec<DeadView> {
+        let alive: Vec<NodeName> = self.alive().into_iter().map(|one| one.node).collect();
         let dead: Vec<ProcessId> = self.node.members.borrow().dead.iter().copied().collect();
-        let view = |process| DeadView { process, node: self.node.events.name_of(process) };
+        let view = |process| {
+            let node = self.node.events.name_of(process);
+            let ago = self.node.events.dead_for(process);
+            DeadView {
+                process,
+                ago_ms: ago.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+                replaced: node.as_ref().is_some_and(|name| alive.contains(name)),
+                node,
+            }
+        };
         dead.into_iter().map(view).collect()
     }
 
@@ -129,6 +139,9 @@ impl Overview {
                 hint: "look at the servers: `clawnode doctor`".to_owned(),
             });
         }
+        if self.is_headless() {
+            warnings.push(observe::no_worker(self.waiting().await));
+        }
         warnings.extend(bus.iter().flat_map(bus_warnings));
         warnings.extend(greet::warnings(&(self.node.heartbeat)(), &self.node.members.borrow()));
         warnings.extend(observe::config_differs(&nodes));
@@ -142,6 +155,8 @@ impl Overview {
                 hint: "`clawnode quarantine list` looks at all of them".to_owned(),
             });
         }
+        // Where nothing goes on comes first.
+        warnings.sort_by_key(|one| !one.is_fatal());
         let looked = found.at.map(|at| LookedView {
             sessions: found.sessions,
             age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -161,6 +176,18 @@ impl Overview {
             looked,
             warnings,
         }
+    }
+
+    /// Whether there is nobody to serve what is stored, as far as was listened for long enough.
+    fn is_headless(&self) -> bool {
+        self.node.members.borrow().settled && observe::is_headless(&self.alive())
+    }
+
+    /// How many inputs nobody has finished, if the store tells in time.
+    async fn waiting(&self) -> Option<u64> {
+        let asked = tokio::time::timeout(COUNT_WITHIN, self.substrate().inbox.depths()).await;
+        let depths = asked.ok()?.ok()??;
+        Some(depths.iter().map(|it| it.waiting + it.in_hand).sum())
     }
 
     async fn count(&self) -> Result<u64, String> {

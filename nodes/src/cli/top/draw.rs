@@ -3,7 +3,7 @@
 use clawnode_proto::{
     Timestamp,
     overview::Latency,
-    view::{NodeView, SessionRow, StatusView},
+    view::{NodeView, SessionRow, StatusView, WarningView},
 };
 use ratatui::{
     Frame,
@@ -154,11 +154,14 @@ fn alarm_line(screen: &Screen, problem: &Problem, look: Look) -> Line<'static> {
 
 fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
     let warnings = screen.status.iter().flat_map(|it| &it.warnings);
-    let told: Vec<&str> = warnings.map(|warning| warning.name.as_str()).collect();
+    let (fatal, told): (Vec<&WarningView>, Vec<_>) = warnings.partition(|it| it.is_fatal());
     let mut spans = vec![Span::raw("q leave  tab lists  ? help")];
-    if !told.is_empty() {
-        let text = format!("  warnings: {}", clean(&told.join(", ")));
-        spans.push(Span::styled(text, look.tone(Tone::Warn)));
+    for (word, warnings, tone) in [("", fatal, Tone::Bad), ("warnings: ", told, Tone::Warn)] {
+        let names: Vec<&str> = warnings.iter().map(|warning| warning.name.as_str()).collect();
+        if !names.is_empty() {
+            let text = format!("  {word}{}", clean(&names.join(", ")));
+            spans.push(Span::styled(text, look.tone(tone)));
+        }
     }
     Line::from(spans)
 }
@@ -218,7 +221,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     };
     let alive = screen.status.iter().flat_map(|status| status.nodes.iter().map(row));
     let dead = screen.status.iter().flat_map(|status| {
-        status.dead.iter().map(|it| {
+        status.dead.iter().filter(|it| !it.replaced).map(|it| {
             let name = it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string);
             let mut cells = vec![name, "dead".to_owned()];
             if roomy {

@@ -183,7 +183,10 @@ impl Screen {
 
     fn rows(&self) -> usize {
         match self.tab {
-            Tab::Nodes => self.status.as_ref().map_or(0, |it| it.nodes.len() + it.dead.len()),
+            Tab::Nodes => self
+                .status
+                .as_ref()
+                .map_or(0, |it| it.nodes.len() + it.dead.iter().filter(|it| !it.replaced).count()),
             Tab::Sessions => self.sessions.as_ref().map_or(0, Vec::len),
             Tab::Events => self.events.len(),
         }
