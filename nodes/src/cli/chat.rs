@@ -10,6 +10,7 @@ use clap::Args;
 use clawnode_proto::{
     AgentName, ErrorBody,
     api::{ChatCancel, ChatSend, Method, SendMode},
+    view::StatusView,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -23,7 +24,7 @@ use super::{
     turn::{Step, Turn},
 };
 use crate::{
-    client::{ClientError, Gateways, Incoming, Socket},
+    client::{Client, ClientError, Event, Gateways, Incoming, Socket},
     config::Env,
     failure::{Exit, Failure},
 };
@@ -31,6 +32,8 @@ use crate::{
 /// How long a connection is kept between two turns. Nobody answers pings meanwhile, so the gateway
 /// would close it soon after.
 const IDLE_MOST: Duration = Duration::from_secs(20);
+/// How long nothing of a turn is heard before it is asked whether anybody serves it.
+const QUIET: Duration = Duration::from_secs(3);
 /// Longest name of a peer that is made of the user's name.
 const PEER_CHARS: usize = 64;
 
@@ -160,6 +163,8 @@ struct Patience {
     interrupted: bool,
     /// Whether the gateway before this connection was lost.
     again: bool,
+    /// Whether the person was told that nobody serves the turn.
+    waits: bool,
 }
 
 impl Chat {
@@ -178,7 +183,7 @@ impl Chat {
         });
         let mut waits = backoff();
         let until = Instant::now() + RECONNECT_FOR;
-        let mut patience = Patience { until, interrupted: false, again: false };
+        let mut patience = Patience { until, interrupted: false, again: false, waits: false };
         loop {
             let before = patience.until;
             let followed = self.follow(&mut turn, &mut patience).await?;
@@ -235,9 +240,19 @@ impl Chat {
             Ok(id) => id,
             Err(error) => return Ok(Followed::Lost(error)),
         };
+        let client = self.gateways.current().clone();
+        let mut headless = std::pin::pin!(headless(&client));
+        let mut quiet = !self.out.json;
         loop {
             let incoming = tokio::select! {
                 incoming = socket.next() => incoming,
+                nobody = &mut headless, if quiet => {
+                    quiet = false;
+                    if nobody && !std::mem::replace(&mut patience.waits, true) {
+                        self.aside("no worker is alive; your message is stored and waits")?;
+                    }
+                    continue;
+                }
                 stop = self.signals.next() => {
                     // The end of this process is not the end of the turn.
                     if stop == Stop::Terminate || patience.interrupted {
@@ -250,6 +265,8 @@ impl Chat {
             };
             let step = match incoming {
                 Ok(Incoming::Frame { id, event, cursor, data }) if id == request => {
+                    // That it is stored says nothing of who serves it.
+                    quiet &= matches!(event, Event::Accepted(_));
                     // Only what moves the turn on counts: a node that refuses is not there again.
                     if cursor.is_some() {
                         patience.until = Instant::now() + RECONNECT_FOR;
@@ -331,6 +348,15 @@ impl Chat {
             (false, true) => self.end_line(),
             (false, false) => self.out.reply(&format!("{}\n", turn.text())),
         }
+    }
+}
+
+/// Whether nobody is there who could serve a turn, once it has been quiet for a while.
+async fn headless(client: &Client) -> bool {
+    sleep(QUIET).await;
+    match client.call(Method::Status, json!({})).await.map(serde_json::from_value::<StatusView>) {
+        Ok(Ok(status)) => status.warnings.iter().any(|it| it.name == "nodes.no_worker"),
+        Ok(Err(_)) | Err(_) => false,
     }
 }
 
