@@ -12,7 +12,7 @@ use clawnode_proto::{
     api::{ChatCancel, ChatSend, Method, SendMode},
     view::StatusView,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -220,6 +220,16 @@ impl Chat {
         }
     }
 
+    /// Sends a request, on the connection of the turn before if that is fresh.
+    async fn ask(&mut self, method: Method, params: Value) -> Result<(Socket, u64), ClientError> {
+        let mut socket = match self.socket.take() {
+            Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
+            _ => Socket::open(self.gateways.current()).await?,
+        };
+        let request = socket.send(method, params).await?;
+        Ok((socket, request))
+    }
+
     /// Sends what is to be sent and takes frames, until the turn ends or the connection does.
     async fn follow(
         &mut self,
@@ -229,15 +239,8 @@ impl Chat {
         let (method, params) = turn.request().map_err(|error| {
             Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
         })?;
-        let mut socket = match self.socket.take() {
-            Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
-            _ => match Socket::open(self.gateways.current()).await {
-                Ok(socket) => socket,
-                Err(error) => return Ok(Followed::Lost(error)),
-            },
-        };
-        let request = match socket.send(method, params).await {
-            Ok(id) => id,
+        let (mut socket, request) = match self.ask(method, params).await {
+            Ok(asked) => asked,
             Err(error) => return Ok(Followed::Lost(error)),
         };
         let client = self.gateways.current().clone();
@@ -248,7 +251,8 @@ impl Chat {
                 incoming = socket.next() => incoming,
                 nobody = &mut headless, if quiet => {
                     quiet = false;
-                    if nobody && !std::mem::replace(&mut patience.waits, true) {
+                    let stored = turn.accepted().is_some();
+                    if nobody && stored && !std::mem::replace(&mut patience.waits, true) {
                         self.aside("no worker is alive; your message is stored and waits")?;
                     }
                     continue;

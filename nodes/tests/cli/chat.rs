@@ -71,6 +71,35 @@ async fn a_lost_gateway_is_replaced_by_any_other_that_is_named() {
 }
 
 #[tokio::test]
+async fn a_message_that_nobody_serves_is_said_to_wait() {
+    let home = Home::new();
+    let warning = json!({ "name": "nodes.no_worker", "message": "m", "hint": "h" });
+    let status = json!({
+        "version": "0.1.0", "process": "proc_0000000000000000000000000a", "substrate": "nats",
+        "partitions": 4, "model": "m", "sessions": 1, "nodes": [], "quarantined": [],
+        "warnings": [warning],
+    });
+    // The last one never comes: the connection stays.
+    let acts = vec![Act::Expect("chat.send"), accepted(), Act::Aside("chat.cancel")];
+    let answers = move |method: &str, _: &Value| match method {
+        "status" => Ok(status.clone()),
+        _ => Ok(json!("pong")),
+    };
+    let node = Node::start(answers, vec![acts]).await;
+    home.announce(&node);
+    let mut command = home.command(&["chat"], &[]).stdin(Stdio::piped()).spawn().unwrap();
+    command.stdin.as_mut().unwrap().write_all(b"hi\n").await.unwrap();
+    let mut err = BufReader::new(command.stderr.take().unwrap()).lines();
+    loop {
+        let line = err.next_line().await.unwrap().expect("it says so before it ends");
+        if line == "no worker is alive; your message is stored and waits" {
+            break;
+        }
+    }
+    command.kill().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_message_that_may_not_be_stored_is_sent_again_with_its_key() {
     let first = vec![Act::Expect("chat.send"), Act::Cut];
     let second = vec![Act::Expect("chat.send"), accepted(), text("once", 1), completed()];
