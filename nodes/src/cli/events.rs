@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use clap::Args;
 use clawnode_proto::{
+    NodeName, TurnId,
     api::{EventsParams, Method},
     feed::{ClusterEvent, EventBody},
     overview::{FeedRow, FeedView},
@@ -61,7 +62,8 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     if args.last == 0 {
         page.events.clear();
     }
-    print(context.out, &page)?;
+    let mut told = VecDeque::new();
+    print(context.out, &page, &mut told)?;
     if !args.follow {
         return Ok(Exit::Ok);
     }
@@ -73,7 +75,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
         if place.moved(link.gateways.current().url(), &mut page) && !context.out.json {
             context.out.aside("events may be missing here");
         }
-        print(context.out, &page)?;
+        print(context.out, &page, &mut told)?;
     }
 }
 
@@ -131,25 +133,40 @@ impl Place {
     }
 }
 
-fn print(out: Output, page: &FeedView) -> Result<(), Failure> {
+/// Prints what happened; programs are told all of it.
+fn print(out: Output, page: &FeedView, told: &mut VecDeque<TurnId>) -> Result<(), Failure> {
     if page.missed > 0 && !out.json {
         out.talk(&format!("{} events are missing here", page.missed));
     }
     for row in &page.events {
         if out.json {
             out.json_line(row)?;
-        } else {
+        } else if !is_retold(&row.event, told) {
             out.line(&human(out, row))?;
         }
     }
     Ok(())
 }
 
+/// Whether it is the end of a turn that was `told`: a crash may have it told again.
+fn is_retold(event: &ClusterEvent, told: &mut VecDeque<TurnId>) -> bool {
+    let Some(turn) = ended(event) else { return false };
+    if told.contains(&turn) {
+        return true;
+    }
+    if told.len() == READ_KEPT {
+        told.pop_front();
+    }
+    told.push_back(turn);
+    false
+}
+
 fn human(out: Output, row: &FeedRow) -> String {
-    let ClusterEvent { at, node, what, .. } = &row.event;
+    let ClusterEvent { at, what, .. } = &row.event;
+    let node = subject(&row.event);
     let name = format!("{:<14}", what.name());
     let name = tone(what).map_or_else(|| name.clone(), |tone| out.paint(tone, &name));
-    format!("{}  {:<16} {name} {}", time(*at), node.as_str(), clean(&detail(what)))
+    format!("{}  {:<16} {name} {}", time(*at), node.as_str(), clean(&detail(&row.event)))
         .trim_end()
         .to_owned()
 }
@@ -171,9 +188,25 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
     }
 }
 
+/// Whom an event is about: who tells it, except of the dead.
+pub(super) fn subject(event: &ClusterEvent) -> &NodeName {
+    match &event.what {
+        EventBody::NodeDead { node: Some(dead), .. } => dead,
+        _ => &event.node,
+    }
+}
+
+/// The turn that ended.
+pub(super) const fn ended(event: &ClusterEvent) -> Option<TurnId> {
+    match &event.what {
+        EventBody::TurnEnded { turn, .. } => Some(*turn),
+        _ => None,
+    }
+}
+
 /// What an event says beside its name.
-pub(super) fn detail(what: &EventBody) -> String {
-    match what {
+pub(super) fn detail(event: &ClusterEvent) -> String {
+    match &event.what {
         EventBody::NodeJoined { version, roles } => {
             let roles: Vec<_> = roles.iter().map(|&role| role_name(role)).collect();
             format!("{} {version}", roles.join(","))
@@ -181,8 +214,8 @@ pub(super) fn detail(what: &EventBody) -> String {
         EventBody::NodeCordoned { on } => (if *on { "on" } else { "off" }).to_owned(),
         EventBody::NodeDraining | EventBody::NodeLeft | EventBody::Unknown => String::new(),
         EventBody::NodeDead { process, node } => match node {
-            Some(node) => format!("{node} ({process})"),
-            None => process.to_string(),
+            Some(_) => format!("says {} ({process})", event.node),
+            None => format!("{process}"),
         },
         EventBody::TurnStarted { session, turn } => format!("{session} {turn}"),
         EventBody::TurnEnded { session, turn, outcome } => format!("{session} {turn} {outcome}"),
@@ -205,6 +238,24 @@ mod tests {
         let what = EventBody::Fenced { session: EntityId::from_u128(session) };
         let (node, process) = ("n".parse().unwrap(), ProcessId::from_u128(1));
         FeedRow { n, event: ClusterEvent { at: Timestamp(at), node, process, what } }
+    }
+
+    #[test]
+    fn the_end_of_a_turn_is_told_once_and_a_death_of_the_dead() {
+        let mut told = VecDeque::new();
+        let end = |turn| {
+            let (session, turn) = (EntityId::from_u128(1), TurnId::from_u128(turn));
+            let what = EventBody::TurnEnded { session, turn, outcome: "completed".to_owned() };
+            ClusterEvent { what, ..row(1, 1, 1).event }
+        };
+        assert!(!is_retold(&end(1), &mut told) && !is_retold(&end(2), &mut told));
+        assert!(is_retold(&end(1), &mut told));
+        assert!(!is_retold(&row(1, 1, 1).event, &mut told));
+        let (process, dead) = (ProcessId::from_u128(2), "worker-3".parse().ok());
+        let what = EventBody::NodeDead { process, node: dead };
+        let event = ClusterEvent { what, ..row(1, 1, 1).event };
+        assert_eq!(subject(&event).as_str(), "worker-3");
+        assert!(detail(&event).starts_with("says n ("));
     }
 
     fn page(rows: Vec<FeedRow>) -> FeedView {

@@ -60,7 +60,7 @@ pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64
             it.node.to_string(),
             roles(it),
             match old {
-                Some((heard, ago)) if heard != it.process => {
+                Some((asked, ago)) if asked != it.process => {
                     format!("{} {} ago", state(it), span(ago))
                 }
                 _ => state(it).to_owned(),

@@ -190,6 +190,11 @@ pub(super) fn size(bytes: u64) -> String {
     shown
 }
 
+/// `1 session`, `2 sessions`.
+pub(super) fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// How long something took or has lasted, in at most two units.
 pub(super) fn span(millis: u64) -> String {
     let seconds = millis / 1_000;

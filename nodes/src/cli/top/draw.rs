@@ -2,7 +2,7 @@
 
 use clawnode_proto::{
     Timestamp,
-    overview::Latency,
+    overview::{DeadView, Latency},
     view::{NodeView, SessionRow, StatusView, WarningView},
 };
 use ratatui::{
@@ -10,20 +10,26 @@ use ratatui::{
     layout::{Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
-    widgets::{Block, Clear, Paragraph, Row, Sparkline, Table},
+    widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table},
 };
 
 use super::screen::{Problem, Screen, Tab, Told};
 use crate::cli::{
-    events::{detail, tone},
+    events::{detail, subject, tone},
     nodes::{roles, state},
-    output::{Tone, clean, size, time},
+    output::{Tone, clean, count, size, time},
 };
 
 /// Columns from which everything is shown; below, only what matters most.
 const ROOMY: u16 = 78;
 /// Rows from which throughput is drawn.
 const TALL: u16 = 14;
+
+/// Rows from which the events are shown below the nodes.
+const BOTH: u16 = 30;
+/// The least and the most room for a node's name.
+const NAME_LEAST: usize = 8;
+const NAME_MOST: usize = 32;
 
 /// What the help says.
 const HELP: [&str; 7] = [
@@ -83,6 +89,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, look: Look) {
     frame.render_widget(Sparkline::default().data(&bars).style(bars_style), rates);
     frame.render_widget(tab_line(screen), tabs);
     match screen.tab {
+        Tab::Nodes if area.height >= BOTH => {
+            let shown = u16::try_from(screen.node_rows() + 2).unwrap_or(u16::MAX);
+            let heights = [Constraint::Length(shown.min(body.height / 2)), Constraint::Min(1)];
+            let [above, below] = Layout::vertical(heights).areas(body);
+            nodes(frame, above, screen, look);
+            events(frame, below, screen, look);
+        }
         Tab::Nodes => nodes(frame, body, screen, look),
         Tab::Sessions => sessions(frame, body, screen, look),
         Tab::Events => events(frame, body, screen, look),
@@ -101,27 +114,33 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, look: Look) {
 
 fn title_line(it: &StatusView) -> Line<'static> {
     let text = format!(
-        "clawnode {}  {} nodes  {} sessions  {} out of service  {}",
+        "clawnode {}  {}  {}  {} out of service  {}",
         it.version,
-        it.nodes.len(),
-        it.sessions,
+        count(it.nodes.len() as u64, "node"),
+        count(it.sessions, "session"),
         it.quarantined.len(),
         clean(&it.substrate)
     );
     Line::from(Span::styled(text, Style::new().add_modifier(Modifier::BOLD)))
 }
 
+/// What is so in the whole cluster; then, by name, what one gateway measures of its own turns.
 fn load_line(screen: &Screen) -> Line<'static> {
-    let running: u32 = screen.status.as_ref().map_or(0, |status| {
-        status.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.load.turns_running))
-    });
+    let nodes = || screen.status.iter().flat_map(|status| &status.nodes);
+    let running: u64 = nodes().map(|node| u64::from(node.load.turns_running)).sum();
+    let clients: u64 = nodes().map(|node| u64::from(node.load.clients)).sum();
+    let answering = |status: &StatusView| {
+        let own = status.nodes.iter().find(|node| node.process == status.process);
+        own.map_or_else(|| "here".to_owned(), |node| format!("at {}", node.node))
+    };
+    let here = screen.status.as_ref().map(answering).unwrap_or_default();
     let rate = screen.rate();
     let (turn, first) = (latency(screen.stats.turn), latency(screen.stats.first_text));
+    let clients = count(clients, "client");
     let text = format!(
-        "{}.{} turns/s  {running} running  turn {turn}  first text {first}  {} clients",
+        "{}.{} turns/s  {running} running  {clients}  {here}: turn {turn}  first {first}",
         rate / 10,
         rate % 10,
-        screen.stats.sockets
     );
     Line::from(text)
 }
@@ -170,48 +189,57 @@ fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
 fn table(
     frame: &mut Frame<'_>,
     area: Rect,
-    screen: &Screen,
-    head: Vec<&'static str>,
-    widths: Vec<Constraint>,
+    offset: usize,
+    (head, widths): (Row<'static>, Vec<Constraint>),
     rows: impl Iterator<Item = Row<'static>>,
 ) {
-    let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = rows.skip(screen.offset()).take(usize::from(area.height));
+    let head = head.style(Style::new().add_modifier(Modifier::BOLD));
+    let rows = rows.skip(offset).take(usize::from(area.height));
     frame.render_widget(Table::new(rows, widths).header(head).column_spacing(1), area);
+}
+
+/// A number, or the head above numbers.
+fn right(text: impl Into<String>) -> Cell<'static> {
+    Cell::from(Line::from(text.into()).right_aligned())
+}
+
+/// What a node that is not there is called.
+fn dead_name(it: &DeadView) -> String {
+    it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string)
+}
+
+/// The columns of a terminal of this width, the first as wide as `name`.
+fn node_columns(roomy: bool, name: u16) -> (Row<'static>, Vec<Constraint>) {
+    let mut head: Vec<Cell<'static>> = vec!["NODE".into(), "STATE".into()];
+    head.extend(["SESSIONS", "TURNS", "CPU"].map(right));
+    let mut widths = [name, 9, 8, 5, 6].map(Constraint::Length).to_vec();
+    if roomy {
+        head.extend(["MEMORY", "CLIENTS", "FIRST"].map(right));
+        widths.extend([9, 7, 5].map(Constraint::Length));
+        head.insert(1, "ROLES".into());
+        widths.insert(1, Constraint::Length(14));
+    }
+    (Row::new(head), widths)
 }
 
 fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     let roomy = area.width >= ROOMY;
-    let mut head = vec!["NODE", "STATE", "SESSIONS", "TURNS", "CPU"];
-    let mut widths = vec![
-        Constraint::Min(10),
-        Constraint::Length(8),
-        Constraint::Length(8),
-        Constraint::Length(5),
-        Constraint::Length(6),
-    ];
-    if roomy {
-        head.extend(["MEMORY", "CLIENTS", "FIRST"]);
-        widths.extend([Constraint::Length(9), Constraint::Length(7), Constraint::Length(5)]);
-        head.insert(1, "ROLES");
-        widths.insert(1, Constraint::Length(14));
-    }
     let row = |it: &NodeView| {
         let load = it.load;
-        let mut cells = vec![
-            it.node.to_string(),
-            state(it).to_owned(),
-            it.entities.to_string(),
-            load.turns_running.to_string(),
-            format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10),
+        let mut cells: Vec<Cell<'static>> = vec![
+            it.node.to_string().into(),
+            state(it).into(),
+            right(it.entities.to_string()),
+            right(load.turns_running.to_string()),
+            right(format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10)),
         ];
         if roomy {
             cells.extend([
-                size(load.memory_bytes),
-                load.clients.to_string(),
-                it.first_of.to_string(),
+                right(size(load.memory_bytes)),
+                right(load.clients.to_string()),
+                right(it.first_of.to_string()),
             ]);
-            cells.insert(1, roles(it));
+            cells.insert(1, roles(it).into());
         }
         let style = match (it.draining, it.cordoned) {
             (false, false) => Style::new(),
@@ -219,34 +247,47 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         };
         Row::new(cells).style(style)
     };
-    let alive = screen.status.iter().flat_map(|status| status.nodes.iter().map(row));
-    let dead = screen.status.iter().flat_map(|status| {
-        status.dead.iter().filter(|it| !it.replaced).map(|it| {
-            let name = it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string);
-            let mut cells = vec![name, "dead".to_owned()];
-            if roomy {
-                cells.insert(1, String::new());
-            }
-            Row::new(cells).style(look.tone(Tone::Bad))
-        })
-    });
-    table(frame, area, screen, head, widths, alive.chain(dead));
+    let dead_row = |it: &DeadView| {
+        let ago = it.ago_ms.map(|ago| format!(" {}", brief(ago))).unwrap_or_default();
+        let mut cells = vec![dead_name(it), format!("dead{ago}")];
+        if roomy {
+            cells.insert(1, String::new());
+        }
+        Row::new(cells).style(look.tone(Tone::Bad))
+    };
+    let alive = || screen.status.iter().flat_map(|status| &status.nodes);
+    let dead =
+        || screen.status.iter().flat_map(|status| status.dead.iter().filter(|it| !it.replaced));
+    let names = alive().map(|it| it.node.to_string()).chain(dead().map(dead_name));
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or_default();
+    let name = u16::try_from(longest.clamp(NAME_LEAST, NAME_MOST)).unwrap_or(u16::MAX);
+    let rows = alive().map(row).chain(dead().map(dead_row));
+    table(frame, area, screen.offset_of(Tab::Nodes), node_columns(roomy, name), rows);
+}
+
+/// How long something has lasted, in one unit.
+fn brief(millis: u64) -> String {
+    match millis / 1_000 {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds => format!("{}m", seconds / 60),
+    }
 }
 
 fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     let roomy = area.width >= ROOMY;
-    let mut head = vec!["SESSION", "STATE", "TURNS"];
+    let mut head: Vec<Cell<'static>> = vec!["SESSION".into(), "STATE".into(), right("TURNS")];
     let mut widths = vec![Constraint::Min(16), Constraint::Length(11), Constraint::Length(6)];
     if roomy {
-        head.extend(["NODE", "UPDATED"]);
+        head.extend(["NODE", "UPDATED"].map(Cell::from));
         widths.extend([Constraint::Length(12), Constraint::Length(11)]);
     }
     let row = |it: &SessionRow| {
         let name = it.key.clone().unwrap_or_else(|| it.id.to_string());
-        let mut cells = vec![clean(&name), it.state.clone(), it.turns.to_string()];
+        let mut cells: Vec<Cell<'static>> =
+            vec![clean(&name).into(), it.state.clone().into(), right(it.turns.to_string())];
         if roomy {
             let node = it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            cells.extend([node, day(it.updated)]);
+            cells.extend([node, day(it.updated)].map(Cell::from));
         }
         let style = match it.state.as_str() {
             "running" => look.tone(Tone::Good),
@@ -259,7 +300,8 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         frame.render_widget(Line::from("the sessions are being read"), area);
         return;
     }
-    table(frame, area, screen, head, widths, screen.sessions.iter().flatten().map(row));
+    let rows = screen.sessions.iter().flatten().map(row);
+    table(frame, area, screen.offset_of(Tab::Sessions), (Row::new(head), widths), rows);
 }
 
 fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
@@ -286,13 +328,14 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
             }
         };
         let what = &it.event.what;
-        let mut cells = vec![clock(it.event.at), what.name().to_owned(), clean(&detail(what))];
+        let mut cells = vec![clock(it.event.at), what.name().to_owned(), clean(&detail(&it.event))];
         if roomy {
-            cells.insert(1, it.event.node.to_string());
+            cells.insert(1, subject(&it.event).to_string());
         }
         Row::new(cells).style(tone(what).map_or_else(Style::new, |tone| look.tone(tone)))
     };
-    table(frame, area, screen, head, widths, screen.events.iter().map(row));
+    let rows = screen.events.iter().map(row);
+    table(frame, area, screen.offset_of(Tab::Events), (Row::new(head), widths), rows);
 }
 
 /// The day and the minute, without the year.

@@ -6,10 +6,13 @@ use std::{
 };
 
 use clawnode_proto::{
+    feed::ClusterEvent,
     overview::{FeedRow, FeedView, StatsView, TurnCounts},
     view::{SessionRow, StatusView},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::cli::events::ended;
 
 /// Seconds of throughput that are drawn.
 const RATES_MAX: usize = 240;
@@ -140,7 +143,9 @@ impl Screen {
             self.events.push_front(Told::Gap(feed.missed));
         }
         for row in feed.events {
-            self.events.push_front(Told::Event(Box::new(row)));
+            if !self.is_retold(&row.event) {
+                self.events.push_front(Told::Event(Box::new(row)));
+            }
         }
         self.events.truncate(EVENTS_MAX);
         (self.status, self.stats, self.problem) = (Some(status), measured, None);
@@ -175,6 +180,15 @@ impl Screen {
         Then::Draw
     }
 
+    /// Whether it is a turn's end that is shown already.
+    fn is_retold(&self, event: &ClusterEvent) -> bool {
+        ended(event).is_some_and(|turn| {
+            let shown =
+                |told: &Told| matches!(told, Told::Event(row) if ended(&row.event) == Some(turn));
+            self.events.iter().any(shown)
+        })
+    }
+
     /// How old what is shown is, if the last question had no answer.
     pub(super) fn age(&self) -> Option<Duration> {
         let (now, (at, _)) = (self.now?, self.turns?);
@@ -183,10 +197,7 @@ impl Screen {
 
     fn rows(&self) -> usize {
         match self.tab {
-            Tab::Nodes => self
-                .status
-                .as_ref()
-                .map_or(0, |it| it.nodes.len() + it.dead.iter().filter(|it| !it.replaced).count()),
+            Tab::Nodes => self.node_rows(),
             Tab::Sessions => self.sessions.as_ref().map_or(0, Vec::len),
             Tab::Events => self.events.len(),
         }
@@ -200,9 +211,15 @@ impl Screen {
         }
     }
 
-    /// The first row that is shown.
-    pub(super) fn offset(&self) -> usize {
-        self.offsets.get(self.tab.index()).copied().unwrap_or_default()
+    /// The nodes that are shown: whose name lives again is not.
+    pub(super) fn node_rows(&self) -> usize {
+        let dead = |it: &StatusView| it.dead.iter().filter(|it| !it.replaced).count();
+        self.status.as_ref().map_or(0, |it| it.nodes.len() + dead(it))
+    }
+
+    /// The first row that is shown of a tab.
+    pub(super) fn offset_of(&self, tab: Tab) -> usize {
+        self.offsets.get(tab.index()).copied().unwrap_or_default()
     }
 
     /// Turns that ended in the last second, in tenths.

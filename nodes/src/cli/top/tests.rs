@@ -36,7 +36,10 @@ fn status() -> StatusView {
         "version": "0.1.0", "process": "proc_0000000000000000000000000a",
         "substrate": "nats nats://127.0.0.1:4222", "partitions": 256, "model": "demo/demo",
         "sessions": 1_234, "quarantined": ["ent_00000000000000000000000001"],
-        "dead": [{ "process": "proc_0000000000000000000000000b", "node": "worker-3" }],
+        "dead": [{ "process": "proc_0000000000000000000000000b", "node": "worker-3",
+                    "ago_ms": 130_000 },
+                  { "process": "proc_0000000000000000000000000c", "node": "worker-1",
+                    "replaced": true }],
         "nodes": [
             node("front", "gateway", false, 0),
             node("worker-1", "worker", false, 4),
@@ -110,10 +113,10 @@ fn what_matters_is_on_a_terminal_of_80_by_24() {
     for expected in [
         "clawnode 0.1.0  3 nodes  1234 sessions  1 out of service",
         // 25 turns in two seconds.
-        "12.5 turns/s  6 running  turn p50 120ms p99 2.3s  first text p50 - p99 -",
+        "12.5 turns/s  6 running  9 clients  at front: turn p50 120ms p99 2.3s  first p50",
         " nodes  sessions  events ",
         "warnings: bus.sync_interval",
-        "worker-3                  dead",
+        "worker-3                dead 2m",
     ] {
         assert!(text.contains(expected), "{expected}\nin\n{text}");
     }
@@ -155,12 +158,16 @@ fn keys_lead_around_and_out() {
     let text = drawn(&screen, 80, 24).join("\n");
     assert!(!text.contains("site:new") && text.contains("site:old"), "{text}");
     press(&mut screen, KeyCode::Down);
-    assert_eq!(screen.offset(), 1, "never past the last row");
+    assert_eq!(screen.offset_of(Tab::Sessions), 1, "never past the last row");
     press(&mut screen, KeyCode::Right);
     let text = drawn(&screen, 80, 24).join("\n");
     assert!(text.contains("node_dead") && text.contains("22:13:20"), "{text}");
     press(&mut screen, KeyCode::BackTab);
-    assert_eq!((screen.tab, screen.offset()), (Tab::Sessions, 1), "it is where it was left");
+    assert_eq!(
+        (screen.tab, screen.offset_of(screen.tab)),
+        (Tab::Sessions, 1),
+        "it is where it was left"
+    );
     press(&mut screen, KeyCode::Char('?'));
     assert!(drawn(&screen, 80, 24).join("\n").contains("nothing can be changed here"));
     assert_eq!(press(&mut screen, KeyCode::Esc), Then::Draw, "out of the help first");
@@ -216,4 +223,25 @@ fn colours_are_used_only_where_they_may_be() {
         let painted = cells.filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         assert_eq!(painted.count() > 0, color);
     }
+}
+
+#[test]
+fn a_tall_terminal_shows_what_happens_below_the_nodes() {
+    let both = |height| drawn(&screen(), 80, height).join("\n").contains("node_dead");
+    assert!(!both(29) && both(30));
+    let lines = drawn(&screen(), 80, 30);
+    let living = lines.iter().filter(|line| line.starts_with("worker-1 ")).count();
+    assert_eq!(living, 1, "whose name lives is not dead");
+    let at = |what: &str| lines.iter().find_map(|line| line.find(what).map(|at| at + what.len()));
+    assert_eq!(at("SESSIONS"), at("  7 ").map(|at| at - 1), "numbers end where their head does");
+}
+
+#[test]
+fn what_is_one_is_not_called_many() {
+    let mut screen = screen();
+    let status = screen.status.as_mut().unwrap();
+    status.sessions = 1;
+    status.nodes.truncate(1);
+    let text = drawn(&screen, 80, 24).join("\n");
+    assert!(text.contains("1 node  1 session  1 out"), "{text}");
 }
