@@ -21,6 +21,10 @@ use crate::durable::Entity;
 /// How long the owner may take to answer for its frames.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the inbox may take to say whether anything waits: while it has no leader it says
+/// nothing, and a turn that the journal shows to its end needs no such word.
+const COUNT_TIMEOUT: Duration = Duration::from_millis(300);
+
 /// The frames that an owner has of a turn, if it answers.
 type Kept = Option<Arc<[Frame]>>;
 
@@ -55,7 +59,8 @@ impl Look {
 
     async fn at(sessions: &Sessions, session: EntityId) -> Self {
         // Before the journal: what leaves the inbox is in the journal by then.
-        let waiting = sessions.substrate.inbox.pending(session).await;
+        let waiting = sessions.substrate.inbox.pending(session);
+        let nothing_waits = matches!(tokio::time::timeout(COUNT_TIMEOUT, waiting).await, Ok(Ok(0)));
         let entity = match sessions.read(session).await {
             Ok(entity) => Ok(Arc::new(entity)),
             // Damage does not go away by waiting, whether the store found it or the fold.
@@ -69,7 +74,7 @@ impl Look {
                 Err(None)
             }
         };
-        Self { nothing_waits: waiting.is_ok_and(|waiting| waiting == 0), entity }
+        Self { nothing_waits, entity }
     }
 }
 

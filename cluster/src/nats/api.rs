@@ -8,6 +8,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use clawnode_proto::Position;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,12 @@ const NOT_ENABLED: [u64; 2] = [10_076, 10_039];
 const FULL: [u64; 3] = [10_047, 10_023, 10_122];
 /// The stream could not store; its description says why.
 const STORE_FAILED: u64 = 10_077;
+
+/// How long a read waits for its answer before it is asked once more. A stream without a leader
+/// answers nothing, not even that nobody is there, because all servers listen to such requests: one
+/// that was sent before the election is lost, and its timeout would come seconds after the new
+/// leader.
+const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 /// The connection, and how long to wait on it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -190,6 +197,18 @@ fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
     match envelope.error {
         Some(error) => Err(Failure::Answer(error)),
         None => serde_json::from_slice(answer).map_err(unreadable),
+    }
+}
+
+/// Asks again and again until one of the questions has an answer or the first has waited for its
+/// whole time. For reads only: whoever answers an earlier question late answers a read of then.
+pub(super) async fn until_answered<A: Future>(ask: impl Fn() -> A) -> A::Output {
+    let mut asked = FuturesUnordered::from_iter([ask()]);
+    loop {
+        tokio::select! {
+            Some(answer) = asked.next() => return answer,
+            () = tokio::time::sleep(ASKED_AGAIN) => asked.push(ask()),
+        }
     }
 }
 

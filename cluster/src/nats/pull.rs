@@ -229,8 +229,11 @@ impl Pull {
             }
             status => warn!(subject = %self.subject, %status, description, "pull was ended"),
         }
+        // Both pulls are answered so: that is one pause.
+        if self.pause.is_none() {
+            self.pauses += 1;
+        }
         self.pause = Some(Instant::now() + PAUSE);
-        self.pauses += 1;
         if self.pauses < PAUSES_MAX {
             return Ok(());
         }

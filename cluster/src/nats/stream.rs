@@ -11,7 +11,7 @@ use clawnode_proto::Position;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::api::{Api, Failure};
+use super::api::{Api, Failure, until_answered};
 
 /// A stream, read at its leader.
 #[derive(Clone, Debug)]
@@ -57,7 +57,8 @@ impl Reader {
     /// The last message of a literal subject.
     pub(super) async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, Failure> {
         self.api.check_open()?;
-        found(self.stream.raw_message_builder().last_by_subject(subject).send().await)
+        let ask = || self.stream.raw_message_builder().last_by_subject(subject).send();
+        found(until_answered(ask).await)
     }
 
     /// The first message at or after `from` whose subject matches.
@@ -67,8 +68,8 @@ impl Reader {
         from: u64,
     ) -> Result<Option<StreamMessage>, Failure> {
         self.api.check_open()?;
-        let request = self.stream.raw_message_builder().sequence(from).next_by_subject(subject);
-        found(request.send().await)
+        let request = || self.stream.raw_message_builder().sequence(from).next_by_subject(subject);
+        found(until_answered(|| request().send()).await)
     }
 
     /// All messages of a subject after `after`, up to the last one when this began. A message that
@@ -108,8 +109,8 @@ impl Reader {
         let mut all = BTreeMap::new();
         loop {
             let question = json!({ "subjects_filter": filter, "offset": all.len() });
-            let page: SubjectsPage =
-                self.api.ask(&format!("STREAM.INFO.{}", self.name), &question).await?;
+            let subject = format!("STREAM.INFO.{}", self.name);
+            let page: SubjectsPage = until_answered(|| self.api.ask(&subject, &question)).await?;
             let subjects = page.state.subjects.unwrap_or_default();
             // An empty page ends it too: subjects may vanish while this counts.
             let is_end = subjects.is_empty();
@@ -131,7 +132,8 @@ impl Reader {
             #[serde(default)]
             num_subjects: u64,
         }
-        let info: Info = self.api.ask(&format!("STREAM.INFO.{}", self.name), &json!({})).await?;
+        let (subject, question) = (format!("STREAM.INFO.{}", self.name), json!({}));
+        let info: Info = until_answered(|| self.api.ask(&subject, &question)).await?;
         Ok(info.state.num_subjects)
     }
 

@@ -10,7 +10,7 @@ use clawnode_proto::{Partition, limits::PARTITIONS_MAX, subject::Prefix};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, Failure};
+use super::api::{Api, Failure, until_answered};
 
 /// The group that all pulls of a partition's consumer belong to; ranks are priorities in it.
 pub(super) const PULL_GROUP: &str = "owners";
@@ -294,7 +294,8 @@ impl ConsumerSpec {
     /// Checks the consumer, which must exist.
     pub(super) async fn check(&self, api: &Api) -> Result<(), TopologyError> {
         let subject = format!("CONSUMER.INFO.{}.{}", self.stream, self.name);
-        match api.ask::<Described>(&subject, &json!({})).await {
+        let question = json!({});
+        match until_answered(|| api.ask::<Described>(&subject, &question)).await {
             Ok(found) => compare(&self.what(), &self.config, &found.config),
             Err(failure) => Err(TopologyError::Failed { what: self.what(), failure }),
         }
