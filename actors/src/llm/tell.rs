@@ -5,7 +5,10 @@
 
 use std::{future::Future, pin::Pin, task::Poll};
 
-use clawnode_proto::llm::{ModelFailure, StopReason, Usage};
+use clawnode_proto::{
+    llm::{ModelFailure, StopReason, Usage},
+    tool::ToolUse,
+};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
@@ -30,6 +33,10 @@ pub(super) struct Teller(mpsc::Sender<ModelEvent>);
 impl Teller {
     pub(super) async fn text(&self, text: String) {
         self.send(ModelEvent::Text(text)).await;
+    }
+
+    pub(super) async fn tool_use(&self, tool_use: ToolUse) {
+        self.send(ModelEvent::ToolUse(tool_use)).await;
     }
 
     pub(super) async fn usage(&self, usage: Usage) {
@@ -66,19 +73,22 @@ where
         if let Poll::Ready(Some(event)) = told.poll_recv(cx) {
             return Poll::Ready(Some(event));
         }
-        let Some(running) = &mut call else { return Poll::Ready(end.take()) };
-        if let Poll::Ready(result) = running.as_mut().poll(cx) {
+        if let Some(running) = &mut call {
+            let Poll::Ready(result) = running.as_mut().poll(cx) else {
+                return match told.poll_recv(cx) {
+                    Poll::Ready(Some(event)) => Poll::Ready(Some(event)),
+                    Poll::Ready(None) | Poll::Pending => Poll::Pending,
+                };
+            };
             call = None;
             end = Some(match result {
                 Ok(Finish { stop, usage, model }) => ModelEvent::Done { stop, usage, model },
                 Err(failure) => ModelEvent::Failed(failure),
             });
         }
-        match told.poll_recv(cx) {
-            Poll::Ready(Some(event)) => Poll::Ready(Some(event)),
-            Poll::Ready(None) | Poll::Pending if end.is_some() => Poll::Ready(end.take()),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
-        }
+        // Not polled: a task that has done much in one go is told to wait though there is more, and
+        // the end would overtake it.
+        Poll::Ready(told.try_recv().ok().or_else(|| end.take()))
     })
     .boxed()
 }
@@ -105,6 +115,22 @@ mod tests {
         assert_eq!(events.len(), 101);
         assert_eq!(events[99], ModelEvent::Text("99".to_owned()));
         assert!(matches!(events[100], ModelEvent::Done { .. }));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_when_the_reader_is_to_give_way() {
+        // tokio lets a task do 128 things in one go; the call ends before, at and after that.
+        for count in 0..300_usize {
+            let told = tell(move |to| async move {
+                for n in 0..count {
+                    to.text(n.to_string()).await;
+                }
+                Ok(finish())
+            });
+            let events: Vec<_> = told.collect().await;
+            assert_eq!(events.len(), count + 1, "of {count}");
+            assert!(matches!(events[count], ModelEvent::Done { .. }));
+        }
     }
 
     #[tokio::test]
