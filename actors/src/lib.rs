@@ -2,7 +2,7 @@
 //!
 //! [`durable`] is the kernel: what an entity is, and the sans-I/O machines that own, fold, decide
 //! and recover it. [`session`] is the first entity kind; [`agent`] admits its turns; [`llm`] is
-//! the door to models; [`supervise`] keeps it all going.
+//! the door to models, [`tool`] the door to tools; [`supervise`] keeps it all going.
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -10,3 +10,4 @@ pub mod durable;
 pub mod llm;
 pub mod session;
 pub mod supervise;
+pub mod tool;

@@ -1,5 +1,5 @@
-//! The ground: six doors ([`Journal`], [`Inbox`], [`Bus`], [`Bucket`], [`Timers`], [`Blobs`]) and
-//! what stands behind them.
+//! The ground: seven doors ([`Journal`], [`Inbox`], [`Jobs`], [`Bus`], [`Bucket`], [`Timers`],
+//! [`Blobs`]) and what stands behind them.
 //!
 //! `local` keeps everything in one directory of one process, `nats` on `JetStream`, `sim` in a
 //! seeded world for tests. All pass one conformance suite (`tests/tests/conformance*.rs`). Above
@@ -13,6 +13,7 @@ pub mod clock;
 pub mod error;
 pub mod feed;
 pub mod inbox;
+pub mod jobs;
 pub mod journal;
 pub mod local;
 pub mod membership;
@@ -34,6 +35,7 @@ pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use feed::Feed;
 pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, Waiting};
+pub use jobs::{JobConsumer, JobDelivery, Jobs};
 pub use journal::{AppendAnswer, Journal, Record, Write};
 pub use substrate::{Health, Lost, Substrate, Warning};
 pub use timers::{Timer, Timers};

@@ -1,11 +1,11 @@
-//! A substrate: the six doors together, and how it is doing.
+//! A substrate: the seven doors together, and how it is doing.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use clawnode_proto::{Partition, overview::BusView, subject::Prefix};
 
-use crate::{Blobs, Bucket, Bus, Inbox, Journal, Timers};
+use crate::{Blobs, Bucket, Bus, Inbox, Jobs, Journal, Timers};
 
 /// Everything that an entity, a gateway or a worker stands on.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Substrate {
     pub journal: Arc<dyn Journal>,
     /// What is not finished.
     pub inbox: Arc<dyn Inbox>,
+    /// What any process with the capability may do.
+    pub jobs: Arc<dyn Jobs>,
     /// What is said in passing.
     pub bus: Arc<dyn Bus>,
     /// Small shared values.

@@ -43,6 +43,7 @@ use crate::{
         reload,
         scan::Follow,
         standing::Standing,
+        tools::{self, NodeTools},
     },
     telemetry,
 };
@@ -165,20 +166,23 @@ async fn start(
     let models = CurrentModels::new(answering.models);
     let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
     let hub = FrameHub::default();
+    let (tell, members) = watch::channel(Members::default());
+    let tools = tools::open(config, loaded.env(), &clock).await?;
     let runner = SessionRunner::new(
         substrate.clone(),
         agents.clone(),
-        Arc::new(models.clone()),
+        (Arc::new(models.clone()), tools.toolbox.clone(), config.tools.job_wait),
+        members.clone(),
         hub.clone(),
         Arc::clone(&clock),
         (Arc::new(telemetry::set_parent), feed.clone()),
     );
-    let (tell, members) = watch::channel(Members::default());
     let on = (process, substrate.clone(), Arc::clone(&clock));
     let context = Arc::new(context(loaded, on, runner, (members.clone(), &standing))?);
     let gauges = Gauges::default();
     let reached = Arc::new(OnceLock::new());
-    let saying = greet::saying(config, roles, &context, &agents, (&standing, &gauges, &reached));
+    let saying =
+        greet::saying(config, roles, &context, &agents, &tools, (&standing, &gauges, &reached));
     greet::join(&substrate, &saying).await?;
     let again = (agents.clone(), routes.clone(), models);
     look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
@@ -219,7 +223,7 @@ async fn start(
         running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
-    let parts = (context, Arc::new(hub), gauges);
+    let parts = (context, Arc::new(hub), gauges, tools);
     take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
 }
@@ -299,7 +303,7 @@ async fn open_gateway(
 async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
-    (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
+    (context, hub, gauges, tools): (Arc<Context<Session>>, Arc<FrameHub>, Gauges, NodeTools),
     agreed: Arc<AtomicU16>,
     (tell, members): (watch::Sender<Members>, watch::Receiver<Members>),
 ) -> Result<(), Failure> {
@@ -307,6 +311,10 @@ async fn take_part(
     let (ground, standing) = (running.substrate.clone(), Arc::clone(&running.standing));
     if roles.contains(&NodeRole::Worker) {
         let options = WorkerOptions { drain_grace: config.node.drain };
+        let runner = tools::runner(config, &context, tools);
+        let current = standing.jobs().clone();
+        let jobs = move || tools::run(runner.clone(), current.clone());
+        supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)?;
         let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
         let worker = spawned.await.map_err(unspawned)?;
         running.operations.roots.worker.get_or_init(|| worker.clone());
@@ -379,9 +387,18 @@ impl Running {
         info!("draining");
         self.standing.drains();
         self.shutdown.cancel();
-        if let Some(worker) = &self.worker {
-            worker.drain().await;
-        }
+        let runner = self.standing.jobs().borrow().clone();
+        let jobs = async {
+            if let Some(runner) = runner {
+                runner.drain().await;
+            }
+        };
+        let sessions = async {
+            if let Some(worker) = &self.worker {
+                worker.drain().await;
+            }
+        };
+        tokio::join!(jobs, sessions);
         if let Some(serving) = self.serving {
             serving.ended().await;
         }

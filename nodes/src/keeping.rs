@@ -50,6 +50,9 @@ pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure>
     findings.extend(report.damaged_entities.iter().map(|entity| {
         format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
     }));
+    findings.extend(report.damaged_jobs.iter().map(|job| {
+        format!("`{job}` has a damaged record: if it still waits, it is not run until it is asked for again")
+    }));
     Ok(RepairView { findings, applied: apply })
 }
 

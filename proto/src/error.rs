@@ -67,6 +67,10 @@ codes! {
     Cancelled = "cancelled", 499, -32020;
     /// The step limit is reached.
     StepLimit = "step_limit", 409, -32021;
+    /// The turn made the same tool call over and over.
+    Looped = "looped", 409, -32023;
+    /// The model keeps on making tool calls that cannot be run.
+    BadCalls = "bad_calls", 502, -32024;
     /// Offered by other servers of this protocol, not by this one.
     Unsupported = "unsupported", 400, -32022;
     /// No connection to the provider.

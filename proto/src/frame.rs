@@ -121,6 +121,27 @@ pub enum FrameBody {
         /// For people.
         message: String,
     },
+    /// A tool is run.
+    ToolUse {
+        /// The call.
+        id: CallId,
+        /// The tool.
+        name: String,
+        /// Its arguments, as the model wrote them; cut beyond a length.
+        arguments: String,
+    },
+    /// A tool call has ended.
+    ToolResult {
+        /// The call.
+        id: CallId,
+        /// The tool.
+        name: String,
+        /// What came of it; cut beyond a length.
+        content: String,
+        /// How it failed: a `tool::ToolFailure`, or `uncertain`; absent if it did not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
     /// The turn failed; `done` follows.
     Error {
         /// What happened.

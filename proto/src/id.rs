@@ -9,7 +9,9 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub use crate::name::{AgentName, Capability, IdempotencyKey, KeyPart, NodeName, SessionKey};
+pub use crate::name::{
+    AgentName, Capability, IdempotencyKey, KeyPart, NodeName, SessionKey, ToolName,
+};
 
 /// Crockford's base-32 alphabet in lower case.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -170,6 +172,10 @@ opaque_id!(
     CallId, "call"
 );
 opaque_id!(
+    /// One job; that of a tool call has the call's bits.
+    JobId, "job"
+);
+opaque_id!(
     /// One timer of an entity.
     TimerId, "tmr"
 );
@@ -224,6 +230,39 @@ impl CallId {
     /// The call that a turn makes at its `step` (from 0).
     pub fn derive(turn: TurnId, step: u32) -> Self {
         Self(derive("clawnode call id v1", &[&turn.as_u128().to_be_bytes(), &step.to_be_bytes()]))
+    }
+}
+
+impl CallId {
+    /// The tool call that a model's reply makes at its `index` (from 0).
+    pub fn derive_tool(model_call: Self, index: u32) -> Self {
+        Self(derive(
+            "clawnode tool call id v1",
+            &[&model_call.as_u128().to_be_bytes(), &index.to_be_bytes()],
+        ))
+    }
+
+    /// What the frames about the tools of a model's reply belong to: they follow the reply's own.
+    pub fn derive_tools(model_call: Self) -> Self {
+        Self(derive("clawnode tool frames id v1", &[&model_call.as_u128().to_be_bytes()]))
+    }
+}
+
+impl From<CallId> for TimerId {
+    fn from(call: CallId) -> Self {
+        Self(call.0)
+    }
+}
+
+impl From<JobId> for TimerId {
+    fn from(job: JobId) -> Self {
+        Self(job.0)
+    }
+}
+
+impl From<CallId> for JobId {
+    fn from(call: CallId) -> Self {
+        Self(call.0)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Synchronous, without I/O, clock or runtime. Four kinds of thing live here: ids
 //! ([`id`]), what is written down ([`event`], [`kernel`], [`session`]), what travels
-//! ([`envelope`], [`frame`], [`node`], [`subject`]) and what is promised ([`limits`],
+//! ([`envelope`], [`frame`], [`job`], [`node`], [`subject`]) and what is promised ([`limits`],
 //! [`error`], [`api`]).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -16,6 +16,7 @@ pub mod event;
 pub mod feed;
 pub mod frame;
 pub mod id;
+pub mod job;
 pub mod kernel;
 pub mod limits;
 pub mod llm;
@@ -24,6 +25,7 @@ pub mod node;
 pub mod overview;
 pub mod session;
 pub mod subject;
+pub mod tool;
 pub mod tree;
 pub mod view;
 
@@ -34,6 +36,6 @@ pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
-    Incarnation, InputId, Kind, NodeName, Partition, Position, ProcessId, Seq, SessionKey, TimerId,
-    TurnId,
+    Incarnation, InputId, JobId, Kind, NodeName, Partition, Position, ProcessId, Seq, SessionKey,
+    TimerId, ToolName, TurnId,
 };

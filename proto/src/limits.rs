@@ -43,3 +43,25 @@ pub const EVENTS_KEPT: usize = 1_024;
 pub const EVENTS_BATCH: usize = 64;
 /// Characters of a text in a cluster event; more is cut.
 pub const EVENT_TEXT: usize = 200;
+/// Tools that one agent may have.
+pub const AGENT_TOOLS: usize = 128;
+/// Bytes of the descriptions and schemas of all tools of one agent (128 KiB): they are journaled
+/// with its configuration and read by the model with each call.
+pub const TOOL_SPECS_BYTES: usize = 128 << 10;
+/// Tool calls in one reply; what a model asks for beyond it is not run.
+pub const REPLY_TOOLS: usize = 32;
+/// Bytes of the arguments of all tool calls of one reply (128 KiB): with the reply's text they fit
+/// into one append. Beyond it they are cut, which makes them invalid.
+pub const TOOL_ARGUMENTS_BYTES: usize = 128 << 10;
+/// Characters of a tool's result that the model is shown; the rest is left out, and it is told.
+pub const TOOL_RESULT_CHARS: usize = 50_000;
+/// Bytes of a tool's result that are kept in its event (8 KiB): the results of all tools of a reply
+/// may come at once, and have to fit into one append. Longer ones go to the blob store first.
+pub const TOOL_RESULT_INLINE: usize = 8 << 10;
+/// Characters of arguments and results in frames.
+pub const FRAME_TOOL_CHARS: usize = 4_000;
+/// How long the state key of a job stays after its result was folded, so that a job that is
+/// delivered late is known to be done.
+pub const JOB_CLOSED_TTL: Duration = Duration::from_hours(7 * 24);
+/// Tool calls that cannot be run, of one turn, that the model is told about; the next ends it.
+pub const BAD_CALLS: u32 = 2;

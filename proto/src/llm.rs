@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::ErrorCode,
     id::{AgentName, Attempt, CallId, Digest, EntityId, ParseIdError, TurnId},
+    tool::{ToolReply, ToolUse},
 };
 
 /// Text, in place or in the blob store.
@@ -74,6 +75,19 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: Text,
+    /// Tools that the assistant asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_uses: Vec<ToolUse>,
+    /// What came of those that it asked for before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_replies: Vec<ToolReply>,
+}
+
+impl Message {
+    /// Words alone.
+    pub fn text(role: Role, content: impl Into<Text>) -> Self {
+        Self { role, content: content.into(), tool_uses: Vec::new(), tool_replies: Vec::new() }
+    }
 }
 
 /// Tokens of one call, as the provider reports them.
@@ -114,6 +128,8 @@ pub enum StopReason {
     MaxTokens,
     /// It reached one of the stop sequences.
     StopSequence,
+    /// It waits for tools.
+    ToolUse,
     /// The provider withheld the rest.
     Refusal,
     /// Something newer than this build.

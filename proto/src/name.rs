@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Digest, EntityId, Kind, ParseIdError};
+use crate::id::{Digest, EntityId, JobId, Kind, ParseIdError, TimerId};
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $max:literal, $expected:literal, $allowed:expr) => {
@@ -79,6 +79,11 @@ name!(
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':')
 );
 name!(
+    /// What a model calls a tool; one of an MCP server is `server__tool`.
+    ToolName, 64, "a tool name: 1 to 64 of a-z, A-Z, 0-9, `-`, `_`",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+);
+name!(
     /// What a client calls one request, so that sending it again is harmless.
     IdempotencyKey, 256, "an idempotency key: 1 to 256 bytes without control characters",
     |c| !c.is_control()
@@ -93,6 +98,16 @@ impl IdempotencyKey {
     /// What an order of this name about the state behind `about` is called: a repeat is the same.
     pub fn of_order(name: &'static str, about: Digest) -> Self {
         Self(format!("order:{name}:{about}"))
+    }
+
+    /// What the result of a job is called: there is one.
+    pub fn of_job(job: JobId) -> Self {
+        Self(format!("job:{job}"))
+    }
+
+    /// What the firing of a timer is called that is set once.
+    pub fn of_timer(timer: TimerId) -> Self {
+        Self(format!("timer:{timer}"))
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::Timestamp,
     frame::Frame,
-    id::{Capability, Digest, EntityId, Epoch, InputId, NodeName, ProcessId, TurnId},
+    id::{Capability, Digest, EntityId, Epoch, InputId, JobId, NodeName, ProcessId, TurnId},
     tree::ProcessTree,
 };
 
@@ -201,6 +201,11 @@ pub enum NodeRequest {
     Drain,
     /// What do you run?
     Tree,
+    /// This job shall not run on. Not answered.
+    CancelJob {
+        /// Which.
+        job: JobId,
+    },
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.

@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    error::{ErrorBody, ErrorCode},
     grammar,
-    id::{AgentName, Attempt, CallId, Digest, TurnId},
+    id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
+    name::ToolName,
+    tool::{LoopGuard, ToolOutcome, ToolSpec, ToolUse},
 };
 
 /// What may be sent to a session.
@@ -21,8 +24,42 @@ pub enum SessionInput {
         /// Which.
         turn: TurnId,
     },
+    /// What came of a tool call that ran elsewhere.
+    ToolResult(ToolResult),
+    /// A timer's time has come. That of a tool call has the call's bits.
+    TimerFired {
+        /// Which.
+        timer: TimerId,
+    },
     /// Deletes the session and what is personal in it, after ending what runs.
     Delete,
+}
+
+/// What came of a tool call that ran elsewhere. One for a call that has an outcome is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// The call.
+    pub call: CallId,
+    /// The event that asked for it; another asking's result is ignored.
+    pub nonce: EventId,
+    /// What came of it.
+    pub end: ToolEnd,
+}
+
+/// How a tool call ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToolEnd {
+    /// Known.
+    Known {
+        /// How.
+        outcome: ToolOutcome,
+    },
+    /// It may or may not have happened, and is not done again.
+    Uncertain {
+        /// What is known.
+        detail: String,
+    },
 }
 
 /// A user's message and how it wants to be answered.
@@ -64,6 +101,12 @@ grammar! {
         ModelDone(ModelDone) = "model_done", required, progress;
         /// A model call ended badly; it is never made again.
         ModelFailed(ModelFailed) = "model_failed", required, progress;
+        /// A tool call is about to run: from here on it may have happened.
+        ToolAsked(ToolAsked) = "tool_asked", required;
+        /// A tool call has ended, or was never run; it is never run again.
+        ToolDone(ToolDone) = "tool_done", required, progress;
+        /// A tool call may or may not have happened; it is never run again.
+        ToolUncertain(ToolUncertain) = "tool_uncertain", required, progress;
         /// What the user is shown.
         Reply(Reply) = "reply", required;
         /// A turn has ended.
@@ -93,6 +136,36 @@ pub struct Profile {
     pub window_tokens: u32,
     /// Model calls of one turn.
     pub step_limit: u32,
+    /// The tools it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSpec>,
+    /// Tool calls of one reply that run at a time.
+    #[serde(default = "Profile::parallel_tools", skip_serializing_if = "is_usual_parallel")]
+    pub max_parallel_tools: u32,
+    /// What is done about a call that is made over and over.
+    #[serde(default, skip_serializing_if = "is_usual_guard")]
+    pub loop_guard: LoopGuard,
+}
+
+impl Profile {
+    /// Tool calls of one reply that run at a time, unless it is configured.
+    pub const fn parallel_tools() -> u32 {
+        8
+    }
+
+    /// The tool of this name.
+    pub fn tool(&self, name: &str) -> Option<&ToolSpec> {
+        self.tools.iter().find(|tool| tool.name.as_str() == name)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_usual_parallel(tools: &u32) -> bool {
+    *tools == Profile::parallel_tools()
+}
+
+fn is_usual_guard(guard: &LoopGuard) -> bool {
+    *guard == LoopGuard::default()
 }
 
 /// A model call is about to be sent.
@@ -126,6 +199,9 @@ pub struct ModelDone {
     pub usage: Usage,
     /// The model's name as the provider reports it.
     pub model: String,
+    /// The tools that it asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_uses: Vec<ToolUse>,
 }
 
 /// A model call ended badly.
@@ -141,6 +217,41 @@ pub struct ModelFailed {
     pub partial: Text,
     /// What it used, as far as the provider said.
     pub usage: Usage,
+}
+
+/// A tool call is about to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolAsked {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// The tool, as it is now; its arguments are the model's.
+    pub tool: ToolName,
+}
+
+/// A tool call has ended, or was never run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolDone {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// What came of it; absent if an input brought it, which has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ToolOutcome>,
+}
+
+/// A tool call may or may not have happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolUncertain {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// What is known; absent if an input brought it, which has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// What the user is shown: the content of a call.
@@ -168,6 +279,18 @@ pub enum TurnOutcome {
     },
     /// Somebody cancelled it.
     Cancelled,
+    /// It made the same tool call over and over.
+    Looped {
+        /// The tool.
+        tool: String,
+        /// How often.
+        times: u32,
+    },
+    /// The model kept on making tool calls that cannot be run.
+    BadCalls {
+        /// What was wrong with the last one.
+        detail: String,
+    },
     /// It used up its steps.
     StepLimit {
         /// How many there were.
@@ -182,7 +305,37 @@ impl TurnOutcome {
             Self::Completed { .. } => "completed",
             Self::Failed { .. } => "failed",
             Self::Cancelled => "cancelled",
+            Self::Looped { .. } => "looped",
+            Self::BadCalls { .. } => "bad_calls",
             Self::StepLimit { .. } => "step_limit",
+        }
+    }
+
+    /// What a person is told of a turn that ended without a proper reply, and was not cancelled.
+    pub fn error(&self) -> Option<ErrorBody> {
+        match self {
+            Self::Failed { failure } => {
+                Some(ErrorBody::new(failure.code(), failure.message.clone()))
+            }
+            Self::Looped { tool, times } => Some(
+                ErrorBody::new(
+                    ErrorCode::Looped,
+                    format!("the turn made the same call of tool `{tool}` {times} times"),
+                )
+                .hint("say what to do instead; `loop_guard` of the agent has the limits"),
+            ),
+            Self::BadCalls { detail } => Some(
+                ErrorBody::new(
+                    ErrorCode::BadCalls,
+                    format!("the model keeps on making tool calls that cannot be run: {detail}"),
+                )
+                .hint("send another message to go on, or choose a model that is better at tools"),
+            ),
+            Self::StepLimit { limit } => Some(
+                ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
+                    .hint("send another message to go on"),
+            ),
+            Self::Completed { .. } | Self::Cancelled => None,
         }
     }
 }

@@ -3,17 +3,21 @@
 //! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
 //! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
 //! · `.hb.{process}` heartbeats · `.hb.{process}.gone` who does not answer · `.rpc.{process}` requests to one process
-//! · `.name.{node}` who has a node's name · `.usage` usage records
+//! · `.job.{capability}.{job}` jobs that wait · `.name.{node}` who has a node's name · `.usage` usage records
 //! · `.ev` what happens in the cluster.
 
 use std::{fmt, str::FromStr};
 
-use crate::id::{Digest, EntityId, NodeName, ParseIdError, Partition, ProcessId, TimerId};
+use crate::id::{
+    Capability, Digest, EntityId, JobId, NodeName, ParseIdError, Partition, ProcessId, TimerId,
+};
 
 /// Keys of the bucket about agents begin with this.
 pub const AGENT_KEYS: &str = "agent.";
 /// What the keys of dead letters in the bucket begin with.
 pub const LETTER_KEYS: &str = "letter.";
+/// Keys of the bucket with the states of jobs begin with this.
+pub const JOB_KEYS: &str = "js.";
 /// Keys of the bucket about nodes that may join begin with this.
 pub const JOIN_KEYS: &str = "join.";
 
@@ -113,6 +117,26 @@ impl Prefix {
         format!("{}.birth", self.0)
     }
 
+    /// Where one job waits. One literal subject, so that it waits once.
+    pub fn job(&self, capability: &Capability, job: JobId) -> String {
+        format!("{}.job.{}.{job}", self.0, capability_token(capability))
+    }
+
+    /// The jobs that need this capability.
+    pub fn jobs_of(&self, capability: &Capability) -> String {
+        format!("{}.job.{}.*", self.0, capability_token(capability))
+    }
+
+    /// The jobs of any one capability: what a consumer of jobs may be about.
+    pub fn jobs_of_any(&self) -> String {
+        format!("{}.job.*.*", self.0)
+    }
+
+    /// All jobs.
+    pub fn jobs(&self) -> String {
+        format!("{}.job.>", self.0)
+    }
+
     /// One part of one blob: its description, or a piece by its number.
     pub fn blob(&self, digest: Digest, part: &str) -> String {
         format!("{}.blob.{digest}.{part}", self.0)
@@ -170,8 +194,7 @@ impl Prefix {
 
     /// Where the process that has this node's name answers.
     pub fn name(&self, node: &NodeName) -> String {
-        // A name may have dots, and no `=`; a subject's token is the other way round.
-        format!("{}.name.{}", self.0, node.as_str().replace('.', "="))
+        format!("{}.name.{}", self.0, token(node.as_str()))
     }
 
     /// Where the processes with any name answer.
@@ -193,6 +216,21 @@ impl Prefix {
     pub fn store(&self, name: &str) -> String {
         format!("{}_{name}", self.0).to_uppercase()
     }
+}
+
+/// A name as one token of a subject: it may have dots, and no `=`; a token is the other way round.
+fn token(name: &str) -> String {
+    name.replace('.', "=")
+}
+
+/// A capability as one token of a subject; also what the consumer of its jobs is called.
+pub fn capability_token(capability: &Capability) -> String {
+    token(capability.as_str())
+}
+
+/// The key of the bucket with a job's state.
+pub fn job_key(job: JobId) -> String {
+    format!("{JOB_KEYS}{job}")
 }
 
 impl Default for Prefix {
@@ -230,5 +268,10 @@ impl fmt::Debug for Prefix {
 
 /// The entity that an input or journal subject names, whatever its prefix.
 pub fn entity_of(subject: &str) -> Option<EntityId> {
+    subject.split('.').nth(3)?.parse().ok()
+}
+
+/// The job that a job's subject names, whatever its prefix.
+pub fn job_of(subject: &str) -> Option<JobId> {
     subject.split('.').nth(3)?.parse().ok()
 }

@@ -4,6 +4,7 @@
 pub mod chaos;
 pub mod conformance;
 pub mod docker;
+pub mod effects;
 pub mod fuzz;
 pub mod journals;
 pub mod model;

@@ -106,6 +106,24 @@ const OPENAI: &[u8] = b"data: {\"id\":\"c\",\"model\":\"g\",\"choices\":[{\"inde
 \"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\
 \"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 
+/// Replies with tool calls, as the corpus of streams has them.
+const ANTHROPIC_TOOLS: [&[u8]; 2] = [
+    include_bytes!("../fixtures/llm/anthropic/tools_three_calls.sse"),
+    include_bytes!("../fixtures/llm/anthropic/tools_no_arguments_cut_off.sse"),
+];
+const OPENAI_TOOLS: [&[u8]; 2] = [
+    include_bytes!("../fixtures/llm/openai/tools_interleaved.sse"),
+    include_bytes!("../fixtures/llm/openai/tools_without_index.sse"),
+];
+
+fn anthropic() -> Vec<Vec<u8>> {
+    [ANTHROPIC].into_iter().chain(ANTHROPIC_TOOLS).map(<[u8]>::to_vec).collect()
+}
+
+fn openai() -> Vec<Vec<u8>> {
+    [OPENAI].into_iter().chain(OPENAI_TOOLS).map(<[u8]>::to_vec).collect()
+}
+
 #[test]
 fn envelopes_are_refused_or_understood() {
     Fuzzer::new(envelopes(), 1).rounds(ROUNDS, envelope);
@@ -124,8 +142,8 @@ fn bus_messages_are_refused_or_understood() {
 #[test]
 fn model_streams_are_refused_or_understood() {
     // Each input is a whole simulated call, so fewer of them.
-    Fuzzer::new(vec![ANTHROPIC.to_vec()], 4).rounds(ROUNDS / 20, fuzz_anthropic);
-    Fuzzer::new(vec![OPENAI.to_vec()], 5).rounds(ROUNDS / 20, fuzz_openai);
+    Fuzzer::new(anthropic(), 4).rounds(ROUNDS / 20, fuzz_anthropic);
+    Fuzzer::new(openai(), 5).rounds(ROUNDS / 20, fuzz_openai);
 }
 
 #[test]
@@ -145,12 +163,12 @@ fn bus_messages_soak() {
 
 #[test]
 fn anthropic_streams_soak() {
-    Fuzzer::new(vec![ANTHROPIC.to_vec()], rand::random()).soak(SOAK, fuzz_anthropic);
+    Fuzzer::new(anthropic(), rand::random()).soak(SOAK, fuzz_anthropic);
 }
 
 #[test]
 fn openai_streams_soak() {
-    Fuzzer::new(vec![OPENAI.to_vec()], rand::random()).soak(SOAK, fuzz_openai);
+    Fuzzer::new(openai(), rand::random()).soak(SOAK, fuzz_openai);
 }
 
 /// A data directory with a few journals; what they hold, and the file of its log.

@@ -5,11 +5,12 @@ use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Consumer, StoreError, Substrate, Write,
-    nats::{ConnectError, NatsOptions, Replicas, connect},
+    AppendAnswer, Consumer, JobConsumer, StoreError, Substrate, Write,
+    nats::{Birth, ConnectError, NatsOptions, Replicas, connect},
 };
 use clawnode_proto::{
-    EntityId, IdempotencyKey, Input, Kind, Partition, Position, Timestamp, subject::Prefix,
+    CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Partition, Position, Timestamp,
+    TurnId, job::Job, subject::Prefix, tool::EffectClass,
 };
 use clawnode_tests::nats::{NatsCluster, NatsServer, ServerOptions, binary};
 use serde_json::{Value, json};
@@ -49,6 +50,37 @@ fn entity() -> EntityId {
 fn input(number: u32) -> Result<Input> {
     let key: IdempotencyKey = format!("key-{number}").parse()?;
     Ok(Input::new(Kind::Session, "a:cli:local:p", key, Timestamp(1), &number)?)
+}
+
+fn job(number: u128) -> Result<Job> {
+    Ok(Job {
+        id: JobId::from_u128(number),
+        capability: "mcp:files.v1".parse()?,
+        session: "a:cli:local:p".parse()?,
+        turn: TurnId::from_u128(1),
+        call: CallId::from_u128(number),
+        nonce: EventId::from_u128(1),
+        tool: "tool".parse()?,
+        arguments: "{}".to_owned(),
+        class: EffectClass::Safe,
+        timeout_ms: 1_000,
+        traceparent: None,
+    })
+}
+
+/// Takes the next job, past errors that time heals, and acknowledges it.
+async fn done(consumer: &mut Box<dyn JobConsumer>) -> Result<JobId> {
+    let delivery = tokio::time::timeout(PATIENCE, async {
+        loop {
+            match consumer.next().await {
+                Err(error) if error.is_transient() => {}
+                delivery => return delivery,
+            }
+        }
+    });
+    let delivery = delivery.await??;
+    delivery.handle.ack().await?;
+    Ok(delivery.job_id)
 }
 
 fn write(text: &'static str) -> Write {
@@ -327,6 +359,81 @@ async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
     let records = ground.journal.read(entity(), NONE).await?;
     let texts: Vec<_> = records.iter().map(|record| &record.bytes[..]).collect();
     assert_eq!(texts, [&b"begin"[..], b"one", b"two"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn jobs_live_through_the_loss_of_each_leader() -> Result {
+    let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
+    let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
+    let ground = connect(options).await?;
+    let mut consumer = ground.jobs.consume(&job(0)?.capability).await?;
+    for number in [1, 2] {
+        let leader = if number == 1 {
+            cluster.leader_of("CN_JOBS").await?
+        } else {
+            cluster.consumer_leader_of("CN_JOBS", "mcp:files=v1").await?
+        };
+        // A pull waits at the one that goes.
+        let look = tokio::time::timeout(Duration::from_millis(50), consumer.next()).await;
+        assert!(look.is_err(), "{look:?}");
+        cluster.server(leader)?.kill()?;
+        let put = job(number)?;
+        tokio::time::timeout(PATIENCE, async {
+            loop {
+                match ground.jobs.put(&put).await {
+                    Err(error) if error.is_transient() => {}
+                    put => return put,
+                }
+            }
+        })
+        .await??;
+        assert_eq!(done(&mut consumer).await?, put.id);
+        cluster.server(leader)?.restart().await?;
+        cluster.settled().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
+    let (server, ground) = substrate().await?;
+    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    ground.jobs.put(&job(1)?).await?;
+    assert_eq!(done(&mut consumer).await?, job(1)?.id);
+    api(&server, "CONSUMER.DELETE.CN_JOBS.mcp:files=v1", &json!({})).await?;
+    ground.jobs.put(&job(2)?).await?;
+    assert_eq!(done(&mut consumer).await?, job(2)?.id);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
+    let (server, ground) = substrate().await?;
+    ground.health.close().await;
+    // As it was born before there were jobs.
+    api(&server, "STREAM.DELETE.CN_JOBS", &json!({})).await?;
+    let client = async_nats::connect(server.url()).await?;
+    let older = json!({ "format": 1, "partitions": 4, "complete": true }).to_string();
+    let stored = client.request("cn.birth", older.into()).await?;
+    assert!(String::from_utf8_lossy(&stored.payload).contains("\"seq\""), "{stored:?}");
+
+    let joined = NatsOptions { birth: Birth::Never, ..options(&server) };
+    let error = refused(joined.clone()).await?;
+    assert!(matches!(error, ConnectError::Outdated { .. }), "{error}");
+    assert!(error.to_string().contains("clawnode cluster push"), "{error}");
+
+    let ground = connect(options(&server)).await?;
+    ground.jobs.put(&job(1)?).await?;
+    let ground = connect(joined).await?;
+    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    assert_eq!(done(&mut consumer).await?, job(1)?.id);
+
+    // Lost later, it is not made again.
+    api(&server, "STREAM.DELETE.CN_JOBS", &json!({})).await?;
+    let hasty = NatsOptions { ready_timeout: Duration::from_millis(500), ..options(&server) };
+    let error = refused(hasty).await?.to_string();
+    assert!(error.contains("CN_JOBS"), "{error}");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use clawnode_proto::{
     AgentName,
     llm::{ModelRef, Sampling},
     session::Profile,
+    tool::{LoopGuard, ToolSpec},
 };
 
 /// How an agent answers; resolved from the configuration, soul file included.
@@ -22,6 +23,14 @@ pub struct AgentOptions {
     pub window_tokens: u32,
     /// Model calls of one turn (default 25): more lets long turns run, and a runaway cost more.
     pub step_limit: u32,
+    /// The tools it has (default none): each costs tokens of every call.
+    pub tools: Vec<ToolSpec>,
+    /// Tool calls of one reply that run at a time (default 8): more is sooner done, and harder on
+    /// what runs them.
+    pub max_parallel_tools: u32,
+    /// What is done about a tool call that is made over and over (default: warn at 3, refuse from
+    /// 5 on, end the turn at 30).
+    pub loop_guard: LoopGuard,
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
@@ -37,6 +46,9 @@ impl AgentOptions {
             sampling: Sampling::default(),
             window_tokens: 128_000,
             step_limit: 25,
+            tools: Vec::new(),
+            max_parallel_tools: Profile::parallel_tools(),
+            loop_guard: LoopGuard::default(),
             max_turns: 256,
         }
     }
@@ -50,6 +62,9 @@ impl AgentOptions {
             sampling: self.sampling.clone(),
             window_tokens: self.window_tokens,
             step_limit: self.step_limit,
+            tools: self.tools.clone(),
+            max_parallel_tools: self.max_parallel_tools,
+            loop_guard: self.loop_guard,
         }
     }
 }

@@ -15,6 +15,10 @@ pub struct Violation(pub String);
 pub enum EffectClass {
     /// Needs a grant, is announced in the journal before it starts, and its outcome is journaled.
     Call,
+    /// May be run again at will, until its outcome is journaled.
+    Run,
+    /// Idempotent by key; what comes of it comes as an input.
+    Publish,
     /// Idempotent by key; once confirmed, `Emitted` for this turn rides in the next append.
     Emit(TurnId),
 }
@@ -71,14 +75,14 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn key(effect: &Self::Effect) -> Self::Key;
     /// The effect's class.
     fn class(effect: &Self::Effect) -> EffectClass;
-    /// What announces a call, and what running it takes.
+    /// What announces a call, and what running it takes; nothing, unless `decide` named it.
     fn begin(
         state: &Self::State,
         effect: &Self::Effect,
         grant: &Self::Grant,
-    ) -> (Vec<Self::Event>, Self::Job);
-    /// What running an emission takes.
-    fn emit(state: &Self::State, effect: &Self::Effect) -> Self::Job;
+    ) -> Option<(Vec<Self::Event>, Self::Job)>;
+    /// What running an effect takes that needs no grant; nothing, unless `decide` named it.
+    fn prepare(state: &Self::State, effect: &Self::Effect) -> Option<Self::Job>;
     /// What it is to the journal that a call may not be made.
     fn refuse(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
     /// What a call's outcome is to the journal.

@@ -22,6 +22,7 @@
 pub mod core;
 pub mod driver;
 mod fold_error;
+pub mod jobs;
 pub mod kind;
 pub mod letters;
 pub mod machine;

@@ -42,4 +42,8 @@ pub enum Planted {
     WriteWithoutClaim,
     /// What ran before a crash is made again, whatever the journal says.
     RecallAfterOutcome,
+    /// A tool is run before its `started` is stored.
+    RunBeforeStarted,
+    /// A tool that may run once is run again when its runner died.
+    RunOnceAgain,
 }

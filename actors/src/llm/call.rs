@@ -6,6 +6,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use clawnode_proto::{
     Digest,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    tool::ToolUse,
 };
 use futures_util::stream::BoxStream;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -31,8 +32,8 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn provider(&self) -> &'static str;
     /// The request on the wire.
     fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure>;
-    /// A reader for one reply.
-    fn decoder(&self) -> Box<dyn Decoder>;
+    /// A reader for one reply, which may call tools if the request `offers` some.
+    fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
 }
 
 /// Reads one reply; sans-I/O.
@@ -48,6 +49,8 @@ pub(super) trait Decoder: Send {
 pub(super) enum Piece {
     /// More of the reply.
     Text(String),
+    /// A whole tool call.
+    ToolUse(ToolUse),
     /// Usage so far.
     Usage(Usage),
     /// The proper end.
@@ -171,7 +174,7 @@ impl Inner {
     }
 
     async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, Fault> {
-        let mut decoder = self.dialect.decoder();
+        let mut decoder = self.dialect.decoder(prepared.offers);
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared).await? {
             Answer::Stream(response) => {
@@ -234,6 +237,7 @@ async fn say(pieces: &mut Vec<Piece>, to: &Teller) -> Option<Finish> {
     for piece in pieces.drain(..) {
         match piece {
             Piece::Text(text) => to.text(text).await,
+            Piece::ToolUse(tool_use) => to.tool_use(tool_use).await,
             Piece::Usage(usage) => to.usage(usage).await,
             Piece::End(finish) => return Some(finish),
         }
@@ -265,6 +269,7 @@ fn stop_word(stop: &StopReason) -> &str {
     match stop {
         StopReason::EndTurn | StopReason::StopSequence => "stop",
         StopReason::MaxTokens => "length",
+        StopReason::ToolUse => "tool_calls",
         StopReason::Refusal => "content_filter",
         StopReason::Other { reason } => reason,
     }

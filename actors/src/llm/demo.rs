@@ -3,10 +3,17 @@
 //! It is there so that everything around a model can be tried without one: its reply is a pure
 //! function of the conversation, comes in small pieces, and as `demo/slow` takes its time, so that a
 //! process can be killed in the middle of it.
+//!
+//! It calls tools as well, if some are offered: each line `/tool NAME {…}` of a message is a call,
+//! with the rest of the line as its arguments, right or wrong (`{}` if there are none). When the
+//! tools have answered, it repeats how each answer begins.
 
 use std::time::Duration;
 
-use clawnode_proto::llm::{FailureClass, ModelFailure, Role, StopReason, Usage};
+use clawnode_proto::{
+    llm::{FailureClass, ModelFailure, Role, StopReason, Usage},
+    tool::ToolUse,
+};
 use futures_util::stream::BoxStream;
 use tracing::{Instrument, info_span};
 
@@ -14,6 +21,7 @@ use super::{
     Model, ModelEvent, ModelRequest, PlainMessage,
     prompt::alternate,
     tell::{Finish, Teller, tell},
+    uses::MOST,
 };
 
 /// The model that answers at once; the default.
@@ -24,6 +32,10 @@ const SLOW: Duration = Duration::from_millis(250);
 const SLOWEST_MS: u64 = 60_000;
 /// Characters of the user's text that are repeated.
 const ECHO_CHARS: usize = 2_000;
+/// Characters of a tool's answer that are repeated.
+const RESULT_CHARS: usize = 200;
+/// What begins a line that is a tool call.
+const TOOL: &str = "/tool ";
 
 /// The demo provider.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +56,12 @@ impl Model for Demo {
 
 async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
     let delay = delay(&request.model)?;
+    let offers = !request.tools.is_empty();
+    // Before merging: what an earlier turn asked for is not asked for again.
+    let asked = request.messages.last().map(|message| message.text.clone()).unwrap_or_default();
     let messages = alternate(request.messages)?;
-    let (mut text, mut stop) = (reply(&messages), StopReason::EndTurn);
+    let mut calls = if offers { calls(&messages, &asked) } else { Vec::new() };
+    let (mut text, mut stop) = (reply(&messages, &calls, offers), StopReason::EndTurn);
     let cut = request.sampling.stop.iter().filter(|stop| !stop.is_empty());
     if let Some(at) = cut.filter_map(|stop| text.find(stop.as_str())).min() {
         text.truncate(at);
@@ -53,8 +69,7 @@ async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailu
     }
     let most = request.sampling.max_tokens.map_or(usize::MAX, |most| most as usize);
     let mut usage = Usage {
-        input_tokens: messages.iter().map(|message| words(&message.text)).sum::<u64>()
-            + words(&request.system),
+        input_tokens: messages.iter().map(read).sum::<u64>() + words(&request.system),
         ..Usage::default()
     };
     for (n, piece) in text.split_inclusive(' ').enumerate() {
@@ -68,26 +83,85 @@ async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailu
         to.text(piece.to_owned()).await;
         usage.output_tokens += 1;
     }
+    if stop == StopReason::EndTurn && !calls.is_empty() {
+        stop = StopReason::ToolUse;
+        for call in calls.drain(..) {
+            to.tool_use(call).await;
+        }
+    }
     to.usage(usage).await;
     Ok(Finish { stop, usage, model: request.model })
 }
 
+/// The tools that a message asks for.
+fn calls(messages: &[PlainMessage], asked: &str) -> Vec<ToolUse> {
+    if messages.last().is_some_and(|last| !last.tool_replies.is_empty()) {
+        return Vec::new();
+    }
+    let before: usize = messages.iter().map(|message| message.tool_uses.len()).sum();
+    let call = |(nth, line): (usize, &str)| {
+        let (name, arguments) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let arguments = if arguments.trim().is_empty() { "{}" } else { arguments.trim() };
+        ToolUse {
+            id: format!("demo_{}", before + nth + 1),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        }
+    };
+    let lines = asked.lines().filter_map(|line| line.trim().strip_prefix(TOOL));
+    lines.map(str::trim).enumerate().map(call).take(MOST).collect()
+}
+
 /// The whole reply. A "token" of the demo is a word.
-fn reply(messages: &[PlainMessage]) -> String {
+fn reply(messages: &[PlainMessage], calls: &[ToolUse], offers: bool) -> String {
+    if !calls.is_empty() {
+        let names: Vec<String> = calls.iter().map(|call| format!("`{}`", call.name)).collect();
+        return format!("I call {}.", names.join(", "));
+    }
+    if let [.., asking, last] = messages
+        && !last.tool_replies.is_empty()
+    {
+        return results(asking, last);
+    }
     let by_user = messages.iter().filter(|message| message.role == Role::User).count();
     let last = messages.last().map(|message| message.text.trim()).unwrap_or_default();
-    let mut said: String = last.chars().take(ECHO_CHARS).collect();
-    if said.len() < last.len() {
-        said.push('…');
-    }
+    let said = first(last, ECHO_CHARS);
     let nth = match by_user {
         0 | 1 => "your first message that I remember".to_owned(),
         n => format!("message {n} of yours that I remember"),
     };
+    let hint =
+        if offers { " Type `/tool NAME {…}` to have me call one of your tools." } else { "" };
     format!(
         "This is clawnode's built-in demo, not a language model. You said: {said}\n\
-         It is {nth}. For real answers give clawnode a provider's key or a local server."
+         It is {nth}. For real answers give clawnode a provider's key or a local server.{hint}"
     )
+}
+
+/// How the answer of each tool begins.
+fn results(asking: &PlainMessage, answering: &PlainMessage) -> String {
+    let said = answering.tool_replies.iter().map(|reply| {
+        let asked = asking.tool_uses.iter().find(|tool_use| tool_use.id == reply.id);
+        let name = asked.map(|tool_use| tool_use.name.as_str()).unwrap_or_default();
+        let verb = if reply.is_error { "failed" } else { "said" };
+        format!("`{name}` {verb}: {}", first(reply.text.trim(), RESULT_CHARS))
+    });
+    said.collect::<Vec<_>>().join("\n")
+}
+
+/// The first so many characters.
+fn first(text: &str, chars: usize) -> String {
+    let mut first: String = text.chars().take(chars).collect();
+    if first.len() < text.len() {
+        first.push('…');
+    }
+    first
+}
+
+fn read(message: &PlainMessage) -> u64 {
+    words(&message.text)
+        + message.tool_replies.iter().map(|reply| words(&reply.text)).sum::<u64>()
+        + message.tool_uses.iter().map(|tool_use| words(&tool_use.arguments)).sum::<u64>()
 }
 
 fn words(text: &str) -> u64 {
@@ -119,16 +193,17 @@ mod tests {
     use futures_util::StreamExt;
 
     use super::*;
+    use crate::llm::{PlainReply, ToolOffer};
 
     fn ask(model: &str, said: &[&str], sampling: Sampling) -> ModelRequest {
-        let message = |(n, text): (usize, &&str)| PlainMessage {
-            role: if n % 2 == 0 { Role::User } else { Role::Assistant },
-            text: (*text).to_owned(),
+        let message = |(n, text): (usize, &&str)| {
+            PlainMessage::text(if n % 2 == 0 { Role::User } else { Role::Assistant }, *text)
         };
         ModelRequest {
             model: model.to_owned(),
             system: String::new(),
             messages: said.iter().enumerate().map(message).collect(),
+            tools: Vec::new(),
             sampling,
             idempotency_key: "k".to_owned(),
         }
@@ -187,5 +262,69 @@ mod tests {
             let [ModelEvent::Failed(failure)] = &events[..] else { panic!("{events:?}") };
             assert_eq!(failure.class, FailureClass::Rejected);
         }
+    }
+
+    fn offering(said: &[&str]) -> ModelRequest {
+        let offer = ToolOffer {
+            name: "get".parse().unwrap(),
+            description: String::new(),
+            input_schema: serde_json::json!({"type": "object"}),
+        };
+        ModelRequest { tools: vec![offer], ..ask(ECHO, said, Sampling::default()) }
+    }
+
+    fn calls_in(events: Vec<ModelEvent>) -> Vec<ToolUse> {
+        let call = |event| match event {
+            ModelEvent::ToolUse(tool_use) => Some(tool_use),
+            _ => None,
+        };
+        events.into_iter().filter_map(call).collect()
+    }
+
+    #[tokio::test]
+    async fn it_calls_tools_that_it_is_told_to_call() {
+        let said = "please\n/tool get {\"a\": 1}\n  /tool put {broken\n/tool get\n/toolx";
+        let (text, events) = collect(offering(&[said])).await;
+        assert_eq!(text, "I call `get`, `put`, `get`.");
+        assert!(matches!(events.last(), Some(ModelEvent::Done { stop: StopReason::ToolUse, .. })));
+        let calls = calls_in(events);
+        let told: Vec<_> = calls.iter().map(|it| (&*it.id, &*it.name, &*it.arguments)).collect();
+        let wanted = [
+            ("demo_1", "get", r#"{"a": 1}"#),
+            ("demo_2", "put", "{broken"),
+            ("demo_3", "get", "{}"),
+        ];
+        assert_eq!(told, wanted);
+        let (text, events) = collect(ask(ECHO, &[said], Sampling::default())).await;
+        assert!(text.contains("You said: please"), "without tools it is a text like any other");
+        assert_eq!(calls_in(events), []);
+    }
+
+    #[tokio::test]
+    async fn it_repeats_what_tools_answered_and_asks_anew_only_when_told() {
+        let mut request = offering(&["/tool get {}\n/tool put {}"]);
+        let calls = calls_in(collect(request.clone()).await.1);
+        let reply = |(call, text): (&ToolUse, &str)| PlainReply {
+            id: call.id.clone(),
+            text: text.to_owned(),
+            is_error: call.name == "put",
+        };
+        let long = "é".repeat(300);
+        let tool_replies = calls.iter().zip(["42 ", long.as_str()]).map(reply).collect();
+        let asking = PlainMessage { tool_uses: calls, ..PlainMessage::text(Role::Assistant, "") };
+        request.messages.push(asking);
+        request.messages.push(PlainMessage { tool_replies, ..PlainMessage::text(Role::User, "") });
+        let (text, events) = collect(request.clone()).await;
+        assert_eq!(text, format!("`get` said: 42\n`put` failed: {}…", "é".repeat(200)));
+        assert_eq!(calls_in(events), []);
+        request.messages.push(PlainMessage::text(Role::Assistant, text));
+        request.messages.push(PlainMessage::text(Role::User, "thanks"));
+        let (text, _) = collect(request.clone()).await;
+        assert!(text.contains("Type `/tool NAME {…}`"), "{text}");
+        request.messages.push(PlainMessage::text(Role::User, "/tool get {}"));
+        let (_, events) = collect(request).await;
+        let calls = calls_in(events);
+        let ids: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["demo_3"]);
     }
 }

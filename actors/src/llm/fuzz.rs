@@ -1,7 +1,11 @@
 //! Entry points for fuzzers and property tests: arbitrary bytes through the real decoders.
 
 use bytes::Bytes;
-use clawnode_proto::llm::ModelFailure;
+use clawnode_proto::{
+    limits::TOOL_ARGUMENTS_BYTES,
+    llm::{ModelFailure, StopReason},
+    tool::ToolUse,
+};
 use futures_util::{FutureExt, stream};
 
 use super::{
@@ -13,15 +17,18 @@ use super::{
     options::Wire,
     sse::{Events, EventsError},
     tell::Finish,
+    uses::{MOST, NAME_BYTES},
 };
 
-/// What a client makes of a response whose body arrives in these chunks: the same reader and
-/// decoder as in a call, without a connection. The last event is the terminal one.
-pub fn replay(wire: Wire, chunks: impl IntoIterator<Item = Vec<u8>>) -> Vec<ModelEvent> {
-    let mut decoder: Box<dyn Decoder> = match wire {
-        Wire::Anthropic => Box::new(Anthropic::default()),
-        Wire::Openai | Wire::Demo => Box::new(OpenAi::default()),
-    };
+/// What a client that `offers` tools or none makes of a response whose body arrives in these
+/// chunks: the same reader and decoder as in a call, without a connection. The last event is the
+/// terminal one.
+pub fn replay(
+    wire: Wire,
+    offers: bool,
+    chunks: impl IntoIterator<Item = Vec<u8>>,
+) -> Vec<ModelEvent> {
+    let mut decoder = decoder(wire, offers);
     let chunks: Vec<_> = chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk))).collect();
     let mut said = Vec::new();
     let read = read(stream::iter(chunks), decoder.as_mut(), &mut said).now_or_never();
@@ -31,6 +38,38 @@ pub fn replay(wire: Wire, chunks: impl IntoIterator<Item = Vec<u8>>) -> Vec<Mode
         None => ModelEvent::Failed(Fault::broken("the reader waits, with all bytes there").failure),
     });
     said
+}
+
+/// What a client makes of a reply in one piece.
+pub fn replay_whole(wire: Wire, offers: bool, body: &[u8]) -> Vec<ModelEvent> {
+    let (mut pieces, mut said) = (Vec::new(), Vec::new());
+    let read = decoder(wire, offers).whole(body, &mut pieces);
+    let end = say(&mut pieces, &mut said);
+    said.push(match (read, end) {
+        (Ok(()), Some(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
+        (Ok(()), None) => ModelEvent::Failed(Fault::broken("the reply has no end").failure),
+        (Err(fault), _) => ModelEvent::Failed(fault.failure),
+    });
+    said
+}
+
+fn decoder(wire: Wire, offers: bool) -> Box<dyn Decoder> {
+    match wire {
+        Wire::Anthropic => Box::new(Anthropic::new(offers)),
+        Wire::Openai | Wire::Demo => Box::new(OpenAi::new(offers)),
+    }
+}
+
+fn say(pieces: &mut Vec<Piece>, said: &mut Vec<ModelEvent>) -> Option<Finish> {
+    for piece in pieces.drain(..) {
+        match piece {
+            Piece::Text(text) => said.push(ModelEvent::Text(text)),
+            Piece::ToolUse(tool_use) => said.push(ModelEvent::ToolUse(tool_use)),
+            Piece::Usage(usage) => said.push(ModelEvent::Usage(usage)),
+            Piece::End(finish) => return Some(finish),
+        }
+    }
+    None
 }
 
 async fn read(
@@ -43,12 +82,8 @@ async fn read(
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| Fault::broken(error).failure)?;
         let read = decoder.event(&event, &mut pieces);
-        for piece in pieces.drain(..) {
-            match piece {
-                Piece::Text(text) => said.push(ModelEvent::Text(text)),
-                Piece::Usage(usage) => said.push(ModelEvent::Usage(usage)),
-                Piece::End(finish) => return Ok(finish),
-            }
+        if let Some(finish) = say(&mut pieces, said) {
+            return Ok(finish);
         }
         read.map_err(|fault| fault.failure)?;
     }
@@ -66,17 +101,39 @@ pub fn fuzz_openai(data: &[u8]) {
 }
 
 /// The first byte chooses the size of the chunks. No input may panic, chunks may not matter, and
-/// without these words there is no good end.
+/// without these words there is no good end. Tool calls stay within their bounds.
 fn fuzz(wire: Wire, data: &[u8], needed: &[&[u8]]) {
     let Some((size, data)) = data.split_first() else { return };
-    let whole = replay(wire, [data.to_vec()]);
-    let chunked = replay(wire, data.chunks(usize::from(*size) + 1).map(<[u8]>::to_vec));
-    assert_eq!(whole, chunked, "the reply depends on how it was cut");
-    if matches!(whole.last(), Some(ModelEvent::Done { .. })) {
-        for word in needed {
-            // An escape such as `\u005b` can spell a word in other bytes.
-            let found = data.windows(word.len()).any(|at| at == *word) || data.contains(&b'\\');
-            assert!(found, "a good end without `{}`", String::from_utf8_lossy(word));
+    for offers in [false, true] {
+        let whole = replay(wire, offers, [data.to_vec()]);
+        let chunks = data.chunks(usize::from(*size) + 1).map(<[u8]>::to_vec);
+        assert_eq!(whole, replay(wire, offers, chunks), "the reply depends on how it was cut");
+        judge_calls(&whole, offers);
+        if matches!(whole.last(), Some(ModelEvent::Done { .. })) {
+            for word in needed {
+                // An escape such as `\u005b` can spell a word in other bytes.
+                let found = data.windows(word.len()).any(|at| at == *word) || data.contains(&b'\\');
+                assert!(found, "a good end without `{}`", String::from_utf8_lossy(word));
+            }
         }
+        judge_calls(&replay_whole(wire, offers, data), offers);
+    }
+}
+
+fn judge_calls(said: &[ModelEvent], offers: bool) {
+    let (mut calls, mut bytes) = (0, 0);
+    for event in said {
+        if let ModelEvent::ToolUse(ToolUse { id, name, arguments }) = event {
+            calls += 1;
+            bytes += arguments.len();
+            assert!(id.len().max(name.len()) <= NAME_BYTES, "a name is too long");
+            assert!(!id.is_empty(), "a call has no id");
+        }
+    }
+    assert!(calls <= MOST && bytes <= TOOL_ARGUMENTS_BYTES, "{calls} calls of {bytes} bytes");
+    assert!(offers || calls == 0, "a call of a tool that nobody offered");
+    if let Some(ModelEvent::Done { stop, .. }) = said.last() {
+        assert!(*stop != StopReason::ToolUse || calls > 0, "it waits for no tool");
+        assert!(*stop != StopReason::EndTurn || calls == 0, "it waits for a tool and says no");
     }
 }

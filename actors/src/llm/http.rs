@@ -54,6 +54,8 @@ pub(super) struct Prepared {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// Whether it offers tools.
+    pub(super) offers: bool,
 }
 
 /// An answer that may hold a reply.
@@ -236,7 +238,7 @@ impl Http {
 }
 
 /// rustls on ring. Without `roots` no certificate is trusted, which plain HTTP does not need.
-pub(super) fn tls(roots: bool) -> Result<rustls::ClientConfig, rustls::Error> {
+pub(crate) fn tls(roots: bool) -> Result<rustls::ClientConfig, rustls::Error> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(ring.clone())
         .with_safe_default_protocol_versions()?;

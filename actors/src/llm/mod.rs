@@ -9,9 +9,11 @@
 //! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where nobody did.
 //! A call is told by one future (`tell`): prepare, send, read, retry (`call`), over HTTP
 //! (`http`, `retry`) and server-sent events (`sse`); what the bytes mean is a sans-I/O decoder per
-//! wire (`anthropic`, `openai`).
+//! wire (`anthropic`, `openai`), which gathers tool calls within bounds (`uses`). A tool call is
+//! delivered as the model made it, also one that was cut off or makes no sense.
 //!
-//! Not here: what the model is shown (the session decides), and what a call costs.
+//! Not here: what the model is shown and which tool calls are valid (the session decides), and what
+//! a call costs.
 
 mod anthropic;
 mod call;
@@ -27,14 +29,21 @@ mod prompt;
 mod retry;
 mod sse;
 mod tell;
+mod uses;
 
 use std::{fmt, time::Duration};
 
-use clawnode_proto::llm::{ModelFailure, Role, Sampling, StopReason, Usage};
+use clawnode_proto::{
+    ToolName,
+    llm::{ModelFailure, Role, Sampling, StopReason, Usage},
+    tool::ToolUse,
+};
 use futures_util::stream::BoxStream;
 
 pub use discover::{Choice, discover, ollama_models};
+pub(crate) use http::tls;
 pub use models::{Models, ResolveError};
+pub(crate) use options::duration;
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
 
 /// What a model is asked.
@@ -46,19 +55,48 @@ pub struct ModelRequest {
     pub system: String,
     /// The conversation; begins and ends with the user.
     pub messages: Vec<PlainMessage>,
+    /// The tools it may ask for.
+    pub tools: Vec<ToolOffer>,
     /// Settings of this call.
     pub sampling: Sampling,
     /// Sent to providers that know it, so that a provider's own retry does not bill twice.
     pub idempotency_key: String,
 }
 
-/// A message with its text in place.
+/// A message with its text in place. The user's side answers each tool that the assistant's side
+/// before it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainMessage {
     /// Who says it.
     pub role: Role,
     /// What is said.
     pub text: String,
+    /// Tools that the assistant asks for; their arguments are JSON objects, their ids unique.
+    pub tool_uses: Vec<ToolUse>,
+    /// What came of those that it asked for before.
+    pub tool_replies: Vec<PlainReply>,
+}
+
+/// What came of a tool call, with its text in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainReply {
+    /// The id of the tool use that it answers.
+    pub id: String,
+    /// What the model is told.
+    pub text: String,
+    /// Whether it is an error.
+    pub is_error: bool,
+}
+
+/// A tool that a model may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolOffer {
+    /// Its name.
+    pub name: ToolName,
+    /// What it does.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: serde_json::Value,
 }
 
 /// What a model says, piece by piece.
@@ -66,6 +104,8 @@ pub struct PlainMessage {
 pub enum ModelEvent {
     /// More of the reply.
     Text(String),
+    /// A whole tool call, as the model made it.
+    ToolUse(ToolUse),
     /// Usage known so far; each report replaces the one before it.
     Usage(Usage),
     /// The provider refused or could not be reached; the call is tried again after `wait`.

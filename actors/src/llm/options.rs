@@ -359,10 +359,10 @@ impl<'de> Deserialize<'de> for BaseUrl {
 }
 
 /// Durations as people write them: `500ms`, `10s`, `10m`, `1h`.
-mod duration {
+pub(crate) mod duration {
     use super::{Deserialize, Deserializer, Duration, Serializer, de};
 
-    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         let ms = time.as_millis();
         if ms.is_multiple_of(1000) {
             to.collect_str(&format_args!("{}s", ms / 1000))
@@ -371,7 +371,7 @@ mod duration {
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(from)?;
         parse(&text).ok_or_else(|| {
             de::Error::custom(format_args!("`{text}` is not a duration such as `500ms` or `10s`"))

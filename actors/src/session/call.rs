@@ -5,12 +5,13 @@ use std::time::Duration;
 use clawnode_proto::{
     EntityId, Frame, FrameBody, FrameKey, Traceparent,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    tool::ToolUse,
 };
 use futures_util::StreamExt;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::{kind::CallJob, run::SessionRunner};
+use super::{prepare::CallJob, run::SessionRunner};
 use crate::llm::ModelEvent;
 
 /// Stream pieces that are ready at once and travel in one bus message.
@@ -34,6 +35,9 @@ pub(super) struct Call<'a> {
     trace: Option<Traceparent>,
     pub(super) text: String,
     pub(super) usage: Usage,
+    pub(super) tool_uses: Vec<ToolUse>,
+    /// Shown before the text, and no part of it.
+    seam: &'static str,
     /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
     gathered: Vec<FrameBody>,
     /// From when on it may be.
@@ -51,12 +55,18 @@ impl<'a> Call<'a> {
             trace,
             text: String::new(),
             usage: Usage::default(),
+            tool_uses: Vec::new(),
+            seam: job.seam,
             gathered: Vec::new(),
             due: Instant::now(),
         }
     }
 
     pub(super) async fn run(&mut self, job: &CallJob) -> End {
+        if let Some(results) = &job.results {
+            let (trace, turn) = (job.trace.as_ref(), job.turn);
+            self.runner.tell_tools(self.entity, trace, turn, results).await;
+        }
         if job.request.dropped_turns > 0 {
             let message = format!(
                 "the model's window is full: the oldest {} turns are left out",
@@ -104,12 +114,19 @@ impl<'a> Call<'a> {
     fn piece(&mut self, piece: ModelEvent) -> Option<End> {
         match piece {
             ModelEvent::Text(delta) => {
+                let begins = self.text.is_empty() && !delta.is_empty();
+                let seam = if begins { self.seam } else { "" };
                 self.text.push_str(&delta);
+                let delta = format!("{seam}{delta}");
                 if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
                     last.push_str(&delta);
                 } else {
                     self.gathered.push(FrameBody::Text { delta });
                 }
+                None
+            }
+            ModelEvent::ToolUse(using) => {
+                self.tool_uses.push(using);
                 None
             }
             ModelEvent::Usage(usage) => {

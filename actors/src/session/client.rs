@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clawnode_cluster::{Clock, StoreError, Substrate};
 use clawnode_proto::{
     Attempt, CallId, CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
@@ -29,6 +28,7 @@ use super::{
     kind::Session,
     look::Shared,
     progress::TurnEvent,
+    texts::{packed, unpacked},
 };
 use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
 
@@ -363,7 +363,10 @@ impl Sessions {
             SessionInput::Steer(message) => {
                 SessionInput::Steer(self.fitted_message(session, message).await?)
             }
-            other @ (SessionInput::Cancel { .. } | SessionInput::Delete) => other,
+            other @ (SessionInput::Cancel { .. }
+            | SessionInput::ToolResult(_)
+            | SessionInput::TimerFired { .. }
+            | SessionInput::Delete) => other,
         })
     }
 
@@ -404,35 +407,4 @@ impl Sessions {
 /// The cursor before anything of a turn was seen.
 pub(super) fn start_of(turn: TurnId) -> FrameKey {
     FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 }
-}
-
-/// A long text as its blob holds it: followed by whose it is, so that no two sessions share a
-/// blob, and deleting one takes nothing from the other.
-pub(super) fn packed(session: EntityId, text: String) -> Bytes {
-    let mut bytes = text.into_bytes();
-    bytes.extend(session.as_u128().to_be_bytes());
-    Bytes::from(bytes)
-}
-
-/// The text of `length` bytes that a blob begins with.
-pub(super) fn unpacked(blob: &[u8], length: u64) -> String {
-    let text = usize::try_from(length).ok().and_then(|length| blob.get(..length));
-    String::from_utf8_lossy(text.unwrap_or(blob)).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_texts_of_two_sessions_are_two_blobs() {
-        let text = "nächtlich".to_owned();
-        let one = packed(EntityId::from_u128(1), text.clone());
-        let other = packed(EntityId::from_u128(2), text.clone());
-        assert_ne!(one, other);
-        assert_eq!(one, packed(EntityId::from_u128(1), text.clone()), "a repeat finds its blob");
-        assert_eq!(unpacked(&one, text.len() as u64), text);
-        // Blobs from before this build hold the text alone.
-        assert_eq!(unpacked(text.as_bytes(), text.len() as u64), text);
-    }
 }

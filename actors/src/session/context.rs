@@ -3,8 +3,10 @@
 
 use clawnode_proto::{
     Digest, TurnId, codec,
+    limits::TOOL_RESULT_CHARS,
     llm::{Message, ModelRef, Role, Sampling},
     session::Profile,
+    tool::ToolSpec,
 };
 use serde::Serialize;
 
@@ -30,6 +32,9 @@ pub struct Assembled {
     pub messages: Vec<Message>,
     /// Settings of this call.
     pub sampling: Sampling,
+    /// The tools that the model may ask for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSpec>,
     /// Whole turns left out because the window is full.
     #[serde(skip)]
     pub dropped_turns: u32,
@@ -63,20 +68,24 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     // A call that is made again shows what it showed the first time; what waits joins the next.
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };
-    current.extend(
-        joining
-            .iter()
-            .map(|(_, steer)| Message { role: Role::User, content: steer.content.clone() }),
-    );
+    current
+        .extend(joining.iter().map(|(_, steer)| Message::text(Role::User, steer.content.clone())));
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from);
-    let system_tokens = system.len() as u64 / BYTES_PER_TOKEN;
+    let tools = profile.tools.clone();
+    let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
+    let fixed = system.len() as u64 + tools.iter().map(offered).sum::<u64>();
+    let system_tokens = fixed / BYTES_PER_TOKEN;
     let window =
         u64::from(profile.window_tokens).saturating_sub(reply + system_tokens + tokens(&current));
     let (mut messages, dropped_turns) = fitting(state, turn.id, window);
     messages.extend(current);
+    if tools.is_empty() {
+        // Providers refuse calls of tools in a conversation that has none.
+        messages.iter_mut().for_each(in_words);
+    }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
-    Assembled { model: profile.model.clone(), system, messages, sampling, dropped_turns }
+    Assembled { model: profile.model.clone(), system, messages, sampling, tools, dropped_turns }
 }
 
 /// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
@@ -100,6 +109,27 @@ fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>,
     (earlier.split_off(kept).concat(), dropped)
 }
 
+/// Tells in words what was said in calls and replies of tools that are no more.
+fn in_words(message: &mut Message) {
+    let mut words: Vec<String> = message.content.inline().map(str::to_owned).into_iter().collect();
+    for using in std::mem::take(&mut message.tool_uses) {
+        words.push(format!("(called `{}` with {})", using.name, using.arguments));
+    }
+    for reply in std::mem::take(&mut message.tool_replies) {
+        let said = reply.content.inline().unwrap_or("(a long result)").to_owned();
+        words.push(format!("(the result: {said})"));
+    }
+    if message.content.inline().is_some() {
+        message.content = words.join("\n").into();
+    }
+}
+
 fn tokens(messages: &[Message]) -> u64 {
-    messages.iter().map(|one| one.content.bytes() / BYTES_PER_TOKEN + MESSAGE_TOKENS).sum()
+    let tools = |one: &Message| {
+        let uses = one.tool_uses.iter().map(|it| (it.name.len() + it.arguments.len()) as u64);
+        let most = TOOL_RESULT_CHARS as u64;
+        uses.chain(one.tool_replies.iter().map(|it| it.content.bytes().min(most))).sum::<u64>()
+    };
+    let size = |one: &Message| (one.content.bytes() + tools(one)) / BYTES_PER_TOKEN;
+    messages.iter().map(|one| size(one) + MESSAGE_TOKENS).sum()
 }

@@ -18,7 +18,8 @@ use super::{
     client::Sessions,
     look::{Look, shared_frames},
     progress::{Progress, TurnBody, TurnEvent},
-    state::Turn,
+    state::{SEAM, Turn},
+    tools,
 };
 use crate::durable::Service;
 
@@ -256,25 +257,42 @@ impl Follower {
     }
 
     async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> Next {
-        let cursor = FrameKey { index: FrameKey::DONE, ..last_key(turn) };
+        let cursor = turn.end_key();
         if self.lagged {
             self.lagged = false;
             self.send(TurnEvent { cursor, body: TurnBody::Lagged }).await;
         }
-        let mut text = String::new();
-        for content in turn.steps.iter().filter_map(super::state::Step::text) {
-            match self.sessions.text(content).await {
-                Ok(more) => text.push_str(&more),
-                Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
+        let begun = self.progress.has_begun();
+        let (mut text, mut seam) = (String::new(), "");
+        for step in &turn.steps {
+            if let Some(content) = step.text().filter(|content| content.bytes() > 0) {
+                text.push_str(seam);
+                seam = SEAM;
+                match self.sessions.text(content).await {
+                    Ok(more) => text.push_str(&more),
+                    Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
+                }
+            }
+            if begun {
+                continue;
+            }
+            for frame in tools::frames(turn.id, step.call, &step.tools) {
+                let said = std::mem::take(&mut text);
+                if !said.is_empty() {
+                    self.send(TurnEvent { cursor, body: TurnBody::Text(said) }).await;
+                }
+                if let Some(body) = TurnBody::of_tool(frame.body) {
+                    self.send(TurnEvent { cursor, body }).await;
+                }
             }
         }
-        if self.progress.has_begun() {
+        if begun {
             self.send(TurnEvent { cursor, body: TurnBody::Reset { text } }).await;
         } else if !text.is_empty() {
             self.send(TurnEvent { cursor, body: TurnBody::Text(text) }).await;
         }
         self.send(TurnEvent { cursor, body: TurnBody::Usage(turn.usage) }).await;
-        if let Some(error) = error_of(&outcome) {
+        if let Some(error) = outcome.error() {
             self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
         }
         self.send(TurnEvent { cursor, body: TurnBody::Done(outcome) }).await;
@@ -318,32 +336,6 @@ pub(super) fn refusal_key(turn: TurnId) -> FrameKey {
     FrameKey { index: FrameKey::ERROR, ..super::client::start_of(turn) }
 }
 
-/// What a reader is told of a turn that ended without a proper reply.
-pub(super) fn error_of(outcome: &TurnOutcome) -> Option<ErrorBody> {
-    match outcome {
-        TurnOutcome::Failed { failure } => {
-            Some(ErrorBody::new(failure.code(), failure.message.clone()))
-        }
-        TurnOutcome::StepLimit { limit } => Some(
-            ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
-                .hint("send another message to go on"),
-        ),
-        TurnOutcome::Completed { .. } | TurnOutcome::Cancelled => None,
-    }
-}
-
-fn last_key(turn: &Turn) -> FrameKey {
-    turn.steps.last().map_or_else(
-        || super::client::start_of(turn.id),
-        |step| FrameKey {
-            turn: turn.id,
-            call: step.call,
-            attempt: step.attempt,
-            index: FrameKey::DONE,
-        },
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -371,7 +363,12 @@ mod tests {
             system: None,
             sampling: Sampling::default(),
             trace: None,
-            steps: vec![Step { call: CallId::derive(id, 0), attempt: Attempt(1), end: Some(end) }],
+            steps: vec![Step {
+                call: CallId::derive(id, 0),
+                attempt: Attempt(1),
+                end: Some(end),
+                tools: Vec::new(),
+            }],
             cancelled: false,
             outcome: None,
             usage: Usage::default(),

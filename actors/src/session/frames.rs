@@ -51,6 +51,16 @@ impl FrameHub {
         }
     }
 
+    /// Keeps those of one call that it does not have yet, and returns them.
+    pub fn keep_new(&self, entity: EntityId, mut frames: Vec<Frame>) -> Vec<Frame> {
+        if let Some(kept) = self.lock().get(&entity) {
+            let has = |frame: &Frame| kept.frames.iter().any(|one| one.key == frame.key);
+            frames.retain(|frame| !has(frame));
+        }
+        self.keep(entity, &frames);
+        frames
+    }
+
     /// Forgets a turn that has ended: the journal has it whole, and the next one may have begun.
     pub fn ended(&self, entity: EntityId, turn: TurnId) {
         self.ended.fetch_add(1, Ordering::Relaxed);
@@ -84,6 +94,8 @@ impl Kept {
 fn size(frame: &Frame) -> usize {
     match &frame.body {
         FrameBody::Text { delta } => delta.len(),
+        FrameBody::ToolUse { arguments: text, .. }
+        | FrameBody::ToolResult { content: text, .. } => text.len(),
         _ => 0,
     }
 }

@@ -8,7 +8,7 @@ use clawnode_proto::{
     event::decode_record,
     kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, Snapshot, SnapshotState},
     llm::{Message, Text, Usage},
-    session::{SessionEvent, SessionInput},
+    session::{SessionEvent, SessionInput, ToolEnd},
     view::{EventView, HistoryView, SessionList, SessionRow, TurnView, VerifyRow, VerifyView},
 };
 use futures_util::{StreamExt, stream};
@@ -142,7 +142,11 @@ impl Sessions {
         let mut messages = Vec::new();
         for message in turn.messages() {
             let content = Text::from(self.text(&message.content).await?);
-            messages.push(Message { role: message.role, content });
+            let mut shown = Message { content, ..message };
+            for reply in &mut shown.tool_replies {
+                reply.content = Text::from(self.text(&reply.content).await?);
+            }
+            messages.push(shown);
         }
         Ok(TurnView {
             turn: turn.id,
@@ -457,7 +461,14 @@ pub(super) fn texts_of_input(input: &Input) -> Vec<Digest> {
             let history = message.history.iter().filter_map(|one| blob_of(&one.content));
             blob_of(&message.content).into_iter().chain(history).collect()
         }
-        Ok(SessionInput::Cancel { .. } | SessionInput::Delete) | Err(_) => Vec::new(),
+        Ok(SessionInput::ToolResult(result)) => match &result.end {
+            ToolEnd::Known { outcome } => blob_of(&outcome.content).into_iter().collect(),
+            ToolEnd::Uncertain { .. } => Vec::new(),
+        },
+        Ok(
+            SessionInput::Cancel { .. } | SessionInput::TimerFired { .. } | SessionInput::Delete,
+        )
+        | Err(_) => Vec::new(),
     }
 }
 
@@ -472,6 +483,9 @@ fn texts_of(sealed: &Sealed) -> Vec<Digest> {
         Ok(Some(SessionEvent::ModelDone(done))) => blob_of(&done.content).into_iter().collect(),
         Ok(Some(SessionEvent::ModelFailed(failed))) => {
             blob_of(&failed.partial).into_iter().collect()
+        }
+        Ok(Some(SessionEvent::ToolDone(done))) => {
+            done.outcome.iter().filter_map(|outcome| blob_of(&outcome.content)).collect()
         }
         _ => Vec::new(),
     }

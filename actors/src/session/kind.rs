@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use clawnode_proto::{
-    AgentName, Attempt, CallId, FrameKey, Head, Input, Kind, Traceparent, TurnId, codec,
+    AgentName, Attempt, CallId, Head, Input, Kind, TurnId, codec,
     limits::PENDING_INPUTS,
     llm::{ModelFailure, StopReason, Text, Usage},
     session::{
         ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
-        TurnDone, TurnOutcome,
+        ToolDone, ToolEnd, ToolUncertain, TurnDone, TurnOutcome,
     },
+    tool::ToolUse,
 };
 
 use super::{
-    context::{Assembled, assemble},
-    state::{SessionState, Step, StepEnd, Turn},
+    context::assemble,
+    prepare::{CallJob, SessionJob, emission, results_before, tool_job},
+    state::{SEAM, SessionState, Step, StepEnd, Turn},
+    tools::{self, Asked, Next},
 };
 use crate::{
     agent::Permit,
@@ -37,6 +40,21 @@ pub enum Effect {
         /// Which.
         call: CallId,
     },
+    /// A tool call that runs beside the session.
+    Tool {
+        /// Which.
+        call: CallId,
+    },
+    /// A tool call that another node may run.
+    Publish {
+        /// Which.
+        call: CallId,
+    },
+    /// A tool call whose time is over.
+    Settle {
+        /// Which.
+        call: CallId,
+    },
     /// A turn's post-turn effects.
     Emit {
         /// Which turn.
@@ -47,8 +65,10 @@ pub enum Effect {
 /// What makes a session's effect idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallKey {
-    /// A model call.
+    /// A model or tool call.
     Call(CallId),
+    /// The job of a tool call.
+    Publish(CallId),
     /// A turn's post-turn effects.
     Emit(TurnId),
 }
@@ -60,49 +80,6 @@ pub struct Grant {
     pub profile: Profile,
     /// Gives the place back when the call's job is dropped.
     pub permit: Arc<Permit>,
-}
-
-/// All that running an effect takes.
-#[derive(Debug)]
-pub enum SessionJob {
-    /// Make a model call.
-    Call(CallJob),
-    /// Tell the world that a turn has ended.
-    Emit(EmitJob),
-}
-
-/// All that a model call takes.
-#[derive(Debug)]
-pub struct CallJob {
-    /// Of which turn.
-    pub turn: TurnId,
-    /// The call.
-    pub call: CallId,
-    /// Which try at it.
-    pub attempt: Attempt,
-    /// What to ask.
-    pub request: Assembled,
-    /// The trace that the turn belongs to.
-    pub trace: Option<Traceparent>,
-    /// Held while the call runs.
-    pub permit: Arc<Permit>,
-}
-
-/// All that telling the world takes.
-#[derive(Debug)]
-pub struct EmitJob {
-    /// The turn's last frame.
-    pub done: FrameKey,
-    /// How it ended.
-    pub outcome: TurnOutcome,
-    /// What it used.
-    pub usage: Usage,
-    /// Bytes of text that its calls said in all.
-    pub text_bytes: u64,
-    /// Its calls and their attempts, for usage records.
-    pub calls: Vec<(CallId, Attempt, Usage)>,
-    /// The agent and model, for usage records.
-    pub profile: Option<Profile>,
 }
 
 /// How a model call ended.
@@ -120,7 +97,11 @@ pub enum Outcome {
         usage: Usage,
         /// The model's name as the provider reports it.
         model: String,
+        /// The tools that it asks for.
+        tool_uses: Vec<ToolUse>,
     },
+    /// Of a tool.
+    Tool(ToolEnd),
     /// Badly.
     Failed {
         /// Which try.
@@ -193,20 +174,14 @@ impl EntityKind for Session {
             return end(turn, TurnOutcome::Cancelled);
         }
         let Some(turn) = state.running() else { return Vec::new() };
-        let last = turn.steps.last().and_then(|step| step.end.as_ref());
-        let limit = state.profile.as_ref().map_or(u32::MAX, |profile| profile.step_limit);
-        match last {
+        let last = turn.steps.last();
+        match last.and_then(|step| step.end.as_ref()) {
             _ if turn.cancelled => end(turn, TurnOutcome::Cancelled),
+            None => Vec::new(),
             Some(StepEnd::Failed { failure, .. }) => {
                 end(turn, TurnOutcome::Failed { failure: failure.clone() })
             }
-            Some(StepEnd::Done { stop, .. }) if turn.steers.is_empty() => {
-                end(turn, TurnOutcome::Completed { stop: stop.clone() })
-            }
-            Some(StepEnd::Done { .. }) if turn.steps.len() as u64 >= u64::from(limit) => {
-                end(turn, TurnOutcome::StepLimit { limit })
-            }
-            Some(StepEnd::Done { .. }) | None => Vec::new(),
+            Some(StepEnd::Done { stop, .. }) => after(state, turn, stop),
         }
     }
 
@@ -217,18 +192,35 @@ impl EntityKind for Session {
             && let Some(key) = &state.key
             && !turn.cancelled
         {
-            let call = match turn.steps.last() {
-                Some(Step { call, end: None, .. }) => *call,
-                _ => CallId::derive(turn.id, u32::try_from(turn.steps.len()).unwrap_or(u32::MAX)),
-            };
-            effects.push(Effect::Call { agent: key.agent.clone(), turn: turn.id, call });
+            let next =
+                || CallId::derive(turn.id, u32::try_from(turn.steps.len()).unwrap_or(u32::MAX));
+            let model = |call| Effect::Call { agent: key.agent.clone(), turn: turn.id, call };
+            match turn.steps.last() {
+                Some(Step { call, end: None, .. }) => effects.push(model(*call)),
+                Some(step) if step.tools.iter().any(|tool| tool.end.is_none()) => {
+                    let open = step.tools.iter().filter(|tool| tool.is_open());
+                    effects.extend(open.map(|tool| match &tool.asked {
+                        Some(Asked { capability: Some(_), .. }) if tool.overdue => {
+                            Effect::Settle { call: tool.call }
+                        }
+                        Some(Asked { capability: Some(_), .. }) => {
+                            Effect::Publish { call: tool.call }
+                        }
+                        _ => Effect::Tool { call: tool.call },
+                    }));
+                }
+                Some(_) | None => effects.push(model(next())),
+            }
         }
         effects
     }
 
     fn key(effect: &Effect) -> CallKey {
         match effect {
-            Effect::Call { call, .. } => CallKey::Call(*call),
+            Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call } => {
+                CallKey::Call(*call)
+            }
+            Effect::Publish { call } => CallKey::Publish(*call),
             Effect::Emit { turn } => CallKey::Emit(*turn),
         }
     }
@@ -236,6 +228,8 @@ impl EntityKind for Session {
     fn class(effect: &Effect) -> EffectClass {
         match effect {
             Effect::Call { .. } => EffectClass::Call,
+            Effect::Tool { .. } | Effect::Settle { .. } => EffectClass::Run,
+            Effect::Publish { .. } => EffectClass::Publish,
             Effect::Emit { turn } => EffectClass::Emit(*turn),
         }
     }
@@ -244,19 +238,14 @@ impl EntityKind for Session {
         state: &SessionState,
         effect: &Effect,
         grant: &Grant,
-    ) -> (Vec<SessionEvent>, SessionJob) {
+    ) -> Option<(Vec<SessionEvent>, SessionJob)> {
+        let Effect::Call { turn, call, .. } = effect else { return None };
+        let call = *call;
+        let turn = state.turn(*turn)?;
         let mut events = Vec::new();
         if state.profile.as_ref() != Some(&grant.profile) {
             events.push(SessionEvent::from(grant.profile.clone()));
         }
-        let (Effect::Call { turn: id, .. } | Effect::Emit { turn: id }) = effect;
-        let Some(turn) = state.turn(*id) else {
-            return (Vec::new(), Self::emit(state, effect));
-        };
-        let call = match effect {
-            Effect::Call { call, .. } => *call,
-            Effect::Emit { .. } => return (Vec::new(), Self::emit(state, effect)),
-        };
         let attempt = turn
             .steps
             .iter()
@@ -272,36 +261,23 @@ impl EntityKind for Session {
         }));
         let permit = Arc::clone(&grant.permit);
         let trace = turn.trace.clone();
-        let job = CallJob { turn: turn.id, call, attempt, request, trace, permit };
-        (events, SessionJob::Call(job))
+        let results = results_before(turn, call);
+        let before = turn.steps.iter().take_while(|step| step.call != call);
+        let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
+        let seam = if said { SEAM } else { "" };
+        let turn = turn.id;
+        let job = CallJob { turn, call, attempt, request, trace, permit, results, seam };
+        Some((events, SessionJob::Call(job)))
     }
 
-    fn emit(state: &SessionState, effect: &Effect) -> SessionJob {
-        let (Effect::Call { turn: id, .. } | Effect::Emit { turn: id }) = effect;
-        let turn = state.turn(*id);
-        let steps = turn.map_or(&[][..], |turn| &turn.steps);
-        let last = steps.last();
-        SessionJob::Emit(EmitJob {
-            done: FrameKey {
-                turn: *id,
-                call: last.map_or_else(|| CallId::derive(*id, 0), |step| step.call),
-                attempt: last.map_or(Attempt(0), |step| step.attempt),
-                index: FrameKey::DONE,
-            },
-            outcome: turn.and_then(|turn| turn.outcome.clone()).unwrap_or(TurnOutcome::Cancelled),
-            usage: turn.map_or_else(Usage::default, |turn| turn.usage),
-            text_bytes: turn.map_or(0, Turn::text_bytes),
-            calls: steps
-                .iter()
-                .filter_map(|step| match &step.end {
-                    Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {
-                        Some((step.call, step.attempt, *usage))
-                    }
-                    None => None,
-                })
-                .collect(),
-            profile: state.profile.clone(),
-        })
+    fn prepare(state: &SessionState, effect: &Effect) -> Option<SessionJob> {
+        match effect {
+            Effect::Tool { call } | Effect::Publish { call } | Effect::Settle { call } => {
+                tool_job(state, effect, *call)
+            }
+            Effect::Emit { turn } => Some(emission(state, *turn)),
+            Effect::Call { .. } => None,
+        }
     }
 
     fn refuse(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
@@ -316,22 +292,56 @@ impl EntityKind for Session {
 
     fn conclude(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
         let CallKey::Call(call) = *key else { return Vec::new() };
-        let open = state.running().is_some_and(|turn| {
-            turn.steps.iter().any(|step| step.call == call && step.end.is_none())
-        });
-        if !open {
+        let Some(turn) = state.running() else { return Vec::new() };
+        if let Outcome::Tool(end) = outcome {
+            let mut tools = turn.steps.iter().flat_map(|step| &step.tools);
+            if !tools.any(|tool| tool.call == call && tool.is_open()) {
+                return Vec::new();
+            }
+            return vec![match end {
+                ToolEnd::Known { outcome } => {
+                    ToolDone { turn: turn.id, call, outcome: Some(outcome) }.into()
+                }
+                ToolEnd::Uncertain { detail } => {
+                    ToolUncertain { turn: turn.id, call, detail: Some(detail) }.into()
+                }
+            }];
+        }
+        if !turn.steps.iter().any(|step| step.call == call && step.end.is_none()) {
             return Vec::new();
         }
         let event = match outcome {
-            Outcome::Done { attempt, content, stop, usage, model } => {
-                ModelDone { call, attempt, content, stop, usage, model }.into()
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses } => {
+                ModelDone { call, attempt, content, stop, usage, model, tool_uses }.into()
             }
+            Outcome::Tool(_) => return Vec::new(),
             Outcome::Failed { attempt, failure, partial, usage } => {
                 ModelFailed { call, attempt, failure, partial, usage }.into()
             }
         };
         vec![event]
     }
+}
+
+/// What follows a reply: the turn's end, its tools, or the next call.
+fn after(state: &SessionState, turn: &Turn, why: &StopReason) -> Vec<SessionEvent> {
+    let (Some(profile), Some(step)) = (&state.profile, turn.steps.last()) else {
+        return Vec::new();
+    };
+    if step.tools.is_empty() && turn.steers.is_empty() {
+        return end(turn, TurnOutcome::Completed { stop: why.clone() });
+    }
+    match tools::next(profile, turn, step) {
+        Next::Record(events) => return events,
+        Next::End(outcome) => return end(turn, outcome),
+        Next::Nothing => {}
+    }
+    let limit = profile.step_limit;
+    let ready = step.tools.iter().all(|tool| tool.end.is_some());
+    if ready && turn.steps.len() as u64 >= u64::from(limit) {
+        return end(turn, TurnOutcome::StepLimit { limit });
+    }
+    Vec::new()
 }
 
 /// A turn's last events: its reply if it has one, its end, and what it used.

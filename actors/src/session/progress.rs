@@ -32,6 +32,26 @@ pub enum TurnBody {
         /// For people.
         message: String,
     },
+    /// A tool is run.
+    ToolUse {
+        /// The call.
+        id: CallId,
+        /// The tool.
+        name: String,
+        /// Its arguments, as the model wrote them; cut beyond a length.
+        arguments: String,
+    },
+    /// A tool call has ended.
+    ToolResult {
+        /// The call.
+        id: CallId,
+        /// The tool.
+        name: String,
+        /// What came of it; cut beyond a length.
+        content: String,
+        /// How it failed, if it did: a `tool::ToolFailure`, or `uncertain`.
+        failure: Option<String>,
+    },
     /// Forget the reply shown so far; it now begins with this.
     Reset {
         /// The reply so far.
@@ -43,6 +63,27 @@ pub enum TurnBody {
     Error(ErrorBody),
     /// The turn has ended and is in the journal. The last event.
     Done(TurnOutcome),
+}
+
+// === impl TurnBody ===
+
+impl TurnBody {
+    /// What a frame about a tool says.
+    pub(super) fn of_tool(body: FrameBody) -> Option<Self> {
+        match body {
+            FrameBody::ToolUse { id, name, arguments } => {
+                Some(Self::ToolUse { id, name, arguments })
+            }
+            FrameBody::ToolResult { id, name, content, failure } => {
+                Some(Self::ToolResult { id, name, content, failure })
+            }
+            FrameBody::Text { .. }
+            | FrameBody::Usage { .. }
+            | FrameBody::Notice { .. }
+            | FrameBody::Error { .. }
+            | FrameBody::Done { .. } => None,
+        }
+    }
 }
 
 /// What the reader has seen of a turn.
@@ -184,6 +225,10 @@ impl Progress {
             }
             FrameBody::Usage { usage } => TurnBody::Usage(usage),
             FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
+            FrameBody::ToolUse { id, name, arguments } => TurnBody::ToolUse { id, name, arguments },
+            FrameBody::ToolResult { id, name, content, failure } => {
+                TurnBody::ToolResult { id, name, content, failure }
+            }
             FrameBody::Error { error } => TurnBody::Error(error),
             FrameBody::Done { outcome, text_bytes } => {
                 self.holes |= text_bytes != self.text_before + self.text_of_call;

@@ -3,7 +3,7 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, Clock, Feed, StoreError, Substrate};
+use clawnode_cluster::{Backoff, Clock, Feed, StoreError, Substrate, membership::Members};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
     Input, InputId, ProcessId, Traceparent, TurnId, codec,
@@ -12,17 +12,21 @@ use clawnode_proto::{
     frame::FrameBatch,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, Text, Usage, UsageRecord},
+    session::ToolEnd,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
 
 use super::{
     call::{Call, End},
-    client::{SendError, Sessions, packed, unpacked},
-    follow::{error_of, refusal_key},
+    client::{SendError, Sessions},
+    follow::refusal_key,
     frames::FrameHub,
     inspect::texts_of_input,
-    kind::{CallJob, CallKey, Effect, EmitJob, Grant, Outcome, Session, SessionJob},
+    kind::{CallKey, Effect, Grant, Outcome, Session},
+    prepare::{CallJob, EmitJob, SessionJob},
+    texts::stored_text,
 };
 use crate::{
     agent::{AdmitPort, Agents},
@@ -31,17 +35,16 @@ use crate::{
         core::snapshot_blob,
         driver::{Port, Runner},
     },
-    llm::{Model, ModelRequest, Models, PlainMessage},
+    llm::{Model, Models},
+    tool::Toolbox,
 };
 
 /// The first and the longest wait before a store or bus that failed is tried again.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+pub(super) const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// How often, and how many times, a missing agent is looked for before its turn ends (20 s).
 const AGENT_LOOK: Duration = Duration::from_secs(1);
 const AGENT_LOOKS: u32 = 20;
-/// Refusals of a store after which a reply is given up.
-const REFUSALS_MAX: u32 = 3;
 
 /// Finds the model that a name means.
 pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
@@ -65,9 +68,12 @@ pub type TraceLink = Arc<dyn Fn(&Span, &Traceparent) + Send + Sync>;
 /// Runs sessions' effects.
 #[derive(Clone)]
 pub struct SessionRunner {
-    substrate: Substrate,
+    pub(super) substrate: Substrate,
     agents: Agents,
     pub(super) models: Arc<dyn ResolveModel>,
+    pub(super) toolbox: Toolbox,
+    pub(super) job_wait: Duration,
+    pub(super) peers: watch::Receiver<Members>,
     pub(super) hub: FrameHub,
     clock: Arc<dyn Clock>,
     link: TraceLink,
@@ -123,16 +129,17 @@ impl AdmitPort for Admission {
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// A runner on these doors.
+    /// A runner on these doors. A tool call waits for `job_wait` at most until a node takes it.
     pub fn new(
         substrate: Substrate,
         agents: Agents,
-        models: Arc<dyn ResolveModel>,
+        (models, toolbox, job_wait): (Arc<dyn ResolveModel>, Toolbox, Duration),
+        peers: watch::Receiver<Members>,
         hub: FrameHub,
         clock: Arc<dyn Clock>,
         (link, feed): (TraceLink, Feed),
     ) -> Self {
-        Self { substrate, agents, models, hub, clock, link, feed }
+        Self { substrate, agents, models, toolbox, job_wait, peers, hub, clock, link, feed }
     }
 
     pub(super) async fn publish(
@@ -147,87 +154,6 @@ impl SessionRunner {
         self.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
     }
 
-    pub(super) async fn request(&self, job: &CallJob) -> Result<ModelRequest, ModelFailure> {
-        let mut messages: Vec<PlainMessage> = Vec::new();
-        for message in &job.request.messages {
-            let text = self.text(&message.content).await?;
-            match messages.last_mut() {
-                // Providers want roles to take turns; a turn without a reply leaves neighbours.
-                Some(last) if last.role == message.role => {
-                    last.text.push_str("\n\n");
-                    last.text.push_str(&text);
-                }
-                _ => messages.push(PlainMessage { role: message.role, text }),
-            }
-        }
-        Ok(ModelRequest {
-            model: job.request.model.model.clone(),
-            system: job.request.system.clone(),
-            messages,
-            sampling: job.request.sampling.clone(),
-            idempotency_key: format!("{}.{}", job.call, job.attempt),
-        })
-    }
-
-    async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
-        let (digest, length) = match text {
-            Text::Inline { text } => return Ok(text.clone()),
-            Text::Blob { digest, bytes } => (*digest, *bytes),
-        };
-        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        loop {
-            match self.substrate.blobs.get(digest).await {
-                Ok(Some(bytes)) => return Ok(unpacked(&bytes, length)),
-                Ok(None) => {
-                    let message = format!("a part of the conversation (`{digest}`) is missing");
-                    let class = FailureClass::Rejected;
-                    return Err(ModelFailure { class, message, status: None });
-                }
-                // Damage does not go away by waiting.
-                Err(failure) if !failure.is_transient() => {
-                    let message = format!("a part of the conversation cannot be read: {failure}");
-                    let class = FailureClass::Rejected;
-                    return Err(ModelFailure { class, message, status: None });
-                }
-                Err(failure) => {
-                    warn!(%failure, "a part of the conversation cannot be read; trying again");
-                    let wait = backoff.next(&mut rand::rng());
-                    tokio::time::sleep(wait).await;
-                }
-            }
-        }
-    }
-
-    /// Long text goes to the blob store before an event refers to it. A store that is out of reach
-    /// or full is waited for, because the reply is paid; one that refuses it is not: then there is
-    /// the part that fits in the event, and why there is no more.
-    async fn stored(&self, entity: EntityId, text: String) -> (Text, Option<ModelFailure>) {
-        if text.len() <= INLINE_BYTES {
-            return (Text::from(text), None);
-        }
-        let bytes = text.len() as u64;
-        let content = packed(entity, text.clone());
-        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        let mut refusals = 0;
-        loop {
-            match self.substrate.blobs.put(content.clone()).await {
-                Ok(digest) => return (Text::Blob { digest, bytes }, None),
-                Err(failure @ StoreError::Refused { .. }) if refusals >= REFUSALS_MAX => {
-                    let message = format!("the reply of {bytes} bytes is not stored: {failure}");
-                    let class = FailureClass::Lost;
-                    let failure = ModelFailure { class, message, status: None };
-                    return (Text::from(beginning(text)), Some(failure));
-                }
-                Err(failure) => {
-                    refusals += u32::from(matches!(failure, StoreError::Refused { .. }));
-                    warn!(%failure, "a reply cannot be stored; trying again");
-                    let wait = backoff.next(&mut rand::rng());
-                    tokio::time::sleep(wait).await;
-                }
-            }
-        }
-    }
-
     async fn call(self, entity: EntityId, job: CallJob, cancelled: CancellationToken) -> Outcome {
         let mut call = Call::new(&self, entity, &job);
         let end = tokio::select! {
@@ -240,12 +166,16 @@ impl SessionRunner {
             end = call.run(&job) => end,
         };
         call.flush().await;
-        let Call { text, usage, .. } = call;
+        let Call { text, usage, tool_uses, .. } = call;
         let attempt = job.attempt;
-        let (content, refused) = self.stored(entity, text).await;
-        let end = refused.map_or(end, End::Failed);
+        let (content, refused) = stored_text(&self.substrate, entity, text, INLINE_BYTES).await;
+        let end = refused.map_or(end, |why| {
+            End::Failed(ModelFailure { class: FailureClass::Lost, message: why, status: None })
+        });
         match end {
-            End::Done { stop, model } => Outcome::Done { attempt, content, stop, usage, model },
+            End::Done { stop, model } => {
+                Outcome::Done { attempt, content, stop, usage, model, tool_uses }
+            }
             End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
         }
     }
@@ -283,8 +213,11 @@ impl SessionRunner {
 
     /// Tells the world that a turn has ended, until the bus has it.
     async fn emit(&self, entity: EntityId, job: &EmitJob) {
+        if let Some(results) = &job.results {
+            self.tell_tools(entity, None, job.done.turn, results).await;
+        }
         let mut frames = Vec::new();
-        if let Some(error) = error_of(&job.outcome) {
+        if let Some(error) = job.outcome.error() {
             let key = FrameKey { index: FrameKey::ERROR, ..job.done };
             frames.push(Frame { key, body: FrameBody::Error { error } });
         }
@@ -298,6 +231,7 @@ impl SessionRunner {
         }
         let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
         self.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
+        self.close(entity, &job.jobs).await;
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
         self.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
@@ -373,6 +307,32 @@ impl Runner<Session> for SessionRunner {
                 };
                 Box::pin(run.instrument(span))
             }
+            SessionJob::Tool(job) => {
+                let span = info_span!(
+                    "session.tool", session = %entity, turn = %job.turn, call = %job.call,
+                    tool = %job.tool
+                );
+                if let Some(trace) = &job.trace {
+                    (self.link)(&span, trace);
+                }
+                let run = async move {
+                    let outcome = runner.tool(entity, job, cancelled).await;
+                    port.ended(key, Outcome::Tool(ToolEnd::Known { outcome }));
+                };
+                Box::pin(run.instrument(span))
+            }
+            SessionJob::Publish(job) => Box::pin(async move {
+                runner.give(entity, &job).await;
+                port.confirmed(key);
+            }),
+            SessionJob::Settle(job) => Box::pin(async move {
+                let end = tokio::select! {
+                    biased;
+                    () = cancelled.cancelled() => return port.gone(key),
+                    end = runner.settle(&job) => end,
+                };
+                port.ended(key, Outcome::Tool(end));
+            }),
             SessionJob::Emit(job) => Box::pin(async move {
                 runner.emit(entity, &job).await;
                 port.confirmed(key);
@@ -449,13 +409,6 @@ impl Runner<Session> for SessionRunner {
             }));
         }
     }
-}
-
-/// As much of a text as an event may hold.
-fn beginning(mut text: String) -> String {
-    let end = (0..=INLINE_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    text.truncate(end.unwrap_or(0));
-    text
 }
 
 async fn erase(

@@ -3,13 +3,19 @@
 use std::collections::VecDeque;
 
 use clawnode_proto::{
-    Attempt, CallId, Head, Input, SessionKey, Traceparent, TurnId, codec,
+    Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Traceparent, TurnId, codec,
     llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
-    session::{Profile, SessionEvent, SessionInput, TurnOutcome, UserMessage},
+    session::{Profile, SessionEvent, SessionInput, ToolEnd, ToolResult, TurnOutcome, UserMessage},
+    tool::{ToolReply, ToolUse},
 };
 use serde::{Deserialize, Serialize};
 
+use super::tools::{Asked, ToolCall};
 use crate::durable::{Slim, Violation};
+
+/// What stands between the texts of two calls of one turn, for a reader who is shown one after the
+/// other.
+pub(super) const SEAM: &str = "\n\n";
 
 /// A session's state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -70,6 +76,9 @@ pub struct Step {
     pub attempt: Attempt,
     /// How it ended; absent while it is under way.
     pub end: Option<StepEnd>,
+    /// The tools that it asked for.
+    #[serde(default)]
+    pub tools: Vec<ToolCall>,
 }
 
 /// How a model call ended.
@@ -139,6 +148,14 @@ impl SessionState {
                     }
                 }
             }
+            SessionInput::ToolResult(result) => self.bring(result),
+            SessionInput::TimerFired { timer } => {
+                let tools = self.open.iter_mut().flat_map(|turn| &mut turn.steps);
+                let mut tools = tools.flat_map(|step| &mut step.tools);
+                if let Some(tool) = tools.find(|tool| TimerId::from(tool.call) == timer) {
+                    tool.overdue = tool.is_open();
+                }
+            }
             SessionInput::Delete => {
                 self.doomed = true;
                 for open in &mut self.open {
@@ -147,6 +164,19 @@ impl SessionState {
             }
         }
         Ok(())
+    }
+
+    /// A result is the first for its call, of the asking that it answers, or nothing.
+    fn bring(&mut self, result: ToolResult) {
+        let tools =
+            self.open.iter_mut().flat_map(|turn| &mut turn.steps).flat_map(|it| &mut it.tools);
+        let answers = |tool: &&mut ToolCall| {
+            let asked = tool.asked.as_ref().is_some_and(|asked| asked.nonce == result.nonce);
+            tool.call == result.call && asked && tool.is_open()
+        };
+        if let Some(tool) = tools.into_iter().find(answers) {
+            tool.brought = Some(result.end);
+        }
     }
 
     fn begin_turn(&mut self, id: TurnId, message: UserMessage, trace: Option<Traceparent>) {
@@ -170,7 +200,7 @@ impl SessionState {
     }
 
     /// Takes one of the session's own events.
-    pub(super) fn fold(&mut self, _head: &Head, event: &SessionEvent) -> Result<(), Violation> {
+    pub(super) fn fold(&mut self, head: &Head, event: &SessionEvent) -> Result<(), Violation> {
         match event {
             SessionEvent::Configured(profile) => {
                 self.profile = Some(profile.clone());
@@ -183,7 +213,9 @@ impl SessionState {
                     stop: done.stop.clone(),
                     usage: done.usage,
                 };
-                self.ended(done.call, done.attempt, end)
+                self.ended(done.call, done.attempt, end)?;
+                self.wanted(done.call, &done.tool_uses);
+                Ok(())
             }
             SessionEvent::ModelFailed(failed) => {
                 let end = StepEnd::Failed {
@@ -192,6 +224,34 @@ impl SessionState {
                     usage: failed.usage,
                 };
                 self.ended(failed.call, failed.attempt, end)
+            }
+            SessionEvent::ToolAsked(asked) => {
+                let spec = self.profile.as_ref().and_then(|it| it.tool(asked.tool.as_str()));
+                let capability = spec.and_then(|spec| spec.capability.clone());
+                let tool = self.waiting_tool(asked.call)?;
+                if tool.asked.is_some() {
+                    return Err(Violation(format!("`{}` is begun twice (I3)", asked.call)));
+                }
+                tool.asked = Some(Asked { nonce: head.eid, at: head.ts, capability });
+                Ok(())
+            }
+            SessionEvent::ToolDone(done) => {
+                let tool = self.waiting_tool(done.call)?;
+                tool.end = match (&done.outcome, tool.brought.take()) {
+                    (Some(outcome), _) => Some(ToolEnd::Known { outcome: outcome.clone() }),
+                    (None, Some(end @ ToolEnd::Known { .. })) => Some(end),
+                    (None, _) => return Err(Violation(format!("nothing brought `{}`", done.call))),
+                };
+                Ok(())
+            }
+            SessionEvent::ToolUncertain(uncertain) => {
+                let tool = self.waiting_tool(uncertain.call)?;
+                tool.end = match (&uncertain.detail, tool.brought.take()) {
+                    (Some(detail), _) => Some(ToolEnd::Uncertain { detail: detail.clone() }),
+                    (None, Some(end @ ToolEnd::Uncertain { .. })) => Some(end),
+                    _ => return Err(Violation(format!("nothing brought `{}`", uncertain.call))),
+                };
+                Ok(())
             }
             // A pointer for readers; the content is the call's.
             SessionEvent::Reply(_) => Ok(()),
@@ -235,7 +295,7 @@ impl SessionState {
                 let index = u32::try_from(running.steps.len()).unwrap_or(u32::MAX);
                 let steers = std::mem::take(&mut running.steers);
                 running.said.extend(steers.into_iter().map(|(_, steer)| (index, steer.content)));
-                running.steps.push(Step { call, attempt, end: None });
+                running.steps.push(Step { call, attempt, end: None, tools: Vec::new() });
                 Ok(())
             }
         }
@@ -258,6 +318,50 @@ impl SessionState {
         }
         step.end = Some(end);
         Ok(())
+    }
+
+    /// Takes note of the tools that a model's reply asks for.
+    fn wanted(&mut self, call: CallId, uses: &[ToolUse]) {
+        let warn = self.profile.as_ref().map_or(u32::MAX, |profile| profile.loop_guard.warn);
+        let Some(turn) = self.open.front_mut() else { return };
+        let mut digests: Vec<_> = turn
+            .steps
+            .iter()
+            .flat_map(|step| &step.tools)
+            .map(|tool| tool.using.digest())
+            .collect();
+        let Some(step) = turn.steps.iter_mut().find(|step| step.call == call) else { return };
+        for (index, using) in uses.iter().enumerate() {
+            let digest = using.digest();
+            digests.push(digest);
+            let times = digests.iter().filter(|one| **one == digest).count();
+            let times = u32::try_from(times).unwrap_or(u32::MAX);
+            step.tools.push(ToolCall {
+                call: CallId::derive_tool(call, u32::try_from(index).unwrap_or(u32::MAX)),
+                using: using.clone(),
+                times,
+                warned: times >= warn,
+                overdue: false,
+                asked: None,
+                brought: None,
+                end: None,
+            });
+        }
+    }
+
+    /// A tool call of the running turn that has no end.
+    fn waiting_tool(&mut self, call: CallId) -> Result<&mut ToolCall, Violation> {
+        let tools = self.open.front_mut().map(|turn| &mut turn.steps);
+        let tool = tools
+            .into_iter()
+            .flatten()
+            .flat_map(|step| &mut step.tools)
+            .find(|tool| tool.call == call)
+            .ok_or_else(|| Violation(format!("no model asked for `{call}` (I3)")))?;
+        if tool.end.is_some() {
+            return Err(Violation(format!("`{call}` has two outcomes (I3)")));
+        }
+        Ok(tool)
     }
 
     fn close(&mut self, id: TurnId, outcome: &TurnOutcome) -> Result<(), Violation> {
@@ -290,24 +394,39 @@ impl SessionState {
 // === impl Turn ===
 
 impl Turn {
-    /// What was said, by whom, in order.
+    /// What was said, by whom, in order, with the tools that were asked for and what came of them.
     pub fn messages(&self) -> Vec<Message> {
         let mut messages = Vec::new();
-        let user = |text: &Text| Message { role: Role::User, content: text.clone() };
         for index in 0..self.steps.len().max(1) {
             let told = self.said.iter().filter(|(step, _)| *step as usize == index);
-            messages.extend(told.map(|(_, text)| user(text)));
-            let said = self.steps.get(index).and_then(Step::text);
-            if let Some(content) = said.filter(|text| text.bytes() > 0) {
-                messages.push(Message { role: Role::Assistant, content: content.clone() });
+            messages.extend(told.map(|(_, text)| Message::text(Role::User, text.clone())));
+            if let Some(step) = self.steps.get(index) {
+                step.tell(&mut messages);
             }
         }
         messages
     }
 
-    /// Bytes of text that its calls said in all.
+    /// What its calls said, in order: each text, and what stands between it and the one before.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, &Text)> {
+        let said = self.steps.iter().filter_map(Step::text).filter(|text| text.bytes() > 0);
+        said.enumerate().map(|(index, text)| (if index == 0 { "" } else { SEAM }, text))
+    }
+
+    /// Bytes of text that its calls said in all, as a reader is shown them.
     pub fn text_bytes(&self) -> u64 {
-        self.steps.iter().filter_map(Step::text).map(Text::bytes).sum()
+        self.texts().map(|(seam, text)| seam.len() as u64 + text.bytes()).sum()
+    }
+
+    /// The key of its last frame: after all that its last call said, and what its tools did.
+    pub fn end_key(&self) -> FrameKey {
+        let turn = self.id;
+        let (call, attempt) = match self.steps.last() {
+            None => (CallId::derive(turn, 0), Attempt(0)),
+            Some(step) if step.tools.is_empty() => (step.call, step.attempt),
+            Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
+        };
+        FrameKey { turn, call, attempt, index: FrameKey::DONE }
     }
 
     /// Reported usage of all calls that have an outcome.
@@ -325,6 +444,35 @@ impl Turn {
 }
 
 impl Step {
+    /// Its reply, and what came of the tools that it asked for.
+    fn tell(&self, messages: &mut Vec<Message>) {
+        let content = self.text().cloned().unwrap_or_else(|| Text::from(""));
+        let mut said = Message::text(Role::Assistant, content);
+        let mut answer = Message::text(Role::User, "");
+        let mut complaints = Vec::new();
+        for tool in &self.tools {
+            let (content, is_error) = tool.told();
+            if tool.is_well_formed() {
+                // Ids of our own: those of models are neither unique nor fit for every provider.
+                let id = tool.call.to_string();
+                said.tool_uses.push(ToolUse { id: id.clone(), ..tool.using.clone() });
+                answer.tool_replies.push(ToolReply { id, content, is_error });
+            } else {
+                complaints.push(content);
+            }
+            if tool.warned {
+                complaints.push(tool.warning());
+            }
+        }
+        if said.content.bytes() > 0 || !said.tool_uses.is_empty() {
+            messages.push(said);
+        }
+        if !answer.tool_replies.is_empty() {
+            messages.push(answer);
+        }
+        messages.extend(complaints.into_iter().map(|text| Message::text(Role::User, text)));
+    }
+
     /// What the model said, whole or as far as it came.
     pub fn text(&self) -> Option<&Text> {
         match &self.end {

@@ -207,6 +207,7 @@ impl Engine {
         self.log.count_live(std::mem::take(&mut staged.live));
         let rings = self.take_inputs(std::mem::take(&mut staged.inputs));
         debug_assert!(rings.is_empty(), "LOC-3: a copy is no new input");
+        self.take_jobs(std::mem::take(&mut staged.jobs));
         self.index_staged(&mut staged)
     }
 

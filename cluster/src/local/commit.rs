@@ -2,18 +2,21 @@
 
 use std::{collections::HashMap, ops::Bound, sync::PoisonError};
 
-use clawnode_proto::{EntityId, Partition, Position, TimerId};
+use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, TimerId};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use super::{
     checkpoint::Cleaning,
     engine::{Engine, Fatal},
+    inbox,
     index::{Index, keys},
+    jobs,
     log::WriteError,
     record::{RecordKind, split_due, split_timer},
     shared::{Op, Queued},
-    staged::{InputChange, Staged},
+    staged::{InputChange, JobChange, Staged},
+    timers,
 };
 use crate::{AppendAnswer, BucketError, Entry, StoreError};
 
@@ -26,7 +29,7 @@ const DUE_RETRY_MS: u64 = 1_000;
 #[derive(Debug)]
 enum Reply {
     Append(oneshot::Sender<AppendAnswer>, Position),
-    Position(oneshot::Sender<Result<Position, StoreError>>, Position),
+    Position(oneshot::Sender<Result<Position, StoreError>>, Position, &'static str),
     Value(oneshot::Sender<Result<Position, BucketError>>, Position),
 }
 
@@ -111,13 +114,24 @@ impl Engine {
         if let Some(now) = due {
             self.fire(index, group, now)?;
         }
-        for queued in ops {
-            self.prepare_one(index, group, queued.op)?;
-        }
+        // First, because a job may be put again by who knows that it was acknowledged.
         for &(entity, target) in acks {
             self.stage(index, group, RecordKind::Ack, entity, target, &[])?;
         }
+        for queued in ops {
+            self.prepare_one(index, group, queued.op)?;
+        }
         Ok(())
+    }
+
+    /// Refuses new work for want of room, if there is none.
+    fn check_room(&mut self, store: &'static str) -> Result<(), StoreError> {
+        if self.has_room() {
+            return Ok(());
+        }
+        let mib = self.shared.head_room >> 20;
+        let detail = format!("less than {mib} MiB are free; make room on the disk");
+        Err(StoreError::Full { store, detail })
     }
 
     fn prepare_one(&mut self, index: &Index, group: &mut Group, op: Op) -> Result<(), Fatal> {
@@ -137,15 +151,16 @@ impl Engine {
                 group.replies.push(Reply::Append(reply, at));
             }
             Op::Put { entity, bytes, reply } => {
-                if !self.has_room() {
-                    let mib = self.shared.head_room >> 20;
-                    let detail = format!("less than {mib} MiB are free; make room on the disk");
-                    answer(reply, Err(StoreError::Full { store: "local inbox", detail }));
+                if let Err(full) = self.check_room(inbox::STORE) {
+                    answer(reply, Err(full));
                     return Ok(());
                 }
                 let kind = RecordKind::Put;
                 let at = self.stage(index, group, kind, entity, Position(0), &[&bytes])?;
-                group.replies.push(Reply::Position(reply, at));
+                group.replies.push(Reply::Position(reply, at, inbox::STORE));
+            }
+            Op::JobPut { job, capability, bytes, reply } => {
+                self.put_job(index, group, job, &capability, &bytes, reply)?;
             }
             Op::ValuePut { key, expected, value, expires, reply } => {
                 if self.value_position(index, group, &key)? != expected {
@@ -173,7 +188,7 @@ impl Engine {
                     [&timer.as_u128().to_be_bytes(), &due.to_be_bytes(), &input];
                 let kind = RecordKind::TimerSet;
                 let at = self.stage(index, group, kind, entity, Position(0), &parts)?;
-                group.replies.push(Reply::Position(reply, at));
+                group.replies.push(Reply::Position(reply, at, timers::STORE));
             }
             Op::TimerCancel { entity, timer, reply } => {
                 if group.staged.timer(index, entity, timer)?.is_none() {
@@ -183,7 +198,7 @@ impl Engine {
                 let parts: [&[u8]; 1] = [&timer.as_u128().to_be_bytes()];
                 let kind = RecordKind::TimerCancel;
                 let at = self.stage(index, group, kind, entity, Position(0), &parts)?;
-                group.replies.push(Reply::Position(reply, at));
+                group.replies.push(Reply::Position(reply, at, timers::STORE));
             }
             Op::Checkpoint { reply } => self.checkpoints.push(reply),
         }
@@ -212,6 +227,35 @@ impl Engine {
         };
         group.staged.apply(index, &header, body.as_deref(), loc)?;
         Ok(position)
+    }
+
+    fn put_job(
+        &mut self,
+        index: &Index,
+        group: &mut Group,
+        job: JobId,
+        capability: &Capability,
+        bytes: &[u8],
+        reply: oneshot::Sender<Result<Position, StoreError>>,
+    ) -> Result<(), Fatal> {
+        match group.staged.place_of_job(index, job, capability)? {
+            // It waits in this group: that is true once the group is stored.
+            Some((at, true)) => group.replies.push(Reply::Position(reply, at, jobs::STORE)),
+            Some((at, false)) => answer(reply, Ok(at)),
+            None => {
+                if let Err(full) = self.check_room(jobs::STORE) {
+                    answer(reply, Err(full));
+                    return Ok(());
+                }
+                let name = capability.as_str().as_bytes();
+                let len = [u8::try_from(name.len()).unwrap_or(u8::MAX)];
+                let (kind, whose) = (RecordKind::JobPut, jobs::as_entity(job));
+                let parts = [&len[..], name, bytes];
+                let at = self.stage(index, group, kind, whose, Position(0), &parts)?;
+                group.replies.push(Reply::Position(reply, at, jobs::STORE));
+            }
+        }
+        Ok(())
     }
 
     fn stage_value_delete(
@@ -323,6 +367,7 @@ impl Engine {
             shared.heal(entity);
         }
         let rings = self.take_inputs(std::mem::take(&mut staged.inputs));
+        self.take_jobs(std::mem::take(&mut staged.jobs));
         replies.into_iter().for_each(Reply::stored);
         for partition in rings {
             shared.ring(partition);
@@ -356,6 +401,24 @@ impl Engine {
         rings
     }
 
+    /// Brings the waiting jobs up to date.
+    pub(super) fn take_jobs(&self, changes: Vec<JobChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut jobs = self.shared.jobs();
+        for change in changes {
+            match change {
+                JobChange::Added { job, capability, position, loc } => {
+                    jobs.hands.add(capability.clone(), job, position, loc, false);
+                    jobs.ring_if_ready(&capability);
+                }
+                JobChange::Removed { position } => drop(jobs.hands.remove(position)),
+                JobChange::Moved { position, loc } => jobs.hands.relocate(position, loc),
+            }
+        }
+    }
+
     /// Begins a cleaning, if there is something to gain or somebody asks.
     pub(super) fn maybe_clean(&mut self) {
         if self.cleaning.is_none() {
@@ -370,7 +433,7 @@ impl Reply {
     fn stored(self) {
         match self {
             Self::Append(to, at) => answer(to, AppendAnswer::Stored(at)),
-            Self::Position(to, at) => answer(to, Ok(at)),
+            Self::Position(to, at, _) => answer(to, Ok(at)),
             Self::Value(to, at) => answer(to, Ok(at)),
         }
     }
@@ -386,7 +449,7 @@ impl Reply {
         };
         match self {
             Self::Append(to, _) => answer(to, AppendAnswer::Unknown(refusal("local journal"))),
-            Self::Position(to, _) => answer(to, Err(refusal("local inbox"))),
+            Self::Position(to, _, store) => answer(to, Err(refusal(store))),
             Self::Value(to, _) => answer(to, Err(refusal("local bucket").into())),
         }
     }

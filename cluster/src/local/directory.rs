@@ -12,8 +12,9 @@ use super::{
 };
 use crate::Clock;
 
-/// The format of data directories that this program writes.
-const FORMAT: u32 = 1;
+/// The format of data directories that this program writes. 2: the log may hold jobs, which an
+/// older program would take for damage.
+const FORMAT: u32 = 2;
 /// What a data directory is, in its file `format`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Format {
@@ -39,20 +40,33 @@ pub(super) fn format_of(
     partitions: u16,
     clock: &dyn Clock,
 ) -> Result<(u16, u128), OpenError> {
-    if let Some(found) = read_format(disk, dir)? {
-        return Ok(found);
+    let path = dir.join("format");
+    let write = |format: &Format| {
+        let text = serde_json::to_vec(format)
+            .map_err(std::io::Error::other)
+            .map_err(OpenError::io("write", &path))?;
+        write_whole(disk, &path, &text).map_err(OpenError::io("write", &path))
+    };
+    if let Some((mut format, id)) = read(disk, dir)? {
+        if format.version < FORMAT {
+            // Only what may stand in the log has changed.
+            format.version = FORMAT;
+            write(&format)?;
+        }
+        return Ok((format.partitions.max(1), id));
     }
     let id = ulid::Ulid::from_parts(clock.now().0, rand::random());
     let format = Format { version: FORMAT, partitions: partitions.max(1), id: id.to_string() };
-    let path = dir.join("format");
-    let text = serde_json::to_vec(&format)
-        .map_err(std::io::Error::other)
-        .map_err(OpenError::io("write", &path))?;
-    write_whole(disk, &path, &text).map_err(OpenError::io("write", &path))?;
+    write(&format)?;
     Ok((format.partitions, id.0))
 }
 
+/// The partitions and the id of a directory; `None` if it is none.
 pub(super) fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<(u16, u128)>, OpenError> {
+    Ok(read(disk, dir)?.map(|(format, id)| (format.partitions.max(1), id)))
+}
+
+fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<(Format, u128)>, OpenError> {
     let path = dir.join("format");
     let text = read_whole(disk, &path).map_err(OpenError::io("read", &path))?;
     let Some(text) = text else { return Ok(None) };
@@ -65,9 +79,8 @@ pub(super) fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<(u16, u1
         let (dir, found) = (dir.to_owned(), format.version);
         return Err(OpenError::TooNew { dir, found, supported: FORMAT });
     }
-    // Formats older than 1 do not exist; the next one migrates here, before anything is opened.
     let id = ulid::Ulid::from_string(&format.id).map_err(|error| bad(error.to_string()))?;
-    Ok(Some((format.partitions.max(1), id.0)))
+    Ok(Some((format, id.0)))
 }
 
 // === the index's state ===

@@ -136,17 +136,20 @@ impl Engine {
             return Some(now);
         }
         let armed = self.shared.deliveries().arm(now);
+        let jobs = self.shared.jobs().hands.arm(now);
         let due = self.next_due.map(|due| {
             let left = due.saturating_sub(self.shared.clock.now().0);
             now + Duration::from_millis(left).min(CLOCK_LOOK)
         });
         let is_low = self.shared.low.load(Ordering::Relaxed);
         let owed = (is_low || !self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
-        armed.into_iter().chain(due).chain(owed).min()
+        armed.into_iter().chain(jobs).chain(due).chain(owed).min()
     }
 
     fn expire_deliveries(&self) {
-        let partitions = self.shared.deliveries().expire(Instant::now());
+        let now = Instant::now();
+        self.shared.jobs().expire(now);
+        let partitions = self.shared.deliveries().expire(now);
         for partition in partitions {
             self.shared.ring(clawnode_proto::Partition(partition));
         }
@@ -239,6 +242,7 @@ impl Engine {
             bell.notify_waiters();
             bell.notify_one();
         }
+        shared.jobs().ring_all();
         drop(self.lock);
         shared.done.send_replace(true);
     }

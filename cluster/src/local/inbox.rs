@@ -14,14 +14,15 @@ use clawnode_proto::{EntityId, Input, Partition, Position, limits};
 use tokio::sync::oneshot;
 
 use super::{
-    deliveries::Popped,
+    hands::Popped,
     index::Loc,
     record::{Header, RecordKind, split_timer},
     shared::{Client, Op, Shared},
 };
 use crate::{AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting};
 
-const STORE: &str = "local inbox";
+/// What errors call it.
+pub(super) const STORE: &str = "local inbox";
 /// Bytes of one encoded input: a message and what is around it.
 pub(super) const INPUT_BYTES: usize = limits::MESSAGE_BYTES + (64 << 10);
 
@@ -109,14 +110,14 @@ impl Consumer for LocalConsumer {
                 }
                 popped
             };
-            let Some(Popped { position, item, foremost, wake }) = popped else {
+            let Some((Popped { position, item, wake }, foremost)) = popped else {
                 bell.notified().await;
                 continue;
             };
             if wake {
                 shared.queue.poke();
             }
-            let bytes = match input_at(shared, item.entity, position, item.loc) {
+            let bytes = match input_at(shared, item.of, position, item.loc) {
                 Ok(bytes) => bytes,
                 // In hand until its time is over: then it is tried again.
                 Err(error) if error.is_transient() => return Err(error),
@@ -125,7 +126,7 @@ impl Consumer for LocalConsumer {
                     return Err(error);
                 }
             };
-            let (client, entity) = (Arc::clone(&self.client), item.entity);
+            let (client, entity) = (Arc::clone(&self.client), item.of);
             let handle = Arc::new(LocalHandle { client, entity, position });
             let redelivered = item.seen;
             return Ok(Delivery { entity, position, redelivered, foremost, bytes, handle });

@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use clawnode_proto::{EntityId, Position, TimerId};
+use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
 
 use super::record::{u32_at, u64_at, u128_at};
 
@@ -288,6 +288,19 @@ pub(super) fn decode_waiting(bytes: &[u8]) -> Option<(EntityId, Loc)> {
     Some((EntityId::from_u128(u128_at(bytes, 0)?), Loc::decode(bytes.get(16..)?)?))
 }
 
+/// A waiting job: where, which, and of which capability.
+pub(super) fn encode_job(loc: Loc, job: JobId, capability: &Capability) -> Vec<u8> {
+    let mut out = job.as_u128().to_be_bytes().to_vec();
+    out.extend(loc.encode());
+    out.extend(capability.as_str().as_bytes());
+    out
+}
+
+pub(super) fn decode_job(bytes: &[u8]) -> Option<(Loc, JobId, Capability)> {
+    let capability = std::str::from_utf8(bytes.get(16 + Loc::BYTES..)?).ok()?.parse().ok()?;
+    Some((Loc::decode(bytes.get(16..)?)?, JobId::from_u128(u128_at(bytes, 0)?), capability))
+}
+
 /// A timer, or a bucket value: a moment (due, expiry), a position and where.
 pub(super) fn encode_timed(moment: u64, position: Position, loc: Loc) -> Vec<u8> {
     let mut out = moment.to_be_bytes().to_vec();
@@ -302,10 +315,12 @@ pub(super) fn decode_timed(bytes: &[u8]) -> Option<(u64, Position, Loc)> {
 
 /// The key space, spelled once.
 pub(super) mod keys {
-    use super::{EntityId, Position, TimerId, u64_at, u128_at};
+    use super::{Capability, EntityId, JobId, Position, TimerId, u64_at, u128_at};
 
     pub(in super::super) const JOURNALS: &[u8] = b"j";
     pub(in super::super) const INPUTS: &[u8] = b"i";
+    pub(in super::super) const JOBS: &[u8] = b"q";
+    const PLACES: &[u8] = b"w";
     pub(in super::super) const VALUES: &[u8] = b"b";
     pub(in super::super) const EXPIRIES: &[u8] = b"x";
     pub(in super::super) const TIMERS: &[u8] = b"t";
@@ -339,6 +354,15 @@ pub(super) mod keys {
 
     pub(in super::super) fn input(position: Position) -> Vec<u8> {
         join(&[INPUTS, &position.0.to_be_bytes()])
+    }
+
+    pub(in super::super) fn job(position: Position) -> Vec<u8> {
+        join(&[JOBS, &position.0.to_be_bytes()])
+    }
+
+    /// Where a job waits, if it does.
+    pub(in super::super) fn place(job: JobId, capability: &Capability) -> Vec<u8> {
+        join(&[PLACES, &job.as_u128().to_be_bytes(), capability.as_str().as_bytes()])
     }
 
     pub(in super::super) fn value(key: &str) -> Vec<u8> {

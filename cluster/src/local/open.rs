@@ -16,12 +16,13 @@ use super::{
     LocalBus, LocalControl, LocalOptions, OpenError,
     blobs::LocalBlobs,
     bucket::LocalBucket,
-    deliveries::Deliveries,
+    deliveries::{Deliveries, JobQueue},
     directory::{IndexState, format_of, log_dir, read_format},
     disk::{Disk, RealDisk},
     engine::{Crowd, Engine, Room},
     inbox::LocalInbox,
-    index::{Index, IndexError, decode_waiting, keys},
+    index::{Index, IndexError, decode_job, decode_waiting, keys},
+    jobs::LocalJobs,
     journal::LocalJournal,
     lock::DirLock,
     log::{Files, Log},
@@ -58,7 +59,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
     let index_state = IndexState::new(dir);
     let recovered = recover_with_index(&*disk, &log_dir, store, &index_state, &options)?;
     let Recovered { index, files, segments, next_position, damages } = recovered;
-    let (deliveries, next_due) =
+    let (waiting, next_due) =
         load(&index, partitions).map_err(|error| index_state.failed(&error))?;
     let log_files = Arc::clone(&files);
     let log = Log::new(
@@ -73,7 +74,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         dir: dir.to_owned(),
         detail: "its log has no segment".to_owned(),
     })?;
-    let shared = share(dir, partitions, &options, index, files, deliveries, damages);
+    let shared = share(dir, partitions, &options, index, files, waiting, damages);
     let engine = Engine {
         shared: Arc::clone(&shared),
         log,
@@ -111,12 +112,12 @@ pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError
         ReplayError::Index(error) => IndexState::new(dir).failed(&error),
     })?;
     let Recovered { index, files, damages, .. } = recovered;
-    let (deliveries, _) =
+    let (waiting, _) =
         load(&index, partitions).map_err(|error| IndexState::new(dir).failed(&error))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut options = LocalOptions::new(Prefix::default(), clock);
     options.ack_wait = NO_ACK_WAIT;
-    let shared = share(dir, partitions, &options, index, files, deliveries, damages);
+    let shared = share(dir, partitions, &options, index, files, waiting, damages);
     shared.queue.end("it is open for reading only");
     shared.done.send_replace(true);
     let (substrate, control) =
@@ -145,13 +146,24 @@ fn is_planted(options: &LocalOptions) -> bool {
     }
 }
 
-/// What is kept in memory: the waiting inputs, and when something is due next.
-fn load(index: &Index, partitions: u16) -> Result<(Deliveries, Option<u64>), IndexError> {
+/// What waits, as it is kept in memory.
+type Waiting = (Deliveries, JobQueue);
+
+/// What is kept in memory: the waiting inputs and jobs, and when something is due next.
+fn load(index: &Index, partitions: u16) -> Result<(Waiting, Option<u64>), IndexError> {
     let mut deliveries = Deliveries::new(partitions);
     index.each(keys::INPUTS, Bound::Unbounded, &mut |key, value| {
         let position = super::record::u64_at(key, 1).map(Position);
         if let (Some(position), Some((entity, loc))) = (position, decode_waiting(value)) {
             deliveries.add(entity, position, loc, true);
+        }
+        true
+    })?;
+    let mut jobs = JobQueue::default();
+    index.each(keys::JOBS, Bound::Unbounded, &mut |key, value| {
+        let position = super::record::u64_at(key, 1).map(Position);
+        if let (Some(position), Some((loc, job, capability))) = (position, decode_job(value)) {
+            jobs.hands.add(capability, job, position, loc, true);
         }
         true
     })?;
@@ -162,7 +174,7 @@ fn load(index: &Index, partitions: u16) -> Result<(Deliveries, Option<u64>), Ind
             false
         })?;
     }
-    Ok((deliveries, next_due))
+    Ok(((deliveries, jobs), next_due))
 }
 
 // === the parts together ===
@@ -173,7 +185,7 @@ fn share(
     options: &LocalOptions,
     index: Index,
     files: Arc<Files>,
-    deliveries: Deliveries,
+    (deliveries, jobs): Waiting,
     damages: Vec<Damage>,
 ) -> Arc<Shared> {
     let bells: Vec<_> = (0..partitions).map(|_| Notify::new()).collect();
@@ -190,6 +202,7 @@ fn share(
         index: RwLock::new(Some(index)),
         files,
         deliveries: Mutex::new(deliveries),
+        jobs: Mutex::new(jobs),
         bells,
         watchers: Watchers::default(),
         damaged: Mutex::new(damages.into_iter().map(|damage| (damage.entity, damage)).collect()),
@@ -215,6 +228,7 @@ fn substrate(
     let substrate = Substrate {
         journal: Arc::new(LocalJournal(Arc::clone(&client))),
         inbox: Arc::new(LocalInbox(Arc::clone(&client))),
+        jobs: Arc::new(LocalJobs(Arc::clone(&client))),
         bus,
         bucket: Arc::new(LocalBucket(Arc::clone(&client))),
         timers: Arc::new(LocalTimers(Arc::clone(&client))),

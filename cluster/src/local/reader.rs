@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use clawnode_proto::{EntityId, Position};
+use clawnode_proto::{EntityId, JobId, Position};
 use tracing::warn;
 
 use super::{
@@ -224,7 +224,11 @@ pub(super) fn replay(
             RecordKind::Ack => damages.retain(|damage| damage.position != header.target),
             _ => {}
         }
-        if whole.is_none() {
+        if whole.is_none() && header.kind == RecordKind::JobPut {
+            // It refuses nobody: whoever needs the job puts it again.
+            let job = JobId::from_u128(header.entity.as_u128());
+            warn!(%job, segment, offset = at, "a job's stored bytes are damaged");
+        } else if whole.is_none() {
             let detail = format!("body at segment {segment} offset {at} is damaged");
             let (entity, position) = (header.entity, header.position);
             damages.push(Damage { entity, position, detail });

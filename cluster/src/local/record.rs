@@ -6,7 +6,7 @@
 //! its group commit began: since a group is written only after the one before it is synced, a
 //! readable record of a *later* group proves that what precedes it was durable.
 
-use clawnode_proto::{EntityId, Position, TimerId};
+use clawnode_proto::{Capability, EntityId, Position, TimerId};
 
 use super::index::Loc;
 
@@ -27,7 +27,7 @@ pub(super) enum RecordKind {
     Rollup = 2,
     /// Adds an input.
     Put = 3,
-    /// Removes the input at `target`.
+    /// Removes the input or the job at `target`.
     Ack = 4,
     /// A timer has fired: removes it, adds its input. Body: timer id, input.
     Fired = 5,
@@ -41,6 +41,8 @@ pub(super) enum RecordKind {
     BucketDelete = 9,
     /// A damaged stretch that a repair closed off.
     Hole = 10,
+    /// Adds a job. Body: length of capability, capability, job. Format 2.
+    JobPut = 11,
 }
 
 impl RecordKind {
@@ -56,6 +58,7 @@ impl RecordKind {
             Self::BucketPut,
             Self::BucketDelete,
             Self::Hole,
+            Self::JobPut,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -66,7 +69,7 @@ impl RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: RecordKind,
-    /// Whose; zero for bucket records.
+    /// Whose; zero for bucket records, the job's own bits for a job.
     pub(super) entity: EntityId,
     pub(super) position: Position,
     /// What an `Ack` removes; zero otherwise.
@@ -166,6 +169,13 @@ pub(super) fn split_bucket(body: &[u8]) -> Option<(u64, &str, &[u8])> {
     Some((expires, key, body.get(10 + key_len..)?))
 }
 
+/// A `JobPut` body's capability and job.
+pub(super) fn split_job(body: &[u8]) -> Option<(Capability, &[u8])> {
+    let len = usize::from(*body.first()?);
+    let capability = std::str::from_utf8(body.get(1..=len)?).ok()?.parse().ok()?;
+    Some((capability, body.get(1 + len..)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +216,9 @@ mod tests {
             prop_assert_eq!(Header::decode(&bytes, 1, 0), None);
             // Bodies are checked by their checksum first, but must not be trusted with a panic.
             prop_assert!(split_timer(&bytes).is_some() == (bytes.len() >= 16));
+            if let Some((capability, job)) = split_job(&bytes) {
+                prop_assert_eq!(1 + capability.as_str().len() + job.len(), bytes.len());
+            }
             if let Some((_, key, value)) = split_bucket(&bytes) {
                 prop_assert_eq!(10 + key.len() + value.len(), bytes.len());
             }

@@ -13,7 +13,7 @@ use super::{
     reader::Reader,
     record::{HEADER, Header, RecordKind},
 };
-use clawnode_proto::{EntityId, Position};
+use clawnode_proto::{EntityId, JobId, Position};
 
 /// What a repair found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -25,6 +25,8 @@ pub struct RepairReport {
     /// Readable records whose body is damaged: their entities are refused until they are restored
     /// or deleted.
     pub damaged_entities: Vec<EntityId>,
+    /// The same of jobs: if they still wait, they are lost to whoever does not put them again.
+    pub damaged_jobs: Vec<JobId>,
     /// Stretches that were closed off. Whose records were in them, `clawnode journal verify` tells.
     pub spans: Vec<DamagedSpan>,
 }
@@ -53,6 +55,16 @@ pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
 /// Says what [`repair`] would find and do, and changes nothing.
 pub fn inspect(dir: &Path) -> Result<RepairReport, OpenError> {
     go_over(dir, Mode::Inspect)
+}
+
+impl RepairReport {
+    fn add_damaged(&mut self, header: &Header) {
+        if header.kind == RecordKind::JobPut {
+            self.damaged_jobs.push(JobId::from_u128(header.entity.as_u128()));
+        } else {
+            self.damaged_entities.push(header.entity);
+        }
+    }
 }
 
 /// Whether findings are acted upon.
@@ -94,6 +106,8 @@ fn go_over(dir: &Path, mode: Mode) -> Result<RepairReport, OpenError> {
     }
     report.damaged_entities.sort_unstable();
     report.damaged_entities.dedup();
+    report.damaged_jobs.sort_unstable();
+    report.damaged_jobs.dedup();
     drop(lock);
     Ok(report)
 }
@@ -113,7 +127,7 @@ fn fix_segment(
             highest = highest.max(header.position.0);
             let body = reader.body(at, &header)?;
             if header.kind != RecordKind::Hole && !header.fits(body) {
-                report.damaged_entities.push(header.entity);
+                report.add_damaged(&header);
             }
             at += header.record_len();
             continue;

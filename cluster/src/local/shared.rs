@@ -12,12 +12,12 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_proto::{EntityId, Partition, Position, TimerId};
+use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, TimerId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::{
     bus::LocalBus,
-    deliveries::Deliveries,
+    deliveries::{Deliveries, JobQueue},
     index::{Index, IndexError, Loc},
     lock::DirLock,
     log::{Files, ReadError},
@@ -48,6 +48,7 @@ pub(super) struct Shared {
     pub(super) index: RwLock<Option<Index>>,
     pub(super) files: Arc<Files>,
     pub(super) deliveries: Mutex<Deliveries>,
+    pub(super) jobs: Mutex<JobQueue>,
     /// One bell per partition: something can be delivered.
     pub(super) bells: Vec<Notify>,
     pub(super) watchers: Watchers,
@@ -111,6 +112,12 @@ pub(super) enum Op {
     },
     Put {
         entity: EntityId,
+        bytes: Bytes,
+        reply: oneshot::Sender<Result<Position, StoreError>>,
+    },
+    JobPut {
+        job: JobId,
+        capability: Capability,
         bytes: Bytes,
         reply: oneshot::Sender<Result<Position, StoreError>>,
     },
@@ -185,7 +192,7 @@ impl Queue {
     }
 
     /// Hands an acknowledgement over; it rides in the next group. There are never more than there
-    /// are waiting inputs.
+    /// are waiting inputs and jobs.
     pub(super) fn push_ack(&self, entity: EntityId, position: Position) -> Result<(), String> {
         let mut state = self.lock();
         if let Some(why) = &state.gone {
@@ -268,6 +275,10 @@ impl Shared {
 
     pub(super) fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
         self.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn jobs(&self) -> MutexGuard<'_, JobQueue> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn damaged(&self) -> MutexGuard<'_, HashMap<EntityId, Damage>> {

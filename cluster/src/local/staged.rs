@@ -4,14 +4,14 @@
 
 use std::{collections::HashMap, ops::Bound};
 
-use clawnode_proto::{EntityId, Position, TimerId};
+use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
 
 use super::{
     index::{
-        Changes, Index, IndexError, Loc, decode_timed, decode_waiting, encode_timed,
-        encode_waiting, keys,
+        Changes, Index, IndexError, Loc, decode_job, decode_timed, decode_waiting, encode_job,
+        encode_timed, encode_waiting, keys,
     },
-    record::{HEADER, Header, RecordKind, split_bucket, split_due, split_timer},
+    record::{HEADER, Header, RecordKind, split_bucket, split_due, split_job, split_timer, u64_at},
 };
 
 /// Changes that are not in the index yet; reads see through them.
@@ -22,6 +22,8 @@ pub(super) struct Staged {
     pub(super) live: HashMap<u32, i64>,
     /// Changes to the waiting inputs, in order.
     pub(super) inputs: Vec<InputChange>,
+    /// Changes to the waiting jobs, in order.
+    pub(super) jobs: Vec<JobChange>,
     /// Keys of the bucket that changed.
     pub(super) values: Vec<String>,
     /// The earliest moment at which something set here is due.
@@ -32,6 +34,14 @@ pub(super) struct Staged {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputChange {
     Added { entity: EntityId, position: Position, loc: Loc },
+    Removed { position: Position },
+    Moved { position: Position, loc: Loc },
+}
+
+/// What happened to the waiting jobs.
+#[derive(Clone, Debug)]
+pub(super) enum JobChange {
+    Added { job: JobId, capability: Capability, position: Position, loc: Loc },
     Removed { position: Position },
     Moved { position: Position, loc: Loc },
 }
@@ -108,7 +118,11 @@ impl Staged {
                 self.put_append(index, entity, position, loc)?;
             }
             RecordKind::Put => self.put_input(index, entity, position, loc)?,
-            RecordKind::Ack => self.drop_input(index, header.target)?,
+            RecordKind::Ack => {
+                self.drop_input(index, header.target)?;
+                self.drop_job(index, header.target)?;
+            }
+            RecordKind::JobPut => return self.put_job(index, header, body, loc),
             RecordKind::Fired => {
                 self.put_input(index, entity, position, loc)?;
                 match body.and_then(split_timer) {
@@ -172,6 +186,7 @@ impl Staged {
                 .as_deref()
                 .and_then(decode_waiting)
                 .map(|(_, loc)| loc),
+            RecordKind::JobPut => self.job(index, header.position)?.map(|(loc, _, _)| loc),
             RecordKind::TimerSet => match split_timer(body) {
                 Some((timer, _)) => self.timer(index, header.entity, timer)?.map(|(_, _, loc)| loc),
                 None => None,
@@ -264,6 +279,64 @@ impl Staged {
             self.died(loc);
             self.set(key, None);
             self.inputs.push(InputChange::Removed { position });
+        }
+        Ok(())
+    }
+
+    /// The job that waits at a position.
+    fn job(
+        &self,
+        index: &Index,
+        position: Position,
+    ) -> Result<Option<(Loc, JobId, Capability)>, IndexError> {
+        Ok(self.get(index, &keys::job(position))?.as_deref().and_then(decode_job))
+    }
+
+    /// Where a job waits, if it does, and whether that is so only once this is stored.
+    pub(super) fn place_of_job(
+        &self,
+        index: &Index,
+        job: JobId,
+        capability: &Capability,
+    ) -> Result<Option<(Position, bool)>, IndexError> {
+        let key = keys::place(job, capability);
+        let place = self.get(index, &key)?.and_then(|at| u64_at(&at, 0));
+        Ok(place.map(|at| (Position(at), self.changes.contains_key(&key))))
+    }
+
+    fn put_job(
+        &mut self,
+        index: &Index,
+        header: &Header,
+        body: Option<&[u8]>,
+        loc: Loc,
+    ) -> Result<bool, IndexError> {
+        let position = header.position;
+        // A copy is the same job, whatever became of its bytes.
+        let (job, capability) = if let Some((old, job, capability)) = self.job(index, position)? {
+            self.died(old);
+            self.jobs.push(JobChange::Moved { position, loc });
+            (job, capability)
+        } else {
+            let Some((capability, _)) = body.and_then(split_job) else { return Ok(false) };
+            let job = JobId::from_u128(header.entity.as_u128());
+            let added = JobChange::Added { job, capability: capability.clone(), position, loc };
+            self.jobs.push(added);
+            (job, capability)
+        };
+        self.set(keys::job(position), Some(encode_job(loc, job, &capability)));
+        let place = keys::place(job, &capability);
+        self.set(place, Some(position.0.to_be_bytes().to_vec()));
+        self.born(loc);
+        Ok(true)
+    }
+
+    fn drop_job(&mut self, index: &Index, position: Position) -> Result<(), IndexError> {
+        if let Some((loc, job, capability)) = self.job(index, position)? {
+            self.died(loc);
+            self.set(keys::job(position), None);
+            self.set(keys::place(job, &capability), None);
+            self.jobs.push(JobChange::Removed { position });
         }
         Ok(())
     }

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{StoreError, Timer, Timers};
 
-const STORE: &str = "local timers";
+/// What errors call it.
+pub(super) const STORE: &str = "local timers";
 
 /// Timers in the log.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 //!
 //! The record of the birth is written first, by compare-and-set, so that of several nodes that
 //! start together one decides how many partitions there are. All of them then create the same
-//! streams, which is harmless. Once the record says `complete`, nothing is created any more.
+//! streams, which is harmless. Once the record says `complete`, nothing is created any more, but for
+//! what later builds bring: the record says up to which of them that is done.
 
 use std::{future::Future, time::Duration};
 
@@ -25,6 +26,8 @@ use crate::clock::Backoff;
 
 /// The layout of streams and subjects that this build knows.
 pub(super) const FORMAT: u32 = 1;
+/// The streams that this build needs: 0, those of the first; 1, jobs as well.
+const STREAMS: u32 = 1;
 /// Consumers that are created at the same time; more only queue at the server.
 const CREATED_AT_ONCE: usize = 16;
 
@@ -47,6 +50,9 @@ struct Record {
     cluster: Option<String>,
     /// Whether all streams and consumers were created.
     complete: bool,
+    /// Which streams that means, as [`STREAMS`] counts.
+    #[serde(default)]
+    streams: u32,
 }
 
 /// What one try failed with: tried again if time may help.
@@ -89,14 +95,20 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
     if !record.complete && !may_create {
         return Err(midwife.unborn("its birth is not complete"));
     }
+    let is_current = record.streams >= STREAMS;
     if record.complete && options.birth != Birth::Mend {
+        if !is_current && !may_create {
+            return Err(midwife.outdated());
+        }
         midwife.check_all(&born).await?;
-        return Ok(born);
+        midwife.add_jobs(&born, is_current).await?;
+    } else {
+        info!(prefix = %options.prefix, ?born, "a cluster is born");
+        midwife.create_all(&born).await?;
     }
-    info!(prefix = %options.prefix, ?born, "a cluster is born");
-    midwife.create_all(&born).await?;
-    if !record.complete {
-        let complete = encode(&Record { complete: true, ..record })?;
+    if !record.complete || !is_current {
+        let streams = record.streams.max(STREAMS);
+        let complete = encode(&Record { complete: true, streams, ..record })?;
         let done = midwife.store(position, &complete).await?;
         debug!(by_us = done.is_some(), "birth is complete");
     }
@@ -143,6 +155,7 @@ impl Midwife<'_> {
             partitions: self.options.partitions.unwrap_or(PARTITIONS_NATS),
             cluster: Some(ulid::Ulid::generate().to_string()),
             complete: false,
+            streams: STREAMS,
         };
         if let Some(position) = self.store(Position(0), &encode(&wanted)?).await? {
             return Ok((wanted, position));
@@ -179,6 +192,25 @@ impl Midwife<'_> {
             prefix: self.options.prefix.to_string(),
             detail: detail.to_owned(),
         }
+    }
+
+    fn outdated(&self) -> ConnectError {
+        ConnectError::Outdated { urls: self.options.shown_urls() }
+    }
+
+    /// Creates the stream of jobs of a cluster that was born before there were jobs. Where it is
+    /// known to have been created it is checked and no more, as all other streams.
+    async fn add_jobs(&self, born: &Born, is_there: bool) -> Result<(), ConnectError> {
+        let jobs = topology::jobs(&self.options.prefix, born.replicas);
+        if is_there {
+            return self.check(&jobs).await;
+        }
+        info!(stream = jobs.name, "bringing a cluster of an older build up to date");
+        self.create(&jobs).await.map_err(|error| match error {
+            // With logins it may be that the servers do not know yet that this user may.
+            ConnectError::Failed { .. } => self.outdated(),
+            other => other,
+        })
     }
 
     /// Refuses another cluster than the one that is expected.
@@ -220,6 +252,7 @@ impl Midwife<'_> {
         for spec in &others {
             self.create(spec).await?;
         }
+        self.create(&topology::jobs(&self.options.prefix, born.replicas)).await?;
         stream::iter((0..born.partitions).map(Ok))
             .try_for_each_concurrent(CREATED_AT_ONCE, |partition| async move {
                 let (prefix, ack_wait) = (&self.options.prefix, self.options.ack_wait);
@@ -230,14 +263,17 @@ impl Midwife<'_> {
             .await
     }
 
-    /// Checks the streams; each partition's consumer is checked by who opens it.
+    /// Checks the streams of the first build; each partition's consumer is checked by who opens it.
     async fn check_all(&self, born: &Born) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         for spec in std::iter::once(&timers).chain(&others) {
-            self.patiently(|| async { spec.check(self.api).await.map_err(Trouble::Topology) })
-                .await?;
+            self.check(spec).await?;
         }
         self.patiently(|| async { due.check(self.api).await.map_err(Trouble::Topology) }).await
+    }
+
+    async fn check(&self, spec: &StreamSpec) -> Result<(), ConnectError> {
+        self.patiently(|| async { spec.check(self.api).await.map_err(Trouble::Topology) }).await
     }
 
     async fn create(&self, spec: &StreamSpec) -> Result<(), ConnectError> {

@@ -19,6 +19,7 @@ use super::{
     bus::NatsBus,
     health::{NatsHealth, Seen},
     inbox::NatsInbox,
+    jobs::NatsJobs,
     journal::NatsJournal,
     options::{Login, NatsOptions},
     parting,
@@ -90,6 +91,15 @@ pub enum ConnectError {
         prefix: String,
         /// What is missing.
         detail: String,
+    },
+    /// It was born by an older build, and lacks what this one needs.
+    #[error(
+        "the cluster at `{urls}` was born by an older build and has no stream for jobs, and this \
+         user may not make it; its operator brings it up to date with `clawnode cluster push`"
+    )]
+    Outdated {
+        /// Where.
+        urls: String,
     },
     /// Another cluster is there.
     #[error(
@@ -459,6 +469,12 @@ async fn assemble(
             partitions,
             options.ack_wait,
             reader(names.inbox).await?,
+        )),
+        jobs: Arc::new(NatsJobs::new(
+            api.clone(),
+            prefix.clone(),
+            options.ack_wait,
+            reader(names.jobs).await?,
         )),
         bus: Arc::new(NatsBus::new(api.clone())),
         bucket: Arc::new(NatsBucket::new(api.clone(), prefix.clone(), reader(names.bucket).await?)),

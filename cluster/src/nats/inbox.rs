@@ -59,7 +59,7 @@ impl NatsInbox {
     async fn forgotten(&self) -> Result<&Arc<Forgotten>, Failure> {
         self.forgotten
             .get_or_try_init(|| async {
-                let elections = self.api.client.subscribe(elections(self.reader.name())).await;
+                let elections = self.api.client.subscribe(elections(self.reader.name(), "*")).await;
                 let elections = elections.map_err(|error| Failure::Unknown(error.to_string()))?;
                 let closing = self.api.closing.clone();
                 Ok(Forgotten::watch(&self.api.signals, self.partitions, elections, closing))

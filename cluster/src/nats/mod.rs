@@ -1,4 +1,4 @@
-//! The ground on NATS: the six doors on `JetStream` and core NATS.
+//! The ground on NATS: the seven doors on `JetStream` and core NATS.
 //!
 //! [`connect()`] opens them. What must be known to read this folder:
 //!
@@ -20,10 +20,12 @@
 //! | `api` | one request, one publish, and what their failures mean |
 //! | `stream` | reads from a stream's leader |
 //! | `signals` | what the connection and the servers tell by themselves |
-//! | `journal` `inbox` `pull` `bus` `bucket` `watch` `timers` `blobs` `health` | the doors |
+//! | `ack` | the answer to a delivery |
+//! | `journal` `inbox` `pull` `jobs` `bus` `bucket` `watch` `timers` `blobs` `health` | the doors |
 //!
 //! Not here: retries of an append (`crate::outcome` and its callers), timers' sweeps (the kernel).
 
+mod ack;
 mod api;
 pub mod auth;
 mod birth;
@@ -33,6 +35,7 @@ mod bus;
 mod connect;
 mod health;
 mod inbox;
+mod jobs;
 mod journal;
 mod options;
 mod parting;

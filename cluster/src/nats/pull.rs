@@ -27,11 +27,12 @@ use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
 use super::{
+    ack::Ack,
     api::{Api, Failure},
     inbox::{FOREMOST, STORE},
     topology::PULL_GROUP,
 };
-use crate::{AckHandle, Consumer, Delivery, StoreError};
+use crate::{Consumer, Delivery, StoreError};
 
 /// Messages of one pull. Fewer cost more requests under load; more wait here, unseen by others.
 const BATCH: usize = 64;
@@ -94,12 +95,6 @@ enum Woken {
     Retired(Message),
     Forgotten,
     Time,
-}
-
-/// The answer to one delivery.
-struct Ack {
-    api: Api,
-    message: jetstream::Message,
 }
 
 // === impl Ranked ===
@@ -261,7 +256,7 @@ impl Pull {
         };
         let bytes = message.payload.clone();
         let foremost = message.headers.as_ref().is_some_and(|all| all.get(FOREMOST).is_some());
-        let handle = Arc::new(Ack { api: self.api.clone(), message });
+        let handle = Arc::new(Ack { api: self.api.clone(), store: STORE, message });
         Some(Delivery { entity, position, redelivered, foremost, bytes, handle })
     }
 }
@@ -439,39 +434,6 @@ impl Waits {
     /// When to look again if nothing happens before.
     fn look_again(&self, now: Instant) -> Instant {
         self.waiting.iter().map(|pull| pull.until).min().unwrap_or(now + EXPIRES)
-    }
-}
-
-// === impl Ack ===
-
-impl Ack {
-    async fn answer(&self, kind: AckKind) -> Result<(), StoreError> {
-        self.api.check_open().map_err(|failure| failure.of_store(STORE))?;
-        match tokio::time::timeout(self.api.timeout, self.message.ack_with(kind)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                Err(StoreError::Unavailable { store: STORE, detail: error.to_string() })
-            }
-            Err(elapsed) => {
-                Err(StoreError::Unavailable { store: STORE, detail: elapsed.to_string() })
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl AckHandle for Ack {
-    async fn ack(&self) -> Result<(), StoreError> {
-        self.answer(AckKind::Ack).await
-    }
-
-    async fn progress(&self) -> Result<(), StoreError> {
-        self.answer(AckKind::Progress).await
-    }
-
-    async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        // A delay, be it none, waits for the server's next look at what is pending.
-        self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay))).await
     }
 }
 

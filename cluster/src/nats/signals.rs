@@ -36,9 +36,9 @@ const REFUSALS: u32 = 5;
 /// How often the client is seen to be alive.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Where the servers tell that a consumer of this stream has another leader.
-pub(super) fn elections(stream: &str) -> String {
-    format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{stream}.*")
+/// Where the servers tell that a consumer of this stream has another leader; `*` for any of them.
+pub(super) fn elections(stream: &str, consumer: &str) -> String {
+    format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{stream}.{consumer}")
 }
 
 /// What the connection tells.
@@ -88,6 +88,13 @@ impl Signals {
     /// How many times the connection broke, was made anew, or was said to end soon.
     pub(super) fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Relaxed)
+    }
+
+    /// Changes with every connection that is made anew, from now on.
+    pub(super) fn connections(&self) -> watch::Receiver<u64> {
+        let mut connected = self.connected.subscribe();
+        connected.mark_unchanged();
+        connected
     }
 
     /// Processes whose connections end, if servers tell.
@@ -211,8 +218,7 @@ impl Forgotten {
         closing: CancellationToken,
     ) -> Arc<Self> {
         let all = Arc::new(Self((0..partitions).map(|_| watch::Sender::new(0)).collect()));
-        let mut connected = signals.connected.subscribe();
-        connected.mark_unchanged();
+        let mut connected = signals.connections();
         let counters = Arc::clone(&all);
         tokio::spawn(closing.run_until_cancelled_owned(async move {
             loop {

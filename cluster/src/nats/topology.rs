@@ -6,7 +6,11 @@
 
 use std::time::Duration;
 
-use clawnode_proto::{Partition, limits::PARTITIONS_MAX, subject::Prefix};
+use clawnode_proto::{
+    Capability, Partition,
+    limits::PARTITIONS_MAX,
+    subject::{Prefix, capability_token},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +24,9 @@ const MAX_WAITING: i64 = 512;
 const SPARE_CONSUMERS: i64 = 1_024;
 /// How long the server remembers that a bucket's key expired, so that watchers learn it.
 const EXPIRY_MARKER: Duration = Duration::from_mins(1);
+/// How long a consumer of jobs is kept that nobody pulls at: capabilities come and go with tools,
+/// and consumers are bounded.
+const UNUSED_CAPABILITY: Duration = Duration::from_hours(7 * 24);
 /// The consumer that moves due timers to the inbox. A durable one, because an automatic one forgets
 /// where it was when its stream restarts, and then skips what came due in between.
 pub(super) const DUE_CONSUMER: &str = "inbox";
@@ -37,6 +44,8 @@ pub(super) struct ConsumerSpec {
     pub(super) stream: String,
     pub(super) name: String,
     config: Value,
+    /// Whether it is created where its filter is seen, so that permissions can be about it.
+    by_filter: bool,
 }
 
 /// What exists is not what it must be.
@@ -74,6 +83,7 @@ struct Described {
 pub(super) struct Names {
     pub(super) journal: String,
     pub(super) inbox: String,
+    pub(super) jobs: String,
     pub(super) timers: String,
     pub(super) bucket: String,
     pub(super) blobs: String,
@@ -86,6 +96,7 @@ impl Names {
         Self {
             journal: prefix.store("JOURNAL"),
             inbox: prefix.store("INBOX"),
+            jobs: prefix.store("JOBS"),
             timers: prefix.store("TIMERS"),
             bucket: prefix.store("BUCKET"),
             blobs: prefix.store("BLOBS"),
@@ -94,8 +105,8 @@ impl Names {
 
     /// All of them, the most important first.
     pub(super) fn all(&self) -> Vec<String> {
-        let Self { journal, inbox, timers, bucket, blobs } = self;
-        [journal, inbox, timers, bucket, blobs].map(Clone::clone).to_vec()
+        let Self { journal, inbox, jobs, timers, bucket, blobs } = self;
+        [journal, inbox, jobs, timers, bucket, blobs].map(Clone::clone).to_vec()
     }
 }
 
@@ -152,6 +163,7 @@ pub(super) fn streams(
             "ack_policy": "flow_control",
             "max_deliver": -1,
         }),
+        by_filter: false,
     };
     let journal = StreamSpec::new(
         names.journal,
@@ -194,6 +206,47 @@ pub(super) fn streams(
     (timers, due_consumer, [journal, inbox, blobs])
 }
 
+/// The stream of jobs, which clusters born before [`super::birth`] knew of it get later.
+pub(super) fn jobs(prefix: &Prefix, replicas: u8) -> StreamSpec {
+    StreamSpec::new(
+        Names::new(prefix).jobs,
+        &prefix.jobs(),
+        replicas,
+        json!({
+            "retention": "workqueue",
+            "discard": "new",
+            "max_consumers": SPARE_CONSUMERS,
+        }),
+    )
+}
+
+/// The consumer of one capability's jobs. One that nobody pulls at for long goes: what waits is in
+/// the stream, and whoever comes to take it makes it again.
+pub(super) fn jobs_consumer(
+    prefix: &Prefix,
+    capability: &Capability,
+    ack_wait: Duration,
+) -> ConsumerSpec {
+    let name = capability_token(capability);
+    ConsumerSpec {
+        stream: Names::new(prefix).jobs,
+        config: json!({
+            "durable_name": name,
+            "deliver_policy": "all",
+            "filter_subject": prefix.jobs_of(capability),
+            "ack_policy": "explicit",
+            "ack_wait": nanos(ack_wait),
+            "max_deliver": -1,
+            "max_ack_pending": -1,
+            "max_waiting": MAX_WAITING,
+            "inactive_threshold": nanos(UNUSED_CAPABILITY),
+        }),
+        name,
+        // Workers make these, and may make no others.
+        by_filter: true,
+    }
+}
+
 /// The consumer of one partition's inputs.
 pub(super) fn partition_consumer(
     prefix: &Prefix,
@@ -216,6 +269,7 @@ pub(super) fn partition_consumer(
             "priority_groups": [PULL_GROUP],
         }),
         name,
+        by_filter: false,
     }
 }
 
@@ -275,7 +329,7 @@ impl StreamSpec {
 impl ConsumerSpec {
     /// Creates the consumer, unless it exists, and checks it.
     pub(super) async fn create(&self, api: &Api) -> Result<(), TopologyError> {
-        let subject = format!("CONSUMER.DURABLE.CREATE.{}.{}", self.stream, self.name);
+        let subject = self.create_subject();
         let question =
             json!({ "stream_name": self.stream, "config": self.config, "action": "create" });
         match api.ask::<Described>(&subject, &question).await {
@@ -288,6 +342,16 @@ impl ConsumerSpec {
                 different => different,
             },
             Err(failure) => Err(TopologyError::Failed { what: self.what(), failure }),
+        }
+    }
+
+    fn create_subject(&self) -> String {
+        let Self { stream, name, config, by_filter } = self;
+        match config["filter_subject"].as_str() {
+            Some(filter) if *by_filter => {
+                format!("CONSUMER.CREATE.{stream}.{name}.{filter}")
+            }
+            _ => format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"),
         }
     }
 

@@ -21,6 +21,7 @@ use super::{
     Bugs, Faults, Reply, Request, World,
     doors_driver::{Client, Shared},
     doors_inbox::SimInbox,
+    doors_jobs::SimJobs,
 };
 use crate::{
     AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Record, StoreError,
@@ -95,6 +96,7 @@ impl SimStores {
         Substrate {
             journal: Arc::new(SimJournal(client.clone())),
             inbox: Arc::new(SimInbox(client.clone())),
+            jobs: Arc::new(SimJobs(client.clone())),
             bus: Arc::new(bus.clone()),
             bucket: Arc::new(SimBucket(client.clone())),
             timers: Arc::new(SimTimers(client.clone())),

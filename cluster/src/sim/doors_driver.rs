@@ -8,13 +8,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use clawnode_proto::{Partition, ProcessId, Timestamp};
+use clawnode_proto::{Capability, Partition, ProcessId, Timestamp};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
 };
 
-use super::{Delivered, Happening, Reply, Request, Ticket, World};
+use super::{Delivered, Happening, JobDelivered, Reply, Request, Ticket, World};
 use crate::{Clock, StoreError, local::watch::Watchers};
 
 /// A world whose processes are driven from outside.
@@ -65,6 +65,15 @@ pub(super) struct State {
     asked: BTreeMap<Ticket, oneshot::Sender<Reply>>,
     arrived: BTreeMap<Partition, VecDeque<(Timestamp, Delivered)>>,
     waiting: BTreeMap<Partition, usize>,
+    jobs: BTreeMap<Capability, JobLine>,
+}
+
+/// Who waits for jobs of a capability, and what came.
+#[derive(Debug, Default)]
+struct JobLine {
+    arrived: VecDeque<(Timestamp, JobDelivered)>,
+    waiting: usize,
+    bell: Arc<Notify>,
 }
 
 /// One process's access.
@@ -78,6 +87,13 @@ pub(super) struct Client {
 pub(super) struct Place<'a> {
     client: &'a Client,
     partition: Partition,
+}
+
+/// A place in the line for jobs of a capability; dropping it leaves the line.
+pub(super) struct JobPlace<'a> {
+    client: &'a Client,
+    capability: &'a Capability,
+    bell: Arc<Notify>,
 }
 
 /// Steps the world until nobody has it any more.
@@ -115,6 +131,7 @@ impl Shared {
                 asked: BTreeMap::new(),
                 arrived: BTreeMap::new(),
                 waiting: BTreeMap::new(),
+                jobs: BTreeMap::new(),
             }),
             watchers: Watchers::default(),
             bell: Arc::clone(&bell),
@@ -144,6 +161,12 @@ impl Shared {
                     state.arrived.entry(partition).or_default().push_back((now, delivered));
                     self.ring(partition);
                 }
+                Happening::Job(delivered) => {
+                    let now = state.world.now();
+                    let line = state.jobs.entry(delivered.job.capability.clone()).or_default();
+                    line.arrived.push_back((now, delivered));
+                    line.bell.notify_one();
+                }
                 Happening::Own(never) => match never {},
             }
         }
@@ -168,6 +191,11 @@ impl Shared {
         }
         state.asked.clear();
         state.arrived.clear();
+        // What the process asked for is forgotten with it.
+        for (_, line) in std::mem::take(&mut state.jobs) {
+            line.bell.notify_waiters();
+            line.bell.notify_one();
+        }
     }
 }
 
@@ -292,6 +320,78 @@ impl Client {
             state.world.pull(partition);
         }
         Ok(found)
+    }
+}
+
+impl Client {
+    /// The next job of a capability.
+    pub(super) async fn next_job(
+        &self,
+        store: &'static str,
+        capability: &Capability,
+    ) -> Result<JobDelivered, StoreError> {
+        let place = self.line_up_for_jobs(store, capability)?;
+        loop {
+            let rung = place.bell.notified();
+            if let Some(delivered) = self.take_job(store, capability)? {
+                return Ok(delivered);
+            }
+            rung.await;
+        }
+    }
+
+    fn line_up_for_jobs<'a>(
+        &'a self,
+        store: &'static str,
+        capability: &'a Capability,
+    ) -> Result<JobPlace<'a>, StoreError> {
+        let mut state = self.present(store)?;
+        let line = state.jobs.entry(capability.clone()).or_default();
+        line.waiting += 1;
+        let bell = Arc::clone(&line.bell);
+        state.world.pull_job(self.process, capability);
+        self.shared.bell.notify_one();
+        Ok(JobPlace { client: self, capability, bell })
+    }
+
+    /// What arrived first, unless it arrived so long ago that it comes again.
+    fn take_job(
+        &self,
+        store: &'static str,
+        capability: &Capability,
+    ) -> Result<Option<JobDelivered>, StoreError> {
+        let mut state = self.present(store)?;
+        let (now, most) = (state.world.now(), state.world.ack_wait);
+        let Some(line) = state.jobs.get_mut(capability) else { return Ok(None) };
+        let mut outdated = 0;
+        let mut found = None;
+        while let Some((at, delivered)) = line.arrived.pop_front() {
+            if now.since(at) < most {
+                found = Some(delivered);
+                break;
+            }
+            outdated += 1;
+        }
+        if !line.arrived.is_empty() {
+            line.bell.notify_one();
+        }
+        for _ in 0..outdated {
+            state.world.pull_job(self.process, capability);
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for JobPlace<'_> {
+    fn drop(&mut self) {
+        let mut state = self.client.shared.lock();
+        if state.process != Some(self.client.process) {
+            return;
+        }
+        let Some(line) = state.jobs.get_mut(self.capability) else { return };
+        line.waiting = line.waiting.saturating_sub(1);
+        let most = line.waiting;
+        state.world.pull_jobs_at_most(self.client.process, self.capability, most);
     }
 }
 

@@ -14,13 +14,16 @@
 pub mod doors;
 mod doors_driver;
 mod doors_inbox;
+mod doors_jobs;
 mod faults;
 mod inboxes;
+mod jobs;
 mod journals;
 mod lanes;
 mod request;
 mod schedule;
 mod shelf;
+mod sync;
 mod world;
 
 /// How old a stale read is at most, in milliseconds.
@@ -28,6 +31,6 @@ const STALE_MOST: u64 = 5_000;
 
 pub use faults::{Bugs, Faults};
 pub use inboxes::Token;
-pub use request::{Change, Delivered, Happening, Reply, Request, Ticket};
+pub use request::{Change, Delivered, Happening, JobDelivered, JobToken, Reply, Request, Ticket};
 pub use schedule::Schedule;
 pub use world::World;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_proto::{Digest, EntityId, Input, InputId, Partition, Position, TimerId};
+use clawnode_proto::{
+    Digest, EntityId, Input, InputId, JobId, Partition, Position, TimerId, job::Job,
+};
 
 use super::inboxes::Token;
 use crate::{AppendAnswer, Entry, Record, Timer, Write};
@@ -11,6 +13,10 @@ use crate::{AppendAnswer, Entry, Record, Timer, Write};
 /// Names a request to whoever asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
+
+/// Names one delivered job to whoever answers for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobToken(pub Position);
 
 /// What a process may ask of the stores.
 #[derive(Clone, Debug)]
@@ -40,6 +46,16 @@ pub enum Request {
     Progress(Token),
     /// Deliver again after a while.
     Nak(Token, Duration),
+    /// Store a job, unless it waits already.
+    PutJob(Box<Job>),
+    /// The job is done with.
+    AckJob(JobToken),
+    /// Still at the job.
+    ProgressJob(JobToken),
+    /// Deliver the job again after a while.
+    NakJob(JobToken, Duration),
+    /// All jobs that wait.
+    Jobs,
     /// Store a blob.
     PutBlob(Bytes),
     /// Read a blob.
@@ -90,8 +106,10 @@ pub enum Reply {
     Waiting(Vec<(Position, Input)>),
     /// Entities with something waiting.
     Entities(Vec<EntityId>),
-    /// To an answer to a delivery.
+    /// To an answer to a delivery, and to a job that waits from now on at the latest.
     Done,
+    /// Jobs that wait.
+    Jobs(Vec<Job>),
     /// The blob is stored.
     Stored(Digest),
     /// A blob.
@@ -123,6 +141,17 @@ pub struct Delivered {
     pub foremost: Option<Box<Input>>,
 }
 
+/// A delivery of a job.
+#[derive(Clone, Debug)]
+pub struct JobDelivered {
+    /// What.
+    pub job: Box<Job>,
+    /// What to answer to.
+    pub token: JobToken,
+    /// Whether it was delivered before.
+    pub redelivered: bool,
+}
+
 /// What happens to a process.
 #[derive(Debug)]
 pub enum Happening<D> {
@@ -130,6 +159,8 @@ pub enum Happening<D> {
     Answer(Ticket, Reply),
     /// An input is delivered.
     Delivery(Delivered),
+    /// A job is delivered that the process asked for.
+    Job(JobDelivered),
     /// Something of the driver's own.
     Own(D),
 }
@@ -150,4 +181,8 @@ pub enum Change {
     Put(EntityId, InputId),
     /// A stored input is gone.
     Removed(EntityId, InputId),
+    /// A job was stored.
+    JobPut(JobId),
+    /// A stored job is gone.
+    JobRemoved(JobId),
 }

@@ -159,8 +159,8 @@ impl<D> World<D> {
                 Reply::Done
             }
             Request::Timers(partition) => Reply::Timers(self.timers_of(partition)),
-            // The others are served where journals and inboxes are.
-            _ => Reply::Failed,
+            // What is left is about jobs; the others are served where journals and inboxes are.
+            other => self.serve_jobs(other),
         }
     }
 

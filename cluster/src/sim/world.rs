@@ -16,16 +16,18 @@ use super::{
     STALE_MOST,
     faults::{Bugs, Faults},
     inboxes::{Inboxes, Token},
+    jobs::JobQueue,
     journals::Journals,
     lanes::Lanes,
     request::{Change, Delivered, Happening, Reply, Request, Ticket},
     schedule::Schedule,
     shelf::{Expiry, Shelf},
+    sync::Unsynced,
 };
 use crate::{AppendAnswer, Record, Write};
 
 /// How long an asker waits for a store's answer, in milliseconds.
-const TIMEOUT: u64 = 2_000;
+pub(super) const TIMEOUT: u64 = 2_000;
 /// How long after its asker gave up a ghost may take effect at most, in milliseconds.
 const GHOST_MOST: u64 = 20_000;
 /// How long a frozen process still counts as pulling, in milliseconds.
@@ -36,6 +38,7 @@ pub(super) enum Event<D> {
     Arrive { from: ProcessId, ticket: Ticket, request: Request, answered: bool },
     Happen(ProcessId, Happening<D>),
     Wake(Position),
+    WakeJob(Position),
     Expire(Expiry),
     Commit,
 }
@@ -44,17 +47,6 @@ pub(super) enum Event<D> {
 enum Life<D> {
     Runs,
     Frozen { since: u64, backlog: Vec<Happening<D>> },
-}
-
-/// A write that is not synced.
-#[derive(Debug)]
-enum Unsynced {
-    /// Not visible yet.
-    Pending { from: ProcessId, ticket: Ticket, request: Request },
-    /// Visible and answered too early: a record.
-    Record(EntityId, Position),
-    /// Visible and answered too early: an input.
-    Input(Position),
 }
 
 /// Stores, network and processes. `D` is what the driver plans for its processes.
@@ -68,20 +60,21 @@ pub struct World<D> {
     pub ack_wait: Duration,
     pub(super) bugs: Bugs,
     /// Whether writes are synced in groups, and lost in a power cut before.
-    synced_in_groups: bool,
+    pub(super) synced_in_groups: bool,
     pub(super) partitions: u16,
     pub(super) schedule: Schedule<Event<D>>,
     pub(super) journals: Journals,
-    inboxes: Inboxes,
+    pub(super) inboxes: Inboxes,
+    pub(super) jobs: JobQueue,
     pub(super) blobs: BTreeMap<Digest, Bytes>,
     pub(super) shelf: Shelf,
     processes: BTreeMap<ProcessId, Life<D>>,
     pulling: BTreeSet<ProcessId>,
     lanes: Lanes,
-    unsynced: Vec<Unsynced>,
+    pub(super) unsynced: Vec<Unsynced>,
     down_until: u64,
     tickets: u64,
-    changes: Vec<Change>,
+    pub(super) changes: Vec<Change>,
 }
 
 impl<D> World<D> {
@@ -98,6 +91,7 @@ impl<D> World<D> {
             schedule: Schedule::new(Timestamp(1_700_000_000_000)),
             journals: Journals::default(),
             inboxes: Inboxes::default(),
+            jobs: JobQueue::default(),
             blobs: BTreeMap::new(),
             shelf: Shelf::default(),
             processes: BTreeMap::new(),
@@ -170,6 +164,7 @@ impl<D> World<D> {
     pub fn kill(&mut self, process: ProcessId) {
         self.processes.remove(&process);
         self.pulling.remove(&process);
+        self.jobs.forget(process);
     }
 
     /// A process stands still; what happens to it waits.
@@ -200,30 +195,19 @@ impl<D> World<D> {
         self.down_until = self.now().0 + millis;
     }
 
-    /// The power fails: what was not synced is lost. The caller kills the processes.
-    pub fn power_cut(&mut self) {
-        for write in std::mem::take(&mut self.unsynced).into_iter().rev() {
-            match write {
-                // Whoever outlives the power cut hears nothing in time.
-                Unsynced::Pending { from, ticket, .. } => {
-                    let failed = Happening::Answer(ticket, Reply::Failed);
-                    self.schedule.plan(TIMEOUT, Event::Happen(from, failed));
-                }
-                Unsynced::Record(entity, position) => self.journals.undo(entity, position),
-                Unsynced::Input(position) => self.inboxes.undo(position),
-            }
-        }
-    }
-
     /// The live process that should serve a partition.
     pub fn first_of(&self, partition: Partition) -> Option<ProcessId> {
-        let now = self.now().0;
-        let serves = |process: &&ProcessId| match self.processes.get(process) {
-            Some(Life::Runs) => true,
-            Some(Life::Frozen { since, .. }) => now - since < PULLS_WHILE_FROZEN,
-            None => false,
-        };
+        let serves = |process: &&ProcessId| self.serves(**process);
         self.pulling.iter().filter(serves).min_by_key(|one| rank(**one, partition)).copied()
+    }
+
+    /// Whether what the process asks for still waits for it at the stores.
+    pub(super) fn serves(&self, process: ProcessId) -> bool {
+        match self.processes.get(&process) {
+            Some(Life::Runs) => true,
+            Some(Life::Frozen { since, .. }) => self.now().0 - since < PULLS_WHILE_FROZEN,
+            None => false,
+        }
     }
 
     // === time ===
@@ -267,13 +251,14 @@ impl<D> World<D> {
                     None => {}
                 },
                 Event::Wake(position) => self.wake(position),
+                Event::WakeJob(position) => self.wake_job(position),
                 Event::Expire(expiry) => self.expire(expiry),
                 Event::Commit => self.commit(),
             }
         }
     }
 
-    fn delay(&mut self) -> u64 {
+    pub(super) fn delay(&mut self) -> u64 {
         let most = if self.chance(self.faults.slow) { 1_500 } else { 12 };
         self.rng.random_range(1..=most)
     }
@@ -315,33 +300,16 @@ impl<D> World<D> {
             }
             return;
         }
-        let writes = matches!(request, Request::Append { .. } | Request::Put(_));
-        if writes && self.synced_in_groups && !self.bugs.acknowledge_before_sync {
-            // Nobody sees it, and nobody is answered, before it is synced.
-            self.unsynced.push(Unsynced::Pending { from, ticket, request });
-            let soon = self.rng.random_range(1..10);
-            self.schedule.plan(soon, Event::Commit);
-            return;
-        }
+        let Some(request) = self.keep_back(from, ticket, request) else { return };
         let reply = self.serve(request);
         if answered {
             self.answer(from, ticket, reply);
         }
     }
 
-    fn answer(&mut self, to: ProcessId, ticket: Ticket, reply: Reply) {
+    pub(super) fn answer(&mut self, to: ProcessId, ticket: Ticket, reply: Reply) {
         let back = self.delay();
         self.schedule.plan(back, Event::Happen(to, Happening::Answer(ticket, reply)));
-    }
-
-    fn commit(&mut self) {
-        for write in std::mem::take(&mut self.unsynced) {
-            if let Unsynced::Pending { from, ticket, request } = write {
-                let reply = self.serve(request);
-                self.answer(from, ticket, reply);
-            }
-        }
-        self.unsynced.clear();
     }
 
     /// When a read is answered from: now, or a while ago.
@@ -354,7 +322,7 @@ impl<D> World<D> {
         }
     }
 
-    fn serve(&mut self, request: Request) -> Reply {
+    pub(super) fn serve(&mut self, request: Request) -> Reply {
         match request {
             Request::Append { entity, expected, write } => self.append(entity, expected, write),
             Request::Journal(entity, after) => {
@@ -425,14 +393,6 @@ impl<D> World<D> {
         self.sync_later(Unsynced::Input(position));
         self.schedule.plan(1, Event::Wake(position));
         Reply::Put(position)
-    }
-
-    /// Only a store that answers too early has anything to sync after it answered.
-    fn sync_later(&mut self, write: Unsynced) {
-        if self.synced_in_groups && self.bugs.acknowledge_before_sync {
-            self.unsynced.push(write);
-            self.schedule.plan(500, Event::Commit);
-        }
     }
 
     // === deliveries ===

@@ -41,9 +41,9 @@ pub(super) async fn run(args: ImportArgs, context: &Context) -> Result<Exit, Fai
 
 fn human(out: Output, it: &ImportView) -> String {
     let mut lines = vec![format!(
-        "`{}` to {}: {} sessions ({} of them now), {} waiting inputs, {} timers, {} blobs, {} \
-         settings",
-        it.from, it.to, it.sessions, it.moved, it.inputs, it.timers, it.blobs, it.values
+        "`{}` to {}: {} sessions ({} of them now), {} waiting inputs, {} timers, {} jobs, \
+         {} blobs, {} settings",
+        it.from, it.to, it.sessions, it.moved, it.inputs, it.timers, it.jobs, it.blobs, it.values
     )];
     for refusal in &it.refused {
         let line = format!("refused {}: {}", clean(&refusal.what), clean(&refusal.why));

@@ -71,6 +71,9 @@ pub struct ImportView {
     pub inputs: u64,
     /// Timers that are set in the cluster.
     pub timers: u64,
+    /// Jobs that wait in the cluster since.
+    #[serde(default)]
+    pub jobs: u64,
     /// Large bodies that were copied.
     pub blobs: u64,
     /// Shared settings that were copied, such as an agent's pause.

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::client::Event;
 
+/// Characters of a tool's result that a terminal is shown.
+const LINE_CHARS: usize = 160;
+
 /// One turn, from what is said to how it ended.
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -139,6 +142,11 @@ impl Turn {
     fn tell(&mut self, event: Event) -> Step {
         match event {
             Event::Notice(message) => Step::Tell(message),
+            Event::ToolUse { name, arguments } => Step::Tell(format!("runs {name} {arguments}")),
+            Event::ToolResult { name, content, failure } => {
+                let how = failure.map_or("says", |_| "failed:");
+                Step::Tell(format!("{name} {how} {}", first_line(&content)))
+            }
             Event::Lagged => Step::Tell("some of the reply was left out for a moment".to_owned()),
             Event::Error(error) => {
                 self.error = Some(error);
@@ -193,21 +201,22 @@ impl Turn {
         match (outcome, error) {
             (Some(TurnOutcome::Completed { .. }), _) => Step::Completed,
             (Some(_), Some(error)) => Step::Failed(error),
-            (Some(TurnOutcome::Failed { failure }), None) => {
-                Step::Failed(ErrorBody::new(failure.code(), failure.message))
-            }
-            (Some(TurnOutcome::Cancelled), None) => {
-                Step::Failed(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled"))
-            }
-            (Some(TurnOutcome::StepLimit { limit }), None) => {
-                let message = format!("the turn used all its {limit} steps");
-                Step::Failed(ErrorBody::new(ErrorCode::StepLimit, message))
+            (Some(outcome), None) => {
+                Step::Failed(outcome.error().unwrap_or_else(|| {
+                    ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")
+                }))
             }
             // A refusal, unless the node only cannot just now.
             (None, Some(error)) if error.code != ErrorCode::Unavailable => Step::Failed(error),
             (None, _) => Step::Again,
         }
     }
+}
+
+/// As much of a tool's result as fits on a line; clients of the API have more.
+fn first_line(text: &str) -> String {
+    let line: String = text.lines().next().unwrap_or_default().chars().take(LINE_CHARS).collect();
+    if line.len() < text.trim_end().len() { format!("{line} …") } else { line }
 }
 
 // === impl Reply ===

@@ -73,6 +73,22 @@ pub enum Event {
     Usage(Usage),
     /// Something to know while the turn goes on.
     Notice(String),
+    /// A tool is run.
+    ToolUse {
+        /// The tool.
+        name: String,
+        /// Its arguments.
+        arguments: String,
+    },
+    /// A tool call has ended.
+    ToolResult {
+        /// The tool.
+        name: String,
+        /// What came of it.
+        content: String,
+        /// How it failed, if it did.
+        failure: Option<String>,
+    },
     /// The turn failed, or the request did; `done` follows.
     Error(ErrorBody),
     /// Forget the text so far; this is what there is instead.
@@ -185,6 +201,8 @@ impl Event {
             Self::Text(_) => "text",
             Self::Usage(_) => "usage",
             Self::Notice(_) => "notice",
+            Self::ToolUse { .. } => "tool_use",
+            Self::ToolResult { .. } => "tool_result",
             Self::Error(_) => "error",
             Self::Reset(_) => "reset",
             Self::Lagged => "lagged",
@@ -205,6 +223,18 @@ impl Event {
             message: String,
         }
         #[derive(Deserialize)]
+        struct ToolUse {
+            name: String,
+            arguments: String,
+        }
+        #[derive(Deserialize)]
+        struct ToolResult {
+            name: String,
+            content: String,
+            #[serde(default)]
+            failure: Option<String>,
+        }
+        #[derive(Deserialize)]
         struct Reset {
             #[serde(default)]
             text: String,
@@ -216,6 +246,14 @@ impl Event {
             "text" => Self::Text(String::deserialize(data)?),
             "usage" => Self::Usage(Usage::deserialize(data)?),
             "notice" => Self::Notice(Notice::deserialize(data)?.message),
+            "tool_use" => {
+                let ToolUse { name, arguments } = ToolUse::deserialize(data)?;
+                Self::ToolUse { name, arguments }
+            }
+            "tool_result" => {
+                let ToolResult { name, content, failure } = ToolResult::deserialize(data)?;
+                Self::ToolResult { name, content, failure }
+            }
             "error" => Self::Error(ErrorBody::deserialize(data)?),
             "reset" => Self::Reset(Reset::deserialize(or_empty())?.text),
             "lagged" => Self::Lagged,

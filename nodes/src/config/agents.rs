@@ -8,13 +8,15 @@ use std::{
 };
 
 use clawnode_proto::{
-    AgentName,
+    AgentName, ToolName,
     llm::{ModelRef, Sampling},
+    session::Profile,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     secret::{Secret, ServerUrl},
+    tools::LoopGuardOptions,
     units,
 };
 
@@ -91,6 +93,13 @@ pub struct AgentOptions {
     pub step_limit: u32,
     /// Turns at once on one node (256); more wait.
     pub max_turns: u32,
+    /// The tools it has (none): each costs tokens of every call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolName>,
+    /// Tool calls of one reply that run at a time (8).
+    pub max_parallel_tools: u32,
+    /// What is done about a call that is made over and over.
+    pub loop_guard: LoopGuardOptions,
 }
 
 /// `[agents.NAME.sampling]`: how an agent chooses its words; what is absent is the provider's.
@@ -157,6 +166,9 @@ impl Default for AgentOptions {
             window_tokens: 100_000,
             step_limit: 25,
             max_turns: 256,
+            tools: Vec::new(),
+            max_parallel_tools: Profile::parallel_tools(),
+            loop_guard: LoopGuardOptions::default(),
         }
     }
 }

@@ -18,7 +18,8 @@ pub mod options;
 pub mod paths;
 pub mod secret;
 pub mod show;
-pub mod tree;
+pub mod tools;
+mod tree;
 pub mod units;
 mod validate;
 

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_actors::tool::{EgressOptions, WorkspaceOptions};
 use clawnode_cluster::membership::MembershipOptions;
 use clawnode_proto::{AgentName, NodeName, limits, subject::Prefix};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     agents::{AgentOptions, Binding, ProviderOptions},
     secret::ServerUrl,
+    tools::ToolsOptions,
     units::{self, ByteSize},
 };
 
@@ -31,6 +33,13 @@ pub struct Config {
     pub session: SessionOptions,
     /// `[telemetry]`: what is told of the work.
     pub telemetry: TelemetryOptions,
+    /// `[tools]`: how this node runs tool calls.
+    pub tools: ToolsOptions,
+    /// `[egress]`: how far tools reach out of the cluster.
+    pub egress: EgressOptions,
+    /// `[workspace]`: where agents' files are. A node without it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceOptions>,
     /// `[providers.NAME]`: who serves models. Empty: found from the environment.
     pub providers: BTreeMap<String, ProviderOptions>,
     /// `[agents.NAME]`: who answers. Without one there is `default`.

@@ -20,6 +20,8 @@ pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
     checks.session()?;
     checks.providers()?;
     checks.agents()?;
+    checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
+    checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
     checks.bindings()
 }
 
@@ -181,8 +183,14 @@ impl Checks<'_> {
                 ("window_tokens", it.window_tokens),
                 ("step_limit", it.step_limit),
                 ("max_turns", it.max_turns),
+                ("max_parallel_tools", it.max_parallel_tools),
             ] {
                 self.at_least_one(&["agents", name, key], value)?;
+            }
+            let guard = it.loop_guard;
+            for (key, value) in [("warn", guard.warn), ("refuse", guard.refuse), ("end", guard.end)]
+            {
+                self.at_least_one(&["agents", name, "loop_guard", key], value)?;
             }
         }
         Ok(())

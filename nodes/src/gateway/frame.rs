@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 
 use clawnode_proto::{
-    ErrorBody, ErrorCode, FrameKey, TurnId, llm::Usage, session::TurnOutcome, view::AcceptedView,
+    CallId, ErrorBody, ErrorCode, FrameKey, TurnId, llm::Usage, session::TurnOutcome,
+    view::AcceptedView,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -27,6 +28,23 @@ pub(super) struct RequestId(Box<str>);
 struct Notice<'a> {
     name: &'a str,
     message: &'a str,
+}
+
+#[derive(Serialize)]
+struct ToolUse<'a> {
+    id: &'a CallId,
+    name: &'a str,
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct ToolResult<'a> {
+    id: &'a CallId,
+    name: &'a str,
+    content: &'a str,
+    is_error: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -132,6 +150,14 @@ pub(super) fn said(event: &TurnEvent) -> (&'static str, String) {
         TurnBody::Text(text) => ("text", json(text)),
         TurnBody::Usage(usage) => ("usage", json::<Usage>(usage)),
         TurnBody::Notice { name, message } => ("notice", json(&Notice { name, message })),
+        TurnBody::ToolUse { id, name, arguments } => {
+            ("tool_use", json(&ToolUse { id, name, arguments }))
+        }
+        TurnBody::ToolResult { id, name, content, failure } => {
+            let is_error = failure.is_some();
+            let failure = failure.as_deref();
+            ("tool_result", json(&ToolResult { id, name, content, is_error, failure }))
+        }
         TurnBody::Reset { text } => ("reset", json(&Reset { text })),
         TurnBody::Lagged => ("lagged", lagged()),
         TurnBody::Error(error) => ("error", json(error)),

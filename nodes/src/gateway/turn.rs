@@ -113,6 +113,8 @@ impl Stream<'_> {
             }
             TurnBody::Text(_)
             | TurnBody::Notice { .. }
+            | TurnBody::ToolUse { .. }
+            | TurnBody::ToolResult { .. }
             | TurnBody::Reset { .. }
             | TurnBody::Lagged
             | TurnBody::Error(_) => {}

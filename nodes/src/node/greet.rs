@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{load::Gauges, standing::Standing};
+use super::{load::Gauges, standing::Standing, tools::NodeTools};
 use crate::{
     config::Config,
     failure::{Exit, Failure},
@@ -51,6 +51,7 @@ pub fn saying(
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
+    tools: &NodeTools,
     (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
 ) -> Saying {
     let node = config.node.name.clone();
@@ -58,7 +59,7 @@ pub fn saying(
     let (context, agents) = (Arc::clone(context), agents.clone());
     let (standing, gauges) = (Arc::clone(standing), gauges.clone());
     let reached = Arc::clone(reached);
-    let capabilities = capabilities(&roles);
+    let capabilities = capabilities(&roles, tools);
     let started = context.clock.now();
     let knows = context.machine.known::<Session>();
     Arc::new(move || Heartbeat {
@@ -84,10 +85,14 @@ pub fn saying(
     })
 }
 
-/// What others may ask of this node: the kinds of entities that it serves.
-fn capabilities(roles: &[NodeRole]) -> BTreeSet<Capability> {
-    let serves = roles.contains(&NodeRole::Worker).then(|| Kind::Session.to_string().parse().ok());
-    serves.flatten().into_iter().collect()
+/// What others may ask of this node: the kinds of entities that it serves, and the tools that it
+/// runs.
+fn capabilities(roles: &[NodeRole], tools: &NodeTools) -> BTreeSet<Capability> {
+    if !roles.contains(&NodeRole::Worker) {
+        return BTreeSet::new();
+    }
+    let serves: Option<Capability> = Kind::Session.to_string().parse().ok();
+    serves.into_iter().chain(tools.capabilities.iter().cloned()).collect()
 }
 
 /// The versions that this process speaks.

@@ -1,5 +1,5 @@
 //! Moving the sessions of a data directory into a cluster: ids, events, batches and hash chains as
-//! they are, and everything that is not finished.
+//! they are, and everything that is not finished: inputs, timers, jobs and their states.
 //!
 //! No event names a stream position and no id a partition, so records are copied byte for byte. An
 //! entity's blobs go first, then its journal, then what waits for it: nobody can act on an input
@@ -18,7 +18,12 @@ use clawnode_cluster::{
     Backoff, BucketError, StoreError,
     local::{self, Moved},
 };
-use clawnode_proto::{EntityId, ErrorChain, Input, Position};
+use clawnode_proto::{
+    EntityId, ErrorChain, Input, Position,
+    job::{Job, JobState},
+    limits::JOB_CLOSED_TTL,
+    subject::JOB_KEYS,
+};
 use futures_util::{StreamExt, stream};
 
 use super::{ground::refused, transfer};
@@ -67,11 +72,16 @@ pub async fn run(import: Import) -> Result<ImportView, Failure> {
         ..ImportView::default()
     };
     blobs(&import, &mut view).await?;
-    sessions(&import, &mut view).await?;
+    // Before sessions, whose owners ask for their jobs again: who takes one looks at its state first.
+    if !was_complete {
+        values(&import, &mut view, true).await?;
+    }
+    let left = sessions(&import, &mut view).await?;
     // Once they are there, they are the cluster's to change.
     if !was_complete {
         timers(&import, &mut view).await?;
-        values(&import, &mut view).await?;
+        values(&import, &mut view, false).await?;
+        jobs(&import, &left, &mut view).await?;
     }
     if view.refused.is_empty() {
         mark(&import, true)?;
@@ -150,7 +160,9 @@ enum Trouble {
     Target(StoreError),
 }
 
-async fn sessions(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+/// Says which of them stay.
+async fn sessions(import: &Import, view: &mut ImportView) -> Result<BTreeSet<EntityId>, Failure> {
+    let mut left = BTreeSet::new();
     let ids = entities(&import.source).await.map_err(|error| unread(&error))?;
     let mut copies = stream::iter(ids)
         .map(|id| async move { (id, transfer::copy(&import.source, &import.target, id).await) })
@@ -163,6 +175,7 @@ async fn sessions(import: &Import, view: &mut ImportView) -> Result<(), Failure>
                 view.inputs += inputs;
             }
             Err(why) => {
+                left.insert(id);
                 let key = import.source.read(id).await.ok().and_then(|entity| entity.core.key);
                 let what = key.map_or_else(|| id.to_string(), |key| format!("{key} ({id})"));
                 view.refused.push(ImportRefusal { what, why });
@@ -170,7 +183,7 @@ async fn sessions(import: &Import, view: &mut ImportView) -> Result<(), Failure>
         }
     }
     view.refused.sort_by(|a, b| a.what.cmp(&b.what));
-    Ok(())
+    Ok(left)
 }
 
 /// Whoever has a journal, or inputs that no journal has yet.
@@ -205,14 +218,23 @@ async fn timers(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all nodes share, such as which agents are paused.
-async fn values(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+/// The states of jobs; or what all nodes share, such as which agents are paused.
+async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result<(), Failure> {
     let source = &import.source.substrate().bucket;
     let target = &import.target.substrate().bucket;
     for (key, entry) in source.list("").await.map_err(|error| unread(&error))? {
-        match target.put(&key, Position(0), entry.value.clone(), None).await {
+        if key.starts_with(JOB_KEYS) != of_jobs {
+            continue;
+        }
+        // Of all values only these have an end, which the list does not tell.
+        let is_closed =
+            of_jobs && matches!(JobState::from_bytes(&entry.value), Ok(JobState::Closed));
+        let ttl = is_closed.then_some(JOB_CLOSED_TTL);
+        match target.put(&key, Position(0), entry.value.clone(), ttl).await {
             Ok(_) => view.values += 1,
             Err(BucketError::Store(error)) => return Err(unreached(&error)),
+            // An import that was cut off before has moved it, and the cluster has gone on with it.
+            Err(BucketError::Conflict { .. }) if of_jobs => {}
             Err(BucketError::Conflict { .. }) => {
                 let there = patiently(|| target.get(&key)).await;
                 let there = there.map_err(|error| unreached(&error))?;
@@ -221,6 +243,32 @@ async fn values(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
                     view.refused.push(ImportRefusal { what: format!("setting `{key}`"), why });
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// What was asked for and nobody has finished. Who did already tells by its state key.
+async fn jobs(
+    import: &Import,
+    left: &BTreeSet<EntityId>,
+    view: &mut ImportView,
+) -> Result<(), Failure> {
+    let source = &import.source.substrate().jobs;
+    let target = &import.target.substrate().jobs;
+    for bytes in source.list().await.map_err(|error| unread(&error))? {
+        let job = match Job::from_bytes(&bytes) {
+            Ok(job) => job,
+            Err(error) => {
+                let why = ErrorChain(&error).to_string();
+                view.refused.push(ImportRefusal { what: "a job that waits".to_owned(), why });
+                continue;
+            }
+        };
+        // It goes with its session.
+        if !left.contains(&job.session.entity()) {
+            patiently(|| target.put(&job)).await.map_err(|error| unreached(&error))?;
+            view.jobs += 1;
         }
     }
     Ok(())

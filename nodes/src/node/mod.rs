@@ -6,7 +6,7 @@
 //! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
 //! carries an operator's word to one node, `scan` places the worker among the others and looks after the inputs of processes that died,
-//! `load` says how busy the process is, `failpoint` (tests only) kills the process at a named point.
+//! `load` says how busy the process is, `tools` has what agents may be given and what runs here, `failpoint` (tests only) kills the process at a named point, `effects` (tests only) are tools whose runs are counted.
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events` remembers what happened,
 //! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
@@ -14,6 +14,8 @@
 
 pub mod backend;
 pub mod backup;
+#[cfg(feature = "test-util")]
+pub mod effects;
 pub mod events;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
@@ -31,6 +33,7 @@ pub mod overview;
 pub mod reload;
 pub mod scan;
 pub mod standing;
+pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod views;

@@ -17,9 +17,11 @@ use clawnode_cluster::Clock;
 use clawnode_proto::{
     AgentName, ErrorChain,
     llm::{ModelFailure, ModelRef},
+    tool::ToolSpec,
 };
 use secrecy::SecretString;
 
+use super::tools;
 use crate::{
     config::{self, Config, Env, agents::DEFAULT_AGENT},
     failure::{Exit, Failure},
@@ -78,16 +80,17 @@ pub async fn answering(
         }
         _ => discover(&lookup, ollama_models).await,
     };
+    let catalogue = tools::catalogue(config, env, clock);
     let mut agents = Vec::new();
     for (name, options) in &config.agents {
-        agents.push(agent(name, options, &choice)?);
+        agents.push(agent(name, options, &choice, &catalogue)?);
     }
     let default: AgentName = DEFAULT_AGENT
         .parse()
         .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
     if !agents.iter().any(|agent| agent.name == default) {
         let options = config::AgentOptions::default();
-        agents.push(agent(&default, &options, &choice)?);
+        agents.push(agent(&default, &options, &choice, &catalogue)?);
     }
     for agent in &agents {
         models.resolve(&agent.model).map_err(|error| {
@@ -144,6 +147,7 @@ fn agent(
     name: &AgentName,
     it: &config::AgentOptions,
     choice: &Choice,
+    catalogue: &[ToolSpec],
 ) -> Result<AgentOptions, Failure> {
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
@@ -163,6 +167,9 @@ fn agent(
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;
+    options.tools = tools::chosen(catalogue, name, &it.tools)?;
+    options.max_parallel_tools = it.max_parallel_tools;
+    options.loop_guard = it.loop_guard.into();
     Ok(options)
 }
 

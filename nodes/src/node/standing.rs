@@ -10,8 +10,9 @@ use std::{
     },
 };
 
-use clawnode_actors::durable::driver::TakeOrders;
-use tokio::sync::Notify;
+use clawnode_actors::{durable::driver::TakeOrders, tool::JobRunner};
+use clawnode_proto::JobId;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -28,6 +29,8 @@ pub struct Standing {
     changed: Notify,
     stop: CancellationToken,
     misfit: Mutex<Option<Failure>>,
+    /// Runs tool calls here, if anything does.
+    jobs: watch::Sender<Option<JobRunner>>,
 }
 
 impl Standing {
@@ -45,6 +48,7 @@ impl Standing {
             changed: Notify::new(),
             stop,
             misfit: Mutex::new(None),
+            jobs: watch::Sender::new(None),
         })
     }
 
@@ -56,6 +60,11 @@ impl Standing {
     /// Whether it takes no more entities.
     pub const fn cordoned(&self) -> &Arc<AtomicBool> {
         &self.cordoned
+    }
+
+    /// Where whoever runs tool calls here makes himself known.
+    pub const fn jobs(&self) -> &watch::Sender<Option<JobRunner>> {
+        &self.jobs
     }
 
     /// From here on it drains.
@@ -100,6 +109,12 @@ impl TakeOrders for Standing {
         if let Err(error) = self.remember(on) {
             let path = self.mark.display();
             warn!(%path, %error, on, "cannot write down whether this node is cordoned; after a restart it may not be so");
+        }
+    }
+
+    fn cancel_job(&self, job: JobId) {
+        if let Some(runner) = self.jobs.borrow().as_ref() {
+            runner.cancel(job);
         }
     }
 

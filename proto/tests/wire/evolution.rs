@@ -10,6 +10,7 @@ use clawnode_proto::{
     id::{AgentName, Attempt},
     llm::{ModelRef, Sampling, Text, Usage},
     session::{ModelBegun, Profile, SessionEvent, SessionInput, UserMessage},
+    tool::LoopGuard,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -122,7 +123,17 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         step_limit: 2,
     };
     let (system, sampling) = (String::new(), Sampling::default());
-    let new = Profile { agent, model, system, sampling, window_tokens: 9, step_limit: 2 };
+    let new = Profile {
+        agent,
+        model,
+        system,
+        sampling,
+        window_tokens: 9,
+        step_limit: 2,
+        tools: Vec::new(),
+        max_parallel_tools: 8,
+        loop_guard: LoopGuard { warn: 3, refuse: 5, end: 30 },
+    };
     let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));
 

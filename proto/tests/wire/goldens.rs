@@ -57,6 +57,14 @@ fn session_inputs() {
 }
 
 #[test]
+fn tools_and_jobs() {
+    let mut golden = all(&sample::tool_messages());
+    golden.push_str(&all(&[sample::job()]));
+    golden.push_str(&all(&sample::job_states()));
+    insta::assert_snapshot!(golden);
+}
+
+#[test]
 fn envelope() {
     insta::assert_snapshot!(all(&[sample::input(), sample::order()]));
 }

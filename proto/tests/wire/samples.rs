@@ -1,11 +1,12 @@
 //! One value of every variant, made of fixed ids.
 
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, Frame,
-    FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, Kind, NodeName, Order, ProcessId, Seq,
-    Tail, Timestamp, Traceparent, TurnId,
+    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, EventId,
+    Frame, FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, JobId, Kind, NodeName, Order,
+    ProcessId, Seq, Tail, TimerId, Timestamp, Traceparent, TurnId,
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::FrameBatch,
+    job::{Job, JobState},
     kernel::{
         Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
         Remembered, Restored, Snapshot, SnapshotState,
@@ -17,8 +18,10 @@ use clawnode_proto::{
     node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     session::{
         ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
-        TurnDone, TurnOutcome, UserMessage,
+        ToolAsked, ToolDone, ToolEnd, ToolResult, ToolUncertain, TurnDone, TurnOutcome,
+        UserMessage,
     },
+    tool::{EffectClass, LoopGuard, Risk, ToolFailure, ToolOutcome, ToolReply, ToolSpec, ToolUse},
     tree::{Branch, ProcessTree},
 };
 use serde_bytes::ByteBuf;
@@ -75,7 +78,7 @@ fn model() -> ModelRef {
 pub(crate) fn user_message() -> UserMessage {
     UserMessage {
         content: "hello".into(),
-        history: vec![Message { role: Role::User, content: "before".into() }],
+        history: vec![Message::text(Role::User, "before")],
         system: Some("be brief".to_owned()),
         sampling: sampling(),
     }
@@ -104,6 +107,69 @@ pub(crate) fn session_inputs() -> Vec<SessionInput> {
         SessionInput::Steer(UserMessage::text("wait")),
         SessionInput::Cancel { turn: turn() },
         SessionInput::Delete,
+        SessionInput::TimerFired { timer: TimerId::from(tool_call()) },
+        tool_result(ToolEnd::Known { outcome: ToolOutcome::done("12:00") }),
+        tool_result(ToolEnd::Uncertain { detail: "worker-1 died".to_owned() }),
+    ]
+}
+
+fn tool_result(end: ToolEnd) -> SessionInput {
+    SessionInput::ToolResult(ToolResult { call: tool_call(), nonce: EventId::from_u128(3), end })
+}
+
+fn tool_call() -> CallId {
+    CallId::derive_tool(call(), 0)
+}
+
+pub(crate) fn tool_use() -> ToolUse {
+    let arguments = r#"{"timezone":"UTC"}"#.to_owned();
+    ToolUse { id: "toolu_1".to_owned(), name: "time_now".to_owned(), arguments }
+}
+
+fn spec(capability: Option<Capability>, class: EffectClass, risk: Risk) -> ToolSpec {
+    ToolSpec {
+        name: name("time_now"),
+        description: "Tells the time.".to_owned(),
+        input_schema: r#"{"type":"object"}"#.to_owned(),
+        class,
+        risk,
+        capability,
+        timeout_ms: 1_000,
+    }
+}
+
+/// A message of each kind that tools bring about.
+pub(crate) fn tool_messages() -> Vec<Message> {
+    let reply = ToolReply { id: "toolu_1".to_owned(), content: "12:00".into(), is_error: true };
+    vec![
+        Message { tool_uses: vec![tool_use()], ..Message::text(Role::Assistant, "") },
+        Message { tool_replies: vec![reply], ..Message::text(Role::User, "and?") },
+    ]
+}
+
+pub(crate) fn job() -> Job {
+    Job {
+        id: JobId::from(tool_call()),
+        capability: name("docker"),
+        session: name(KEY),
+        turn: turn(),
+        call: tool_call(),
+        nonce: EventId::from_u128(3),
+        tool: name("shell"),
+        arguments: r#"{"command":"true"}"#.to_owned(),
+        class: EffectClass::Once,
+        timeout_ms: 30_000,
+        traceparent: None,
+    }
+}
+
+pub(crate) fn job_states() -> Vec<JobState> {
+    vec![
+        JobState::Started { process: process(), run: 4, attempt: 2, at: Timestamp(9) },
+        JobState::Done { outcome: ToolOutcome::failed(ToolFailure::TimedOut, "half") },
+        JobState::Uncertain { detail: "worker-1 died".to_owned() },
+        JobState::Revoked,
+        JobState::Closed,
     ]
 }
 
@@ -136,37 +202,57 @@ pub(crate) fn remembered() -> Remembered {
     Remembered { input: input().id, ts: Timestamp(4), n: Seq(3) }
 }
 
+fn profile() -> Profile {
+    Profile {
+        agent: name::<AgentName>("default"),
+        model: model(),
+        system: "be kind".to_owned(),
+        sampling: sampling(),
+        window_tokens: 100_000,
+        step_limit: 25,
+        tools: Vec::new(),
+        max_parallel_tools: Profile::parallel_tools(),
+        loop_guard: LoopGuard::default(),
+    }
+}
+
 pub(crate) fn session_events() -> Vec<SessionEvent> {
     let attempt = Attempt(2);
-    let ended = |outcome| TurnDone { turn: turn(), outcome }.into();
+    let ended = |outcome| SessionEvent::from(TurnDone { turn: turn(), outcome });
     let done = |content, stop| {
         let model = "model-1".to_owned();
-        ModelDone { call: call(), attempt, content, stop, usage: usage(), model }.into()
+        let tool_uses = Vec::new();
+        ModelDone { call: call(), attempt, content, stop, usage: usage(), model, tool_uses }
     };
+    let (turn, tool) = (turn(), tool_call());
+    let tool_done = |outcome| SessionEvent::from(ToolDone { turn, call: tool, outcome });
     let blob = Text::Blob { digest: Digest::of(b"long"), bytes: 300_000 };
+    let profile = profile();
+    let docker: Capability = name("docker");
+    let tools = vec![
+        spec(None, EffectClass::Safe, Risk::ReadOnly),
+        spec(Some(docker.clone()), EffectClass::Idempotent, Risk::Write),
+        spec(Some(docker.clone()), EffectClass::Check, Risk::Write),
+        spec(Some(docker), EffectClass::Once, Risk::Admin),
+    ];
+    let loop_guard = LoopGuard { warn: 2, refuse: 3, end: 4 };
     vec![
-        Profile {
-            agent: name::<AgentName>("default"),
-            model: model(),
-            system: "be kind".to_owned(),
-            sampling: sampling(),
-            window_tokens: 100_000,
-            step_limit: 25,
-        }
-        .into(),
+        profile.clone().into(),
+        Profile { tools, max_parallel_tools: 2, loop_guard, ..profile }.into(),
         ModelBegun {
-            turn: turn(),
+            turn,
             call: call(),
             attempt,
             request: Digest::of(b"request"),
             dropped_turns: 1,
         }
         .into(),
-        done("hi".into(), StopReason::EndTurn),
-        done(blob, StopReason::Other { reason: "novel".to_owned() }),
-        done("".into(), StopReason::Refusal),
-        done("cut".into(), StopReason::MaxTokens),
-        done("END".into(), StopReason::StopSequence),
+        done("hi".into(), StopReason::EndTurn).into(),
+        done(blob, StopReason::Other { reason: "novel".to_owned() }).into(),
+        done("".into(), StopReason::Refusal).into(),
+        done("cut".into(), StopReason::MaxTokens).into(),
+        done("END".into(), StopReason::StopSequence).into(),
+        ModelDone { tool_uses: vec![tool_use()], ..done("".into(), StopReason::ToolUse) }.into(),
         ModelFailed {
             call: call(),
             attempt,
@@ -175,12 +261,26 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             usage: Usage::default(),
         }
         .into(),
-        Reply { turn: turn(), call: call() }.into(),
+        Reply { turn, call: call() }.into(),
         ended(TurnOutcome::Completed { stop: StopReason::EndTurn }),
         ended(TurnOutcome::Failed { failure: failure() }),
         ended(TurnOutcome::Cancelled),
         ended(TurnOutcome::StepLimit { limit: 25 }),
-        Settled { turn: turn(), usage: usage(), lost_attempts: 1 }.into(),
+        ended(TurnOutcome::Looped { tool: "time_now".to_owned(), times: 30 }),
+        ended(TurnOutcome::BadCalls { detail: "not an object".to_owned() }),
+        Settled { turn, usage: usage(), lost_attempts: 1 }.into(),
+        ToolAsked { turn, call: tool, tool: name("time_now") }.into(),
+        tool_done(None),
+        tool_done(Some(ToolOutcome::done("12:00"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::Invalid, "no"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::Refused, "no"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::Unavailable, "no"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::Failed, "no"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::TimedOut, "no"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::Cancelled, "no"))),
+        tool_done(Some(ToolOutcome::failed(ToolFailure::Crashed, "no"))),
+        ToolUncertain { turn, call: tool, detail: None }.into(),
+        ToolUncertain { turn, call: tool, detail: Some("died".to_owned()) }.into(),
     ]
 }
 
@@ -205,6 +305,12 @@ pub(crate) fn frames() -> Vec<Frame> {
         name: "history_dropped".to_owned(),
         message: "2 turns are left out".to_owned(),
     };
+    let (id, name) = (tool_call(), "time_now".to_owned());
+    let tool_use = FrameBody::ToolUse { id, name: name.clone(), arguments: "{}".to_owned() };
+    let result = |failure| {
+        let (name, content) = (name.clone(), "12:00".to_owned());
+        FrameBody::ToolResult { id, name, content, failure }
+    };
     let frame = |index, body| {
         let key = FrameKey { turn: turn(), call: call(), attempt: Attempt(2), index };
         Frame { key, body }
@@ -213,6 +319,9 @@ pub(crate) fn frames() -> Vec<Frame> {
         frame(0, FrameBody::Text { delta: "hé".to_owned() }),
         frame(1, FrameBody::Usage { usage: usage() }),
         frame(2, notice),
+        frame(3, tool_use),
+        frame(4, result(None)),
+        frame(5, result(Some("timed_out".to_owned()))),
         frame(FrameKey::ERROR, FrameBody::Error { error }),
         frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
     ]
@@ -266,6 +375,7 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::Cordon { on: true },
         NodeRequest::Drain,
         NodeRequest::Tree,
+        NodeRequest::CancelJob { job: job().id },
         NodeRequest::Frames { entity: entity(), turn: turn() },
     ]
 }

@@ -367,7 +367,7 @@ mod tests {
     }
 
     fn view(n: u128) -> TurnView {
-        let message = |role, text: String| Message { role, content: Text::from(text) };
+        let message = |role, text: String| Message::text(role, text);
         TurnView {
             turn: turn_of(n),
             messages: vec![
@@ -405,6 +405,7 @@ mod tests {
             key: Some(format!("{}.{attempt}", call_of(n))),
             digest: Digest::ZERO,
             last_user: format!("m{n}"),
+            results: 0,
             full: Some(true),
         }
     }

@@ -8,6 +8,7 @@ pub mod blobs;
 pub mod bucket;
 pub mod bus;
 pub mod inbox;
+pub mod jobs;
 pub mod journal;
 pub mod restart;
 mod support;
@@ -61,6 +62,15 @@ macro_rules! conformance {
                 a_scan_names_whose_input_waits, partitions_do_not_mix,
                 two_consumers_share_a_partition, a_dropped_consumer_loses_nothing,
                 the_same_input_may_be_put_twice
+            }
+            jobs {
+                a_put_job_is_delivered, a_job_waits_once, many_puts_of_a_job_are_one,
+                a_done_job_may_be_put_again, an_unanswered_job_comes_again,
+                progress_keeps_a_job_in_hand, a_nak_brings_a_job_back, a_late_ack_removes_a_job,
+                capabilities_do_not_mix, jobs_wait_for_who_can_do_them,
+                two_consumers_share_a_capability, who_is_busy_keeps_nothing_from_others,
+                who_rests_keeps_nothing_from_others, a_dropped_consumer_loses_no_job,
+                a_job_that_is_too_large_is_refused, a_state_key_changes_by_one_hand
             }
             bucket {
                 a_value_is_set_changed_and_removed, a_stale_change_is_refused,

@@ -7,7 +7,7 @@ use clawnode_cluster::Timer;
 use clawnode_proto::{Position, TimerId, Timestamp};
 
 use super::{
-    Ground, Result,
+    Ground, Result, jobs,
     support::{append, entity, eventually, holds, input, next, refused, same, texts, write},
 };
 
@@ -26,6 +26,10 @@ pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> 
     let timer = Timer { id: TimerId::from_u128(1), due, input: input("one", "later")? };
     before.timers.set(&timer).await?;
     let blob = before.blobs.put(Bytes::from_static(b"blob")).await?;
+    for (capability, number) in [("exec", 1), ("exec", 2), ("mcp:files.v1", 3)] {
+        before.jobs.put(&jobs::job(capability, number)?).await?;
+    }
+    jobs::next(&mut jobs::consume(&before, "exec").await?).await?;
 
     let Some(after) = ground.restart(before).await? else { return Ok(()) };
     let expected = vec!["first".to_owned(), "second".to_owned()];
@@ -40,7 +44,21 @@ pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> 
     let entry = after.bucket.get("key").await?.ok_or("the value")?;
     same("the value", (entry.position, entry.value), (value, Bytes::from_static(b"value")))?;
     same("the timer", after.timers.pending(partition).await?, vec![timer])?;
-    same("the blob", after.blobs.get(blob).await?, Some(Bytes::from_static(b"blob")))
+    same("the blob", after.blobs.get(blob).await?, Some(Bytes::from_static(b"blob")))?;
+    // One of them was in hand.
+    for (capability, left) in [("exec", 2), ("mcp:files.v1", 1)] {
+        let of = jobs::capability(capability)?;
+        same("jobs", after.jobs.pending(&of).await?, left)?;
+        let mut consumer = jobs::consume(&after, capability).await?;
+        for _ in 0..left {
+            let delivery = jobs::next(&mut consumer).await?;
+            let expected = jobs::job(capability, delivery.job_id.as_u128())?.to_bytes()?;
+            same("a job", delivery.bytes.to_vec(), expected)?;
+            delivery.handle.ack().await?;
+        }
+        jobs::nothing_waits(&after, capability).await?;
+    }
+    Ok(())
 }
 
 pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
@@ -63,6 +81,10 @@ pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
     .await?;
     before.inbox.put(&input("one", "open")?).await?;
     drop(consumer);
+    before.jobs.put(&jobs::job("exec", 1)?).await?;
+    jobs::next(&mut jobs::consume(&before, "exec").await?).await?.handle.ack().await?;
+    jobs::nothing_waits(&before, "exec").await?;
+    before.jobs.put(&jobs::job("exec", 2)?).await?;
 
     let Some(after) = ground.restart(before).await? else { return Ok(()) };
     let rolled = vec!["rolled up".to_owned()];
@@ -74,5 +96,8 @@ pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
     same("only what is open is delivered", name, "open".to_owned())?;
     let waiting: BTreeSet<_> =
         after.inbox.read(entity("one"), NONE).await?.into_iter().map(|w| w.position).collect();
-    same("only it waits", waiting.len(), 1)
+    same("only it waits", waiting.len(), 1)?;
+    let delivery = jobs::next(&mut jobs::consume(&after, "exec").await?).await?;
+    same("only the open job is delivered", delivery.job_id.as_u128(), 2)?;
+    same("only it waits", after.jobs.pending(&jobs::capability("exec")?).await?, 1)
 }

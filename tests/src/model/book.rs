@@ -36,6 +36,8 @@ pub struct Call {
     pub digest: Digest,
     /// The last user text.
     pub last_user: String,
+    /// What tools answered in the last message.
+    pub results: Vec<String>,
     /// The body.
     pub body: Bytes,
     /// Whether the whole answer, with the wire's proper end, was handed to the connection.
@@ -51,9 +53,23 @@ pub struct Violations(pub Vec<String>);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line {
-    Asked { seq: u64, wire: WireName, key: Option<String>, digest: Digest, last_user: String },
-    Answered { seq: u64, full: bool },
-    Violation { what: String },
+    Asked {
+        seq: u64,
+        wire: WireName,
+        key: Option<String>,
+        digest: Digest,
+        last_user: String,
+        /// Left out where there are none.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        results: usize,
+    },
+    Answered {
+        seq: u64,
+        full: bool,
+    },
+    Violation {
+        what: String,
+    },
 }
 
 /// One request as the log has it.
@@ -69,6 +85,8 @@ pub struct Logged {
     pub digest: Digest,
     /// The last user text.
     pub last_user: String,
+    /// How many tools answered in the last message.
+    pub results: usize,
     /// Whether the whole answer was handed to the connection; `None` if the server does not know,
     /// because it was killed first.
     pub full: Option<bool>,
@@ -112,6 +130,7 @@ impl Book {
             key,
             digest,
             last_user: call.last_user.clone(),
+            results: call.results.len(),
         })?;
         if self.keep {
             inner.calls.insert(seq, call);
@@ -161,6 +180,11 @@ impl Inner {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 /// Reads a log; a torn last line is left out, a violation anywhere is an error.
 pub fn read_log(path: &Path) -> io::Result<Vec<Logged>> {
     let text = std::fs::read_to_string(path)?;
@@ -168,8 +192,8 @@ pub fn read_log(path: &Path) -> io::Result<Vec<Logged>> {
     let mut logged: Vec<Logged> = Vec::new();
     for line in lines {
         match serde_json::from_str(line)? {
-            Line::Asked { seq, wire, key, digest, last_user } => {
-                logged.push(Logged { seq, wire, key, digest, last_user, full: None });
+            Line::Asked { seq, wire, key, digest, last_user, results } => {
+                logged.push(Logged { seq, wire, key, digest, last_user, results, full: None });
             }
             Line::Answered { seq, full } => {
                 // The newest of that number: a restarted server counts from 1 again.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     book::WireName,
     check::Asked,
-    script::{Reply, Step},
+    script::{Reply, Step, ToolCall},
 };
 
 /// What the body does next.
@@ -25,20 +25,25 @@ pub(super) enum Part {
 /// Writes one reply.
 struct Writer<'a> {
     wire: WireName,
+    /// Which request it answers.
+    seq: u64,
     asked: &'a Asked,
     reply: &'a Reply,
     parts: Vec<Part>,
     /// Anthropic's open block, and how many there were.
     open: Option<&'static str>,
     blocks: u32,
+    /// Tool calls made.
+    calls: usize,
     /// Pieces said, which this server counts as tokens.
     tokens: u64,
 }
 
-/// The parts of a streamed reply.
-pub(super) fn stream(wire: WireName, asked: &Asked, reply: &Reply) -> Vec<Part> {
+/// The parts of a streamed reply to request `seq`.
+pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Vec<Part> {
+    let parts = Vec::new();
     let mut writer =
-        Writer { wire, asked, reply, parts: Vec::new(), open: None, blocks: 0, tokens: 0 };
+        Writer { wire, seq, asked, reply, parts, open: None, blocks: 0, calls: 0, tokens: 0 };
     writer.begin();
     for step in &reply.steps {
         writer.step(step);
@@ -46,31 +51,78 @@ pub(super) fn stream(wire: WireName, asked: &Asked, reply: &Reply) -> Vec<Part> 
     if reply.end {
         writer.end();
     }
+    if reply.chunk > 0 {
+        writer.split(0, reply.chunk);
+    }
     writer.parts
 }
 
-/// A reply that is not streamed; only its words count.
-pub(super) fn whole(wire: WireName, asked: &Asked, reply: &Reply) -> Bytes {
+/// A reply that is not streamed; only its words and tool calls count.
+pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
     let text: String = reply.steps.iter().filter_map(said).collect();
-    let tokens = reply.steps.iter().filter(|step| said(step).is_some()).count() as u64;
+    let calls: Vec<Value> = reply
+        .steps
+        .iter()
+        .flat_map(called)
+        .enumerate()
+        .map(|(nth, call)| whole_call(wire, &id(wire, seq, nth, call), call))
+        .collect();
+    let said = reply.steps.iter().filter(|step| said(step).is_some()).count();
+    let tokens = (said + calls.len()) as u64;
     let body = match wire {
-        WireName::Anthropic => json!({
-            "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
-            "content": [{"type": "text", "text": text}],
-            "stop_reason": stop(wire, reply), "stop_sequence": null,
-            "usage": {"input_tokens": asked.words, "output_tokens": tokens},
-        }),
-        WireName::Openai => json!({
-            "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000,
-            "model": asked.model,
-            "choices": [{
-                "index": 0, "logprobs": null, "finish_reason": stop(wire, reply),
-                "message": {"role": "assistant", "content": text, "refusal": null},
-            }],
-            "usage": openai_usage(asked.words, tokens),
-        }),
+        WireName::Anthropic => {
+            let text = (!text.is_empty() || calls.is_empty())
+                .then(|| json!({"type": "text", "text": text}));
+            json!({
+                "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
+                "content": text.into_iter().chain(calls).collect::<Vec<_>>(),
+                "stop_reason": stop(wire, reply), "stop_sequence": null,
+                "usage": {"input_tokens": asked.words, "output_tokens": tokens},
+            })
+        }
+        WireName::Openai => {
+            let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+            if !calls.is_empty() {
+                message["tool_calls"] = calls.into();
+                if text.is_empty() {
+                    message["content"] = Value::Null;
+                }
+            }
+            json!({
+                "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000,
+                "model": asked.model,
+                "choices": [{
+                    "index": 0, "logprobs": null, "finish_reason": stop(wire, reply),
+                    "message": message,
+                }],
+                "usage": openai_usage(asked.words, tokens),
+            })
+        }
     };
     body.to_string().into()
+}
+
+fn whole_call(wire: WireName, id: &str, call: &ToolCall) -> Value {
+    match wire {
+        // The wire has no form for arguments that are no JSON.
+        WireName::Anthropic => json!({
+            "type": "tool_use", "id": id, "name": call.name,
+            "input": serde_json::from_str::<Value>(&call.arguments).unwrap_or_else(|_| json!({})),
+        }),
+        WireName::Openai => json!({
+            "id": id, "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }),
+    }
+}
+
+/// The id of the `nth` call in the answer to request `seq`.
+fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> String {
+    let prefix = match wire {
+        WireName::Anthropic => "toolu",
+        WireName::Openai => "call",
+    };
+    call.id.clone().unwrap_or_else(|| format!("{prefix}_{seq}_{nth}"))
 }
 
 /// An error in the wire's own shape.
@@ -107,10 +159,22 @@ fn said(step: &Step) -> Option<&str> {
     }
 }
 
+fn called(step: &Step) -> &[ToolCall] {
+    match step {
+        Step::Tools { calls, .. } => calls,
+        _ => &[],
+    }
+}
+
 fn stop(wire: WireName, reply: &Reply) -> &str {
-    reply.stop.as_deref().unwrap_or(match wire {
-        WireName::Anthropic => "end_turn",
-        WireName::Openai => "stop",
+    let calls = reply.steps.iter().any(|step| !called(step).is_empty());
+    reply.stop.as_deref().unwrap_or(match (wire, reply.cut_off, calls) {
+        (WireName::Anthropic, true, _) => "max_tokens",
+        (WireName::Anthropic, false, true) => "tool_use",
+        (WireName::Anthropic, false, false) => "end_turn",
+        (WireName::Openai, true, _) => "length",
+        (WireName::Openai, false, true) => "tool_calls",
+        (WireName::Openai, false, false) => "stop",
     })
 }
 
@@ -156,14 +220,17 @@ impl Writer<'_> {
                 self.parts.push(Part::Flush);
                 let before = self.parts.len();
                 self.text(text);
-                self.split(before);
+                self.split(before, 1);
             }
             Step::Thinking { text } => self.thinking(text),
             Step::Refusal { text } => match self.wire {
                 WireName::Anthropic => self.text(text),
                 WireName::Openai => self.chunk(&json!({"refusal": text}), None),
             },
-            Step::Tool => self.tool(),
+            Step::Tools { calls, interleaved } => match self.wire {
+                WireName::Anthropic => self.blocks_of_tools(calls),
+                WireName::Openai => self.chunks_of_tools(calls, *interleaved),
+            },
             Step::Ping => match self.wire {
                 WireName::Anthropic => self.event("ping", &json!({"type": "ping"})),
                 WireName::Openai => self.raw(b": processing\n\n"),
@@ -241,19 +308,46 @@ impl Writer<'_> {
         }
     }
 
-    fn tool(&mut self) {
-        match self.wire {
-            WireName::Anthropic => {
-                let block = json!({"type": "tool_use", "id": "toolu_1", "name": "x", "input": {}});
-                self.open("tool_use", &block);
-                self.delta(&json!({"type": "input_json_delta", "partial_json": "{}"}));
-            }
-            WireName::Openai => {
-                let function = json!({"name": "x", "arguments": "{}"});
-                let call = json!({"index": 0, "id": "c", "type": "function", "function": function});
-                self.chunk(&json!({"tool_calls": [call]}), None);
+    fn blocks_of_tools(&mut self, calls: &[ToolCall]) {
+        for call in calls {
+            self.close();
+            let id = self.next_id(call);
+            let block = json!({"type": "tool_use", "id": id, "name": call.name, "input": {}});
+            self.open("tool_use", &block);
+            self.delta(&json!({"type": "input_json_delta", "partial_json": ""}));
+            for piece in call.pieces() {
+                self.delta(&json!({"type": "input_json_delta", "partial_json": piece}));
             }
         }
+    }
+
+    fn chunks_of_tools(&mut self, calls: &[ToolCall], interleaved: bool) {
+        // Which round a piece comes in, then which call it is of.
+        let mut pieces: Vec<(usize, usize, Value)> = Vec::new();
+        for call in calls {
+            let index = self.calls;
+            let round = |nth| if interleaved { nth } else { 0 };
+            let function = json!({"name": call.name, "arguments": ""});
+            let id = self.next_id(call);
+            let first = json!({"index": index, "id": id, "type": "function", "function": function});
+            pieces.push((0, index, first));
+            for (nth, piece) in call.pieces().into_iter().enumerate() {
+                let more = json!({"index": index, "function": {"arguments": piece}});
+                pieces.push((round(nth + 1), index, more));
+            }
+        }
+        // Stable, so the pieces of one call stay in order.
+        pieces.sort_by_key(|(round, index, _)| (*round, *index));
+        for (_, _, piece) in pieces {
+            self.chunk(&json!({"tool_calls": [piece]}), None);
+        }
+    }
+
+    fn next_id(&mut self, call: &ToolCall) -> String {
+        let id = id(self.wire, self.seq, self.calls, call);
+        self.calls += 1;
+        self.tokens += 1;
+        id
     }
 
     /// Opens a block of a kind, unless it is the open one.
@@ -322,13 +416,13 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes what came since `before` a byte at a time.
-    fn split(&mut self, before: usize) {
+    /// Writes what came since `before` so many bytes at a time.
+    fn split(&mut self, before: usize, size: usize) {
         for part in self.parts.split_off(before) {
             match part {
                 Part::Bytes(bytes) => {
-                    for byte in bytes {
-                        self.parts.extend([Part::Bytes(vec![byte]), Part::Flush]);
+                    for chunk in bytes.chunks(size) {
+                        self.parts.extend([Part::Bytes(chunk.to_vec()), Part::Flush]);
                     }
                 }
                 other => self.parts.push(other),

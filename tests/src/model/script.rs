@@ -3,11 +3,23 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::check::Asked;
+
+/// What begins a line of the user's text that is a tool call.
+const TOOL: &str = "/tool ";
+/// The line between the calls of one reply and those of the next.
+const THEN: &str = "/then";
 
 /// Everything that a server will answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Script {
+    /// Acts for requests whose last user text is exactly this, by how often tools have answered
+    /// since: the first for the words themselves. They are not used up, so that a request that is
+    /// sent once more is answered by the same.
+    pub turns: BTreeMap<String, Vec<Act>>,
     /// Acts for requests whose last user text is exactly this, used up in order.
     pub on: BTreeMap<String, VecDeque<Act>>,
     /// Acts for any other request, used up in order.
@@ -16,7 +28,11 @@ pub struct Script {
     pub default: DefaultReply,
 }
 
-/// The reply when nothing is scripted: `reply to: ` and the last user text.
+/// The reply when nothing is scripted: `reply to: ` and the last user text, and if tools have
+/// answered, ` with ` and what they answered.
+///
+/// If tools are offered and lines of that text are of the form `/tool NAME {…}`, it calls those
+/// first; what follows a line `/then` is called when the tools before it have answered.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DefaultReply {
@@ -71,6 +87,7 @@ pub struct Status {
 /// A reply, step by step. Faults are steps, or the lack of a part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each switch is a fault of its own")]
 pub struct Reply {
     /// What happens in order.
     pub steps: Vec<Step>,
@@ -82,6 +99,10 @@ pub struct Reply {
     pub end: bool,
     /// Whether lines end in CR LF.
     pub crlf: bool,
+    /// Whether it stops at the limit of tokens, if `stop` does not say why.
+    pub cut_off: bool,
+    /// The bytes of a stream that leave together, wherever that cuts it; 0 for whole events.
+    pub chunk: usize,
 }
 
 /// One step of a reply.
@@ -108,8 +129,14 @@ pub enum Step {
         /// The piece.
         text: String,
     },
-    /// A request for a tool that nobody offered.
-    Tool,
+    /// Tool calls.
+    Tools {
+        /// The calls.
+        calls: Vec<ToolCall>,
+        /// Whether the pieces of their arguments come in turns. Anthropic's do not.
+        #[serde(default)]
+        interleaved: bool,
+    },
     /// A sign of life: Anthropic's `ping`, a comment elsewhere.
     Ping,
     /// A kind of event that clients do not know.
@@ -150,11 +177,70 @@ pub enum Step {
     },
 }
 
+/// A tool call.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolCall {
+    /// Its id; one that no other call has if it is left out.
+    pub id: Option<String>,
+    /// The tool's name.
+    pub name: String,
+    /// Its arguments, right or wrong.
+    pub arguments: String,
+    /// Bytes of the arguments in a piece, wherever that cuts them (but for characters); 0 for all.
+    pub piece: usize,
+}
+
+// === impl ToolCall ===
+
+impl ToolCall {
+    /// A call with these arguments, right or wrong.
+    pub fn new(name: &str, arguments: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), arguments: arguments.into(), ..Self::default() }
+    }
+
+    /// The pieces of its arguments.
+    pub(super) fn pieces(&self) -> Vec<&str> {
+        let (mut pieces, mut rest) = (Vec::new(), self.arguments.as_str());
+        while !rest.is_empty() {
+            let most = if self.piece == 0 { rest.len() } else { self.piece.min(rest.len()) };
+            let (piece, more) = rest.split_at(rest.ceil_char_boundary(most));
+            pieces.push(piece);
+            rest = more;
+        }
+        pieces
+    }
+}
+
+impl From<(&str, Value)> for ToolCall {
+    fn from((name, arguments): (&str, Value)) -> Self {
+        Self::new(name, arguments.to_string())
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// Tool calls, one after the other.
+    pub fn tools<C: Into<ToolCall>>(calls: impl IntoIterator<Item = C>) -> Self {
+        let calls = calls.into_iter().map(C::into).collect();
+        Self::Tools { calls, interleaved: false }
+    }
+}
+
 // === impl Reply ===
 
 impl Default for Reply {
     fn default() -> Self {
-        Self { steps: Vec::new(), stop: None, usage: true, end: true, crlf: false }
+        Self {
+            steps: Vec::new(),
+            stop: None,
+            usage: true,
+            end: true,
+            crlf: false,
+            cut_off: false,
+            chunk: 0,
+        }
     }
 }
 
@@ -163,6 +249,11 @@ impl Reply {
     pub fn text<S: Into<String>>(pieces: impl IntoIterator<Item = S>) -> Self {
         let step = |piece: S| Step::Text { text: piece.into() };
         Self { steps: pieces.into_iter().map(step).collect(), ..Self::default() }
+    }
+
+    /// A proper reply that calls these tools.
+    pub fn tools<C: Into<ToolCall>>(calls: impl IntoIterator<Item = C>) -> Self {
+        Self::steps([Step::tools(calls)])
     }
 
     /// A reply with these steps.
@@ -183,6 +274,11 @@ impl Act {
     /// A proper reply of one piece.
     pub fn say(text: &str) -> Self {
         Reply::text([text]).into()
+    }
+
+    /// A proper reply that calls these tools.
+    pub fn tools<C: Into<ToolCall>>(calls: impl IntoIterator<Item = C>) -> Self {
+        Reply::tools(calls).into()
     }
 
     /// An HTTP error.
@@ -209,18 +305,34 @@ impl Script {
         Self { queue: acts.into_iter().collect(), ..Self::default() }
     }
 
-    /// The next act for this user text.
-    pub(super) fn next(&mut self, last_user: &str) -> Act {
-        let keyed = self.on.get_mut(last_user).and_then(VecDeque::pop_front);
-        keyed
+    /// The acts of a turn that begins with this user text: the first for the text itself, each
+    /// further one when tools have answered the one before it.
+    #[must_use]
+    pub fn turn(mut self, text: &str, acts: impl IntoIterator<Item = Act>) -> Self {
+        self.turns.insert(text.to_owned(), acts.into_iter().collect());
+        self
+    }
+
+    /// The next act for this request.
+    pub(super) fn next(&mut self, asked: &Asked) -> Act {
+        let turn = self.turns.get(&asked.last_user).and_then(|acts| acts.get(asked.rounds));
+        turn.cloned()
+            .or_else(|| self.on.get_mut(&asked.last_user).and_then(VecDeque::pop_front))
             .or_else(|| self.queue.pop_front())
-            .unwrap_or_else(|| Act::Reply(self.default.reply(last_user)))
+            .unwrap_or_else(|| Act::Reply(self.default.reply(asked)))
     }
 }
 
 impl DefaultReply {
-    fn reply(&self, last_user: &str) -> Reply {
-        let first = format!("reply to: {last_user}");
+    fn reply(&self, asked: &Asked) -> Reply {
+        let calls = calls(asked);
+        if !calls.is_empty() {
+            return Reply::tools(calls);
+        }
+        let mut first = format!("reply to: {}", asked.last_user);
+        if !asked.results.is_empty() {
+            first = format!("{first} with {}", asked.results.join(", "));
+        }
         let pieces: Vec<String> = match self.tokens {
             0 => first.split_inclusive(' ').map(str::to_owned).collect(),
             n => std::iter::once(first).chain((2..=n).map(|n| format!(" {n}"))).collect(),
@@ -237,4 +349,18 @@ impl DefaultReply {
         }
         Reply::steps(steps)
     }
+}
+
+/// The calls that the user's text asks for now.
+fn calls(asked: &Asked) -> Vec<ToolCall> {
+    if !asked.offers {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = asked.last_user.lines().collect();
+    let call = |line: &&str| {
+        let (name, arguments) = line.strip_prefix(TOOL)?.split_once(' ')?;
+        Some(ToolCall::new(name, arguments))
+    };
+    let now = lines.split(|line| *line == THEN).nth(asked.rounds);
+    now.into_iter().flatten().filter_map(call).collect()
 }

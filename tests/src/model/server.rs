@@ -145,6 +145,11 @@ impl ModelServer {
         self.shared.script().queue.push_back(act.into());
     }
 
+    /// Adds the acts of a turn, as [`Script::turn`] does.
+    pub fn turn(&self, text: &str, acts: impl IntoIterator<Item = Act>) {
+        self.shared.script().turns.insert(text.to_owned(), acts.into_iter().collect());
+    }
+
     /// Opens a gate that replies wait at, now and later.
     pub fn open(&self, gate: &str) {
         self.shared.gates.send_modify(|open| {
@@ -330,6 +335,7 @@ async fn answer(
         key: key.map(str::to_owned),
         digest: Digest::of(&body),
         last_user: asked.last_user.clone(),
+        results: asked.results.clone(),
         body,
         full: false,
     };
@@ -337,16 +343,16 @@ async fn answer(
         Ok(seq) => seq,
         Err(error) => return log_failed(wire, &error),
     };
-    let act = shared.script().next(&asked.last_user);
+    let act = shared.script().next(&asked);
     let ending = Ending { shared, seq, full: false };
     match act {
         Act::Reply(reply) if asked.stream => {
             let proper = reply.end;
-            let parts = streamed(wire, &asked, &reply).into();
+            let parts = streamed(wire, seq, &asked, &reply).into();
             play("text/event-stream", Playing { parts, breaker, ending, proper })
         }
         Act::Reply(reply) => {
-            let parts = VecDeque::from([Part::Bytes(whole(wire, &asked, &reply).into())]);
+            let parts = VecDeque::from([Part::Bytes(whole(wire, seq, &asked, &reply).into())]);
             play("application/json", Playing { parts, breaker, ending, proper: true })
         }
         Act::Raw { content_type, body } => {

@@ -11,7 +11,8 @@ use crate::support::{Operator, PATIENCE, Result, User, now};
 /// How long the word of a refusal may take after the server has answered what came later.
 const WORD_WITHIN: Duration = Duration::from_secs(2);
 /// The streams of the cluster.
-const STREAMS: [&str; 5] = ["CN_JOURNAL", "CN_INBOX", "CN_TIMERS", "CN_BUCKET", "CN_BLOBS"];
+const STREAMS: [&str; 6] =
+    ["CN_JOURNAL", "CN_INBOX", "CN_JOBS", "CN_TIMERS", "CN_BUCKET", "CN_BLOBS"];
 
 /// What somebody tries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +65,13 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "cn.in.*.*",
         "cn.in.0.*",
         "cn.in.0.ses_x",
+        "cn.job.>",
+        "cn.job.*.*",
+        "cn.job.exec.*",
+        "cn.job.exec.job_x",
+        "cn.kv.js.>",
+        "cn.kv.js.*",
+        "cn.kv.js.job_x",
         "cn.j.>",
         "cn.j.*.*",
         "cn.j.0.*",
@@ -131,10 +139,15 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "cn.x",
         "cn.feed.due",
         "cn.due.0.ses_x.tmr_x",
-        "cn.tmr.0.ses_x.tmr_x",
         "cn.kv.x",
         "cn.kv.other.x",
         "cn.kv.agent",
+        "cn.kv.js",
+        "cn.kv.js.job_x.y",
+        "cn.job.exec",
+        "cn.job.exec.job_x.y",
+        "other.job.exec.job_x",
+        "other.kv.js.job_x",
         "other.birth",
         "other.in.0.ses_x",
         "other.j.0.ses_x",
@@ -180,6 +193,9 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "CONSUMER.CREATE.{}.spy.>",
             "CONSUMER.CREATE.{}.spy.cn.j.>",
             "CONSUMER.CREATE.{}.spy.cn.kv.>",
+            "CONSUMER.CREATE.{}.spy.cn.kv.js.*",
+            "CONSUMER.CREATE.{}.spy.cn.job.>",
+            "CONSUMER.CREATE.{}.spy.cn.job.*.*.*",
             "CONSUMER.DURABLE.CREATE.{}.spy.x",
             "CONSUMER.PAUSE.{}.p0",
             "CONSUMER.UNPIN.{}.p0",
@@ -201,7 +217,14 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
     let both = |is: bool, all: &[&str]| {
         if is { Vec::new() } else { all.iter().map(|it| (*it).to_owned()).collect() }
     };
-    subscribe.extend(both(is_worker, &["$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.CN_INBOX.*"]));
+    subscribe.extend(both(
+        is_worker,
+        &[
+            "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.CN_INBOX.*",
+            "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.CN_JOBS.*",
+            "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.CN_JOBS.exec",
+        ],
+    ));
     subscribe
         .extend(both(is_gateway, &["cn.tok.*", "cn.tok.>", "cn.tok.ses_x", "cn.ev", "cn.ev.x"]));
     subscribe.extend(both(
@@ -229,9 +252,18 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "$JS.API.STREAM.MSG.GET.CN_INBOX",
             "$JS.API.CONSUMER.MSG.NEXT.CN_INBOX.p0",
             "$JS.API.STREAM.PURGE.CN_BLOBS",
+            "cn.job.exec.job_x",
+            "cn.kv.js.job_x",
+            "$JS.ACK.CN_JOBS.exec.1.1.1.1.0",
+            "$JS.API.CONSUMER.CREATE.CN_JOBS.exec.cn.job.exec.*",
+            "$JS.API.CONSUMER.INFO.CN_JOBS.exec",
+            "$JS.API.CONSUMER.MSG.NEXT.CN_JOBS.exec",
+            "cn.tmr.0.ses_x.tmr_x",
+            "$JS.API.STREAM.PURGE.CN_TIMERS",
         ],
     ));
-    publish.extend(both(is_gateway, &["cn.in.0.ses_x", "cn.kv.agent.default"]));
+    publish.extend(both(is_worker || is_gateway, &["cn.in.0.ses_x"]));
+    publish.extend(both(is_gateway, &["cn.kv.agent.default"]));
     publish.extend(both(
         is_node,
         &[
@@ -250,11 +282,14 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
     publish.extend(both(role == BusRole::Admin, &of_admin));
     for stream in STREAMS {
         publish.extend(both(role == BusRole::Admin, &[&format!("$JS.API.STREAM.CREATE.{stream}")]));
-        if stream != "CN_BLOBS" {
+        if !["CN_BLOBS", "CN_TIMERS"].contains(&stream) {
             publish.push(format!("$JS.API.STREAM.PURGE.{stream}"));
         }
     }
-    publish.push("$JS.API.STREAM.MSG.GET.CN_TIMERS".to_owned());
+    publish.push("$JS.API.CONSUMER.DURABLE.CREATE.CN_JOBS.exec".to_owned());
+    for stream in ["CN_TIMERS", "CN_JOBS"] {
+        publish.push(format!("$JS.API.STREAM.MSG.GET.{stream}"));
+    }
     let queues = subscribe.iter().cloned().map(Try::Queue).collect::<Vec<_>>();
     subscribe
         .into_iter()
@@ -363,7 +398,6 @@ async fn a_permission_that_is_too_wide_is_found_on_nats() -> Result {
     assert_eq!(
         found,
         [
-            Try::Publish(wide("cn.in.0.ses_x")),
             Try::Subscribe(wide("cn.in.*.*")),
             Try::Subscribe(wide("cn.in.0.*")),
             Try::Subscribe(wide("cn.in.0.ses_x")),

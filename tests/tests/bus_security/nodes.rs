@@ -1,19 +1,38 @@
 //! Nodes run with exactly the permissions of their roles: a gateway and two workers that joined by
 //! token stream a turn, live through the loss of its owner, and are never refused anything.
 
-use clawnode_proto::ProcessId;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{
+    StoreError, Substrate,
+    nats::{
+        NatsOptions,
+        auth::{Authority, BusRole},
+        connect,
+    },
+};
+use clawnode_proto::{
+    CallId, EventId, JobId, Position, ProcessId, TurnId, job::Job, subject::job_key,
+    tool::EffectClass,
+};
 use clawnode_tests::{
     model::{ModelServer, Reply, Script, Setup, Step},
     process::{Client, Home, Message, Node},
 };
 use serde_json::{Value, json};
 
-use crate::support::{Operator, Result, host, node};
+use crate::support::{Operator, PATIENCE, Result, host, node, now};
 
 /// A host with a token of this role, and a model server.
 async fn joining(operator: &Operator, role: &str, model: &ModelServer) -> Result<Home> {
     let token = operator.token(role).await?;
-    Ok(host(token["token"].as_str().unwrap())?.anthropic(model))
+    let home = host(token["token"].as_str().unwrap())?.anthropic(model);
+    let settings = home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings)?;
+    let tools = "[agents.default]\ntools = [\"http_fetch\"]\n";
+    std::fs::write(settings.join("config.toml"), tools)?;
+    Ok(home)
 }
 
 /// The process that owns the session.
@@ -54,6 +73,10 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let at = workers.iter().position(|it| it.process() == Some(owner)).unwrap();
     workers.remove(at).kill().await?;
     assert_eq!(turn.completed().await?, "reply to: slow");
+    // A job goes from its session to whichever worker, and its result back.
+    let asks = r#"/tool http_fetch {"url":"http://127.0.0.1/"}"#;
+    let reply = client.chat(&Message::new("bob", asks)).await?;
+    assert!(reply.contains("loopback"), "{reply}");
     // What else a gateway may: a long message goes through a blob, and agents are paused.
     let large = "long ".repeat(100_000);
     client.chat(&Message { content: large, key: "long".to_owned(), ..message.clone() }).await?;
@@ -95,5 +118,70 @@ async fn one_node_with_both_roles_on_three_servers_of_nats() -> Result {
     assert_eq!(node.ended().await?.code(), Some(77));
     let log = operator.nats.log();
     assert!(!log.contains("Violation"), "{log}");
+    Ok(())
+}
+
+fn job() -> Result<Job> {
+    Ok(Job {
+        id: JobId::from_u128(1),
+        capability: "mcp:files.v1".parse()?,
+        session: "a:cli:local:p".parse()?,
+        turn: TurnId::from_u128(1),
+        call: CallId::from_u128(1),
+        nonce: EventId::from_u128(1),
+        tool: "tool".parse()?,
+        arguments: "{}".to_owned(),
+        class: EffectClass::Safe,
+        timeout_ms: 1_000,
+        traceparent: None,
+    })
+}
+
+/// The doors, as this role has them.
+async fn doors(operator: &Operator, authority: &Authority, role: BusRole) -> Result<Substrate> {
+    let credential = authority.brief(role, None, (now(), 3_600))?;
+    let request_timeout = Duration::from_secs(1);
+    Ok(connect(NatsOptions { request_timeout, ..operator.options(&credential) }).await?)
+}
+
+#[tokio::test]
+async fn a_worker_of_nats_puts_and_takes_jobs_and_a_gateway_does_not() -> Result {
+    let operator = Operator::new(1).await?;
+    // Gives birth.
+    operator.token("worker").await?;
+    let authority = operator.authority()?;
+    let worker = doors(&operator, &authority, BusRole::Worker).await?;
+    let job = job()?;
+    worker.jobs.put(&job).await?;
+    worker.jobs.put(&job).await?;
+    let mut consumer = worker.jobs.consume(&job.capability).await?;
+    let first = tokio::time::timeout(PATIENCE, consumer.next()).await??;
+    first.handle.progress().await?;
+    first.handle.nak(Duration::ZERO).await?;
+    let again = tokio::time::timeout(PATIENCE, consumer.next()).await??;
+    assert!(again.redelivered && again.job_id == job.id, "{again:?}");
+    let key = job_key(job.id);
+    let put = async |expected, ttl| {
+        worker.bucket.put(&key, expected, Bytes::from_static(b"state"), ttl).await
+    };
+    let started = put(Position(0), None).await?;
+    put(started, Some(Duration::from_hours(1))).await?;
+    assert!(worker.bucket.get(&key).await?.is_some());
+    again.handle.ack().await?;
+    tokio::time::timeout(PATIENCE, async {
+        while worker.jobs.pending(&job.capability).await? > 0 {}
+        Ok::<_, StoreError>(())
+    })
+    .await??;
+    let log = operator.nats.log();
+    assert!(!log.contains("Violation"), "{log}");
+
+    let gateway = doors(&operator, &authority, BusRole::Gateway).await?;
+    assert_eq!(gateway.jobs.pending(&job.capability).await?, 0, "it may look");
+    let refused = gateway.jobs.put(&job).await;
+    assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    let refused = gateway.jobs.consume(&job.capability).await.err();
+    assert!(matches!(refused, Some(StoreError::Refused { .. })), "{refused:?}");
+    assert!(gateway.bucket.put("js.x", Position(0), Bytes::new(), None).await.is_err());
     Ok(())
 }

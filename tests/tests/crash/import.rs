@@ -2,9 +2,21 @@
 //! the import is cut off, and no two copies go on.
 
 mod nats {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, sync::Arc};
 
-    use clawnode_proto::{Digest, view::VerifyView};
+    use bytes::Bytes;
+    use clawnode_cluster::{
+        SystemClock,
+        local::{self, LocalOptions},
+        nats::{NatsOptions, connect},
+    };
+    use clawnode_proto::{
+        CallId, Digest, EventId, JobId, Position, TurnId,
+        job::{Job, JobState},
+        subject::{Prefix, job_key},
+        tool::EffectClass,
+        view::VerifyView,
+    };
     use clawnode_tests::{
         model::{Reply, Script, Step},
         nats::{NatsServer, ServerOptions},
@@ -158,6 +170,54 @@ mod nats {
         let gateway = Node::start(&it.cluster, Start::role("gateway")).await?;
         assert_eq!(heads_of(&gateway.client()?).await?, before);
         gateway.stop().await?;
+        finish(&it).await
+    }
+
+    fn job(number: u128, peer: &str) -> Job {
+        Job {
+            id: JobId::from_u128(number),
+            capability: "mcp:files.v1".parse().unwrap(),
+            session: format!("default:cli:local:{peer}").parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(number),
+            nonce: EventId::from_u128(1),
+            tool: "tool".parse().unwrap(),
+            arguments: "{}".to_owned(),
+            class: EffectClass::Once,
+            timeout_ms: 1_000,
+            traceparent: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_move_with_what_is_known_of_them() -> Outcome {
+        let it = Move::prepare().await?;
+        let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
+        options.head_room = 0;
+        let (store, _control) = local::open(&it.scene.home.data(), options).unwrap();
+        let states =
+            [JobState::Revoked, JobState::Closed].map(|it| Bytes::from(it.to_bytes().unwrap()));
+        for (number, state) in (1..).zip(&states) {
+            store.jobs.put(&job(number, "nobody")).await.unwrap();
+            let key = job_key(JobId::from_u128(number));
+            store.bucket.put(&key, Position(0), state.clone(), None).await.unwrap();
+        }
+        store.health.close().await;
+        drop(store);
+
+        let done = it.import().await?;
+        assert_eq!((done.code, &done.json()?["jobs"]), (0, &json!(2)), "{done:?}");
+        let Ground::Nats { url, prefix } = it.cluster.ground() else { unreachable!() };
+        let options = NatsOptions { prefix: prefix.parse().unwrap(), ..NatsOptions::new([url]) };
+        let cluster = connect(options).await.unwrap();
+        let found = cluster.jobs.list().await.unwrap();
+        let expected = [1, 2].map(|number| job(number, "nobody").to_bytes().unwrap());
+        assert_eq!(found, expected);
+        for (number, state) in (1..).zip(&states) {
+            let entry = cluster.bucket.get(&job_key(JobId::from_u128(number))).await.unwrap();
+            assert_eq!(entry.unwrap().value, state);
+        }
+        cluster.health.close().await;
         finish(&it).await
     }
 

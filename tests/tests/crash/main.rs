@@ -14,4 +14,5 @@ mod placement;
 mod points;
 mod streams;
 mod support;
+mod tools;
 mod versions;

@@ -9,7 +9,8 @@
 //! Compared: for appends, rollups and values, stored, refused or unknown, and whether the position
 //! is above all others of the journal or key; for reads, the sequence's own labels in order; for
 //! inboxes, what waits, how much, and which inputs are delivered, each with whether it was
-//! delivered before; after an acknowledgement, that the input goes. Not compared: positions
+//! delivered before; for jobs the same, and that one which waits is put once; after an
+//! acknowledgement, that the input or the job goes. Not compared: positions
 //! themselves, time, and the order of deliveries, none of which the doors promise.
 //!
 //! A calm world must explain the local substrate. On NATS a write may also stay without an answer,

@@ -17,7 +17,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Journals, inboxes and keys of one sequence.
 pub(crate) const EACH: usize = 2;
 /// Operations of one sequence.
-const STEPS: u32 = 50;
+const STEPS: u32 = 65;
 /// Worlds that are tried for one sequence at most.
 pub(crate) const TRIES: usize = 5_000;
 /// Seeds that are tried for one concurrent pair: both orders come up.
@@ -93,6 +93,21 @@ pub(crate) enum Op {
         key: usize,
     },
     List,
+    /// One of a few jobs, which may wait already.
+    PutJob {
+        job: usize,
+    },
+    /// All jobs that wait.
+    Jobs,
+    /// Every job that can be delivered now.
+    DeliverJobs,
+    /// Of what is in hand, if anything is.
+    AckJob {
+        pick: usize,
+    },
+    NakJob {
+        pick: usize,
+    },
 }
 
 pub(crate) fn expect(rng: &mut impl Rng) -> Expect {
@@ -109,7 +124,7 @@ pub(crate) fn operations(seed: u64) -> Vec<Op> {
     let operation = |step: u32| {
         let (one, label, rollup) = (rng.random_range(0..EACH), 2 * step, rng.random_bool(0.2));
         let (pick, first, second) = (rng.random_range(0..8), expect(&mut rng), expect(&mut rng));
-        match rng.random_range(0..28) {
+        match rng.random_range(0..36) {
             0..=4 => Op::Append { journal: one, expect: first, rollup, label },
             5..=7 => Op::AppendPair { journal: one, expect: [first, second], rollup, label },
             8..=9 => Op::Read { journal: one, after: Expect::Nothing },
@@ -125,7 +140,12 @@ pub(crate) fn operations(seed: u64) -> Vec<Op> {
             23 => Op::SetPair { key: one, expect: [first, second], label },
             24 => Op::Remove { key: one, expect: first },
             25..=26 => Op::Get { key: one },
-            _ => Op::List,
+            27 => Op::List,
+            28..=30 => Op::PutJob { job: pick },
+            31 => Op::Jobs,
+            32 => Op::DeliverJobs,
+            33..=34 => Op::AckJob { pick },
+            _ => Op::NakJob { pick },
         }
     };
     (0..STEPS).map(operation).collect()

@@ -9,9 +9,13 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, BucketError, Consumer, Delivery, Entry, Record, StoreError, Substrate, Write,
+    AppendAnswer, BucketError, Consumer, Delivery, Entry, JobConsumer, JobDelivery, Record,
+    StoreError, Substrate, Write,
 };
-use clawnode_proto::{EntityId, Input, Kind, Position, Timestamp};
+use clawnode_proto::{
+    CallId, Capability, EntityId, EventId, Input, JobId, Kind, Position, Timestamp, TurnId,
+    job::Job, tool::EffectClass,
+};
 use clawnode_tests::conformance::Result;
 
 use crate::operations::{EACH, Expect, Op, PARTITION, PARTITIONS, PATIENCE};
@@ -46,18 +50,28 @@ pub(crate) struct Operator {
     pub(crate) values: Vec<BTreeSet<Position>>,
     pub(crate) hand: BTreeMap<u32, Delivery>,
     pub(crate) deliverable: usize,
+    capability: Capability,
+    /// Made when jobs are taken for the first time.
+    jobs: Option<Box<dyn JobConsumer>>,
+    jobs_in_hand: BTreeMap<u32, JobDelivery>,
+    /// Jobs that wait and are in no hand.
+    jobs_waiting: BTreeSet<u32>,
 }
 
 impl Operator {
     /// `seed` names what it works on, so that sequences do not meet.
-    pub(crate) fn new(substrate: Substrate, consumer: Box<dyn Consumer>, seed: u64) -> Self {
+    pub(crate) fn new(
+        substrate: Substrate,
+        consumer: Box<dyn Consumer>,
+        seed: u64,
+    ) -> Result<Self> {
         let entities = (0_u32..)
             .map(|n| format!("fidelity-{seed}-{n}"))
             .map(|key| (key.clone(), EntityId::derive(Kind::Session, &key)))
             .filter(|(_, entity)| entity.partition(PARTITIONS) == PARTITION)
             .take(EACH)
             .collect();
-        Self {
+        Ok(Self {
             substrate,
             consumer,
             name: format!("fidelity-{seed}"),
@@ -66,7 +80,11 @@ impl Operator {
             values: vec![BTreeSet::new(); EACH],
             hand: BTreeMap::new(),
             deliverable: 0,
-        }
+            capability: format!("fidelity.{seed}").parse()?,
+            jobs: None,
+            jobs_in_hand: BTreeMap::new(),
+            jobs_waiting: BTreeSet::new(),
+        })
     }
 
     pub(crate) async fn perform(&mut self, op: Op) -> Result<Seen> {
@@ -157,8 +175,96 @@ impl Operator {
                 }
                 None => Ok(Seen::NothingToDo),
             },
-            other => Err(format!("{other:?} is nothing for an inbox").into()),
+            other => self.perform_on_jobs(other).await,
         }
+    }
+
+    async fn perform_on_jobs(&mut self, op: Op) -> Result<Seen> {
+        match op {
+            Op::PutJob { job } => {
+                let number = u32::try_from(job)?;
+                let job = self.job(number)?;
+                steady(|| self.substrate.jobs.put(&job)).await?;
+                if !self.jobs_in_hand.contains_key(&number) {
+                    self.jobs_waiting.insert(number);
+                }
+                Ok(Seen::Done)
+            }
+            Op::Jobs => Ok(Seen::Labels(self.jobs_left().await?)),
+            Op::DeliverJobs => {
+                if self.jobs.is_none() {
+                    self.jobs = Some(self.substrate.jobs.consume(&self.capability).await?);
+                }
+                let Some(consumer) = &mut self.jobs else { return Ok(Seen::Never) };
+                let mut seen = BTreeSet::new();
+                for _ in 0..std::mem::take(&mut self.jobs_waiting).len() {
+                    let Ok(delivery) = tokio::time::timeout(PATIENCE, consumer.next()).await else {
+                        return Ok(Seen::Never);
+                    };
+                    let delivery = delivery?;
+                    let number = u32::try_from(delivery.job_id.as_u128())?;
+                    seen.insert((number, delivery.redelivered));
+                    self.jobs_in_hand.insert(number, delivery);
+                }
+                Ok(Seen::Delivered(seen))
+            }
+            Op::AckJob { pick } => {
+                let Some((number, delivery)) = self.pick_job(pick) else {
+                    return Ok(Seen::NothingToDo);
+                };
+                delivery.handle.ack().await?;
+                let gone = async {
+                    while self.jobs_left().await?.contains(&number.to_string()) {
+                        tokio::task::yield_now().await;
+                    }
+                    Result::Ok(Seen::Done)
+                };
+                tokio::time::timeout(PATIENCE, gone).await.unwrap_or(Ok(Seen::Never))
+            }
+            Op::NakJob { pick } => {
+                let Some((number, delivery)) = self.pick_job(pick) else {
+                    return Ok(Seen::NothingToDo);
+                };
+                delivery.handle.nak(Duration::ZERO).await?;
+                self.jobs_waiting.insert(number);
+                Ok(Seen::Done)
+            }
+            other => Err(format!("{other:?} is nothing for an inbox, nor for jobs").into()),
+        }
+    }
+
+    fn pick_job(&mut self, pick: usize) -> Option<(u32, JobDelivery)> {
+        let number = *self.jobs_in_hand.keys().nth(pick % self.jobs_in_hand.len().max(1))?;
+        self.jobs_in_hand.remove_entry(&number)
+    }
+
+    /// The jobs of this sequence that wait, delivered or not.
+    async fn jobs_left(&self) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        for bytes in steady(|| self.substrate.jobs.list()).await? {
+            let job = Job::from_bytes(&bytes)?;
+            if job.capability == self.capability {
+                left.push(job.id.as_u128().to_string());
+            }
+        }
+        left.sort_unstable();
+        Ok(left)
+    }
+
+    fn job(&self, number: u32) -> Result<Job> {
+        Ok(Job {
+            id: JobId::from_u128(number.into()),
+            capability: self.capability.clone(),
+            session: "a:cli:local:p".parse()?,
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(1),
+            nonce: EventId::from_u128(1),
+            tool: "tool".parse()?,
+            arguments: "{}".to_owned(),
+            class: EffectClass::Safe,
+            timeout_ms: 1_000,
+            traceparent: None,
+        })
     }
 
     pub(crate) async fn append(

@@ -28,7 +28,7 @@ async fn observe(
     let mut consumer = substrate.inbox.consume(PARTITION, 0).await?;
     let mut traces = Vec::new();
     for seed in seeds {
-        let mut operator = Operator::new(substrate.clone(), consumer, seed);
+        let mut operator = Operator::new(substrate.clone(), consumer, seed)?;
         let mut steps = Vec::new();
         for op in operations(seed) {
             before(Some(op));

@@ -36,7 +36,7 @@ async fn what_is_asked_is_what_was_said() {
     for wire in WIRES {
         let server = server([]).await.unwrap();
         let mut request = ask("first");
-        let say = |role, text: &str| PlainMessage { role, text: text.to_owned() };
+        let say = |role, text: &str| PlainMessage::text(role, text);
         request.messages = vec![
             say(Role::User, "first"),
             say(Role::User, "second"),

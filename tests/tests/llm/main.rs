@@ -13,16 +13,21 @@ mod calls;
 mod faults;
 mod server;
 mod streams;
+mod tools;
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc, time::Duration};
 
 use clawnode_actors::llm::{
-    Model, ModelEvent, ModelRequest, Models, PlainMessage, ProviderOptions, Wire,
+    Model, ModelEvent, ModelRequest, Models, PlainMessage, ProviderOptions, ToolOffer, Wire,
 };
 use clawnode_cluster::{Clock, SystemClock};
-use clawnode_proto::llm::{ModelFailure, ModelRef, Role, Sampling, StopReason, Usage};
+use clawnode_proto::{
+    llm::{ModelFailure, ModelRef, Role, Sampling, StopReason, Usage},
+    tool::ToolUse,
+};
 use clawnode_tests::model::{Act, ModelServer, Script, Setup};
 use futures_util::{StreamExt, poll, stream::BoxStream};
+use serde_json::json;
 
 pub(crate) const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::Openai];
 pub(crate) const KEY: &str = "sk-hunter2";
@@ -65,10 +70,26 @@ pub(crate) fn ask(text: &str) -> ModelRequest {
     ModelRequest {
         model: "m-1".to_owned(),
         system: "be brief".to_owned(),
-        messages: vec![PlainMessage { role: Role::User, text: text.to_owned() }],
+        messages: vec![PlainMessage::text(Role::User, text)],
+        tools: Vec::new(),
         sampling: Sampling::default(),
         idempotency_key: "call-1".to_owned(),
     }
+}
+
+/// A tool as it is offered.
+pub(crate) fn offer(name: &str) -> ToolOffer {
+    ToolOffer {
+        name: name.parse().unwrap(),
+        description: format!("It does {name}."),
+        input_schema: json!({"type": "object", "properties": {"a": {"type": "integer"}}}),
+    }
+}
+
+/// What is offered to the model that said this fixture.
+pub(crate) fn offers_in(fixture: &str) -> Vec<ToolOffer> {
+    let asks = fixture.trim_start_matches("bad_").starts_with("tools_");
+    if asks { vec![offer("get"), offer("put")] } else { Vec::new() }
 }
 
 pub(crate) async fn call(client: &dyn Model, request: ModelRequest) -> Vec<ModelEvent> {
@@ -87,6 +108,14 @@ pub(crate) fn text(events: &[ModelEvent]) -> String {
         _ => None,
     };
     events.iter().filter_map(text).collect()
+}
+
+pub(crate) fn calls(events: &[ModelEvent]) -> Vec<ToolUse> {
+    let call = |event: &ModelEvent| match event {
+        ModelEvent::ToolUse(tool_use) => Some(tool_use.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(call).collect()
 }
 
 pub(crate) fn done(events: &[ModelEvent]) -> (&StopReason, Usage, &str) {

@@ -100,6 +100,106 @@ async fn malformed_requests_are_violations() {
     assert!(server.stop().await.is_err(), "an untaken violation fails the test");
 }
 
+/// A conversation in which an assistant asks for a tool and the user answers, on either wire.
+fn with_tools(wire: WireName, set: impl FnOnce(&mut Value)) -> Value {
+    let schema = json!({"type": "object", "properties": {}});
+    let mut body = match wire {
+        WireName::Anthropic => json!({
+            "model": "m", "max_tokens": 9, "tools": [{"name": "get", "input_schema": schema}],
+            "messages": [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": [
+                    {"type": "text", "text": "b"},
+                    {"type": "tool_use", "id": "t1", "name": "get", "input": {}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "content": "c"},
+                    {"type": "text", "text": "d"},
+                ]},
+            ],
+        }),
+        WireName::Openai => json!({
+            "model": "m",
+            "tools": [{"type": "function", "function": {"name": "get", "parameters": schema}}],
+            "messages": [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "t1", "type": "function", "function": {"name": "get", "arguments": "{}"}},
+                ]},
+                {"role": "tool", "tool_call_id": "t1", "content": "c"},
+                {"role": "user", "content": "d"},
+            ],
+        }),
+    };
+    set(&mut body);
+    body
+}
+
+/// Puts a value in the place of another.
+fn put(at: &str, value: Value) -> impl FnOnce(&mut Value) {
+    let at = at.to_owned();
+    move |body| *body.pointer_mut(&at).unwrap() = value
+}
+
+#[tokio::test]
+async fn malformed_tools_are_violations() {
+    let use_again = json!({"type": "tool_use", "id": "t1", "name": "get", "input": {}});
+    let late = json!([
+        {"type": "text", "text": "d"},
+        {"type": "tool_result", "tool_use_id": "t1", "content": "c"},
+    ]);
+    let anthropic: [(&str, Value, &str); 14] = [
+        ("/tools", json!([]), "0 tools"),
+        ("/tools/0/name", json!("g t"), "a tool name `g t`"),
+        ("/tools/0/input_schema", json!({"type": "string"}), "not one of an object"),
+        ("/tools/0/input_schema/properties", json!([]), "not one of an object"),
+        ("/tools/0", json!({"type": "function"}), "unknown field `type`"),
+        ("/messages/1/content/0", use_again, "two tool uses `t1`"),
+        ("/messages/1/content/1/id", json!("t:1"), "a tool use id `t:1`"),
+        ("/messages/1/content/1/name", json!(""), "a tool name ``"),
+        ("/messages/1/content/1/input", json!("{}"), "not an object"),
+        ("/messages/1/role", json!("user"), "alternate"),
+        ("/messages/2/content/0/tool_use_id", json!("t2"), "an orphan tool result `t2`"),
+        ("/messages/2/content", json!("d"), "no tool result for `t1`"),
+        ("/messages/2/content/0/content", json!(" "), "an empty tool result"),
+        ("/messages/2/content", late, "a tool result after text"),
+    ];
+    let again = json!({"id": "t1", "type": "function",
+        "function": {"name": "get", "arguments": "{}"}});
+    let openai: [(&str, Value, &str); 12] = [
+        ("/tools", json!([]), "0 tools"),
+        ("/tools/0/type", json!("custom"), "unknown variant `custom`"),
+        ("/tools/0/function/name", json!("é"), "a tool name `é`"),
+        ("/tools/0/function/parameters", json!("{}"), "not one of an object"),
+        ("/messages/1/tool_calls", json!([]), "no tool calls"),
+        ("/messages/1/tool_calls", json!([again, again]), "two tool uses `t1`"),
+        ("/messages/1/tool_calls/0/id", json!("x".repeat(41)), "1 to 40 bytes"),
+        ("/messages/1/tool_calls/0/function/arguments", json!("{"), "not an object in JSON"),
+        ("/messages/1/tool_calls/0/function/arguments", json!({}), "expected a string"),
+        ("/messages/2/tool_call_id", json!("t2"), "an orphan tool result `t2`"),
+        ("/messages/2", json!({"role": "user", "content": "x"}), "no tool result for `t1`"),
+        ("/messages/2/content", json!(null), "expected a string"),
+    ];
+    let cases = anthropic
+        .into_iter()
+        .map(|case| (WireName::Anthropic, case))
+        .chain(openai.into_iter().map(|case| (WireName::Openai, case)));
+    let server = ModelServer::start(Setup::default()).await.unwrap();
+    for wire in [WireName::Anthropic, WireName::Openai] {
+        let (status, answer) = post(&server, wire, &with_tools(wire, |_| {})).await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(server.take_violations(), Vec::<String>::new());
+    }
+    for (wire, (at, value, says)) in cases {
+        let body = with_tools(wire, put(at, value));
+        let (status, _) = post(&server, wire, &body).await;
+        let violations = server.take_violations();
+        assert_eq!((status, violations.len()), (400, 1), "{wire:?} {at}: {body}");
+        assert!(violations[0].contains(says), "{says}: {}", violations[0]);
+    }
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_missing_key_is_a_violation_and_a_wrong_one_is_not() {
     let setup = Setup { api_key: Some("right".to_owned()), ..Setup::default() };

@@ -3,14 +3,18 @@
 use std::fmt::Write as _;
 
 use clawnode_actors::llm::{
-    ModelEvent, Wire,
+    ModelEvent, ModelRequest, Wire,
     fuzz::{fuzz_anthropic, fuzz_openai, replay},
 };
 use clawnode_proto::llm::FailureClass;
 use clawnode_tests::model::{Act, Reply, Step};
 use proptest::{prelude::*, sample::Index};
+use serde_json::json;
 
-use crate::{EVENTS, WIRES, ask, call, client, client_with, done, failed, fixtures, server, text};
+use crate::{
+    EVENTS, WIRES, ask, call, calls, client, client_with, done, failed, fixtures, offers_in,
+    server, text,
+};
 
 #[tokio::test]
 async fn every_kind_of_event_is_read() {
@@ -19,7 +23,8 @@ async fn every_kind_of_event_is_read() {
         for (name, body) in fixtures(wire) {
             let server =
                 server([Act::Raw { content_type: EVENTS.to_owned(), body }]).await.unwrap();
-            let events = call(&*client_with(wire, &server, |o| o.retries = 0), ask("hi")).await;
+            let request = ModelRequest { tools: offers_in(&name), ..ask("hi") };
+            let events = call(&*client_with(wire, &server, |o| o.retries = 0), request).await;
             let good = matches!(events.last(), Some(ModelEvent::Done { .. }));
             assert_eq!(good, !name.starts_with("bad_"), "{wire:?} {name}: {events:?}");
             writeln!(told, "{name}").unwrap();
@@ -72,7 +77,7 @@ async fn a_fault_within_a_reply_is_a_failure_and_not_tried_again() {
             (Step::BadJson, BrokenStream, "EOF while parsing"),
             (Step::BadShape, BrokenStream, "invalid"),
             (Step::Garble, BrokenStream, "not valid text"),
-            (Step::Tool, BrokenStream, "a tool"),
+            (Step::tools([("x", json!({}))]), BrokenStream, "a tool"),
             (overloaded(wire), Overloaded, "too busy"),
             (Step::Raw { text: "x".repeat(2 << 20) }, BrokenStream, "1048576 bytes"),
         ] {
@@ -110,8 +115,14 @@ fn no_prefix_of_a_stream_is_a_short_success() {
     for wire in WIRES {
         for (name, body) in fixtures(wire) {
             let body = body.into_bytes();
-            let whole = replay(wire, [body.clone()]);
-            let ends = (0..=body.len()).find(|end| is_done(&replay(wire, [body[..*end].to_vec()])));
+            let offers = !offers_in(&name).is_empty();
+            let whole = replay(wire, offers, [body.clone()]);
+            let all = calls(&whole);
+            let ends = (0..=body.len()).find(|end| {
+                let part = replay(wire, offers, [body[..*end].to_vec()]);
+                assert!(all.starts_with(&calls(&part)), "{name} makes another call, cut at {end}");
+                is_done(&part)
+            });
             match ends {
                 None => assert!(!is_done(&whole), "{name}"),
                 Some(end) => {
@@ -134,7 +145,7 @@ fn a_byte_order_mark_is_no_part_of_the_stream() {
         let (_, body) = fixtures(wire).into_iter().find(|(name, _)| name == "text").unwrap();
         let marked = format!("\u{feff}{body}").into_bytes();
         let bytewise = marked.iter().map(|byte| vec![*byte]);
-        assert_eq!(replay(wire, bytewise), replay(wire, [body.into_bytes()]));
+        assert_eq!(replay(wire, false, bytewise), replay(wire, false, [body.into_bytes()]));
     }
 }
 
@@ -147,13 +158,14 @@ proptest! {
         cuts in prop::collection::vec(any::<Index>(), 0..24),
     ) {
         let wire = if anthropic { Wire::Anthropic } else { Wire::Openai };
-        let (_, body) = fixture.get(&fixtures(wire)).clone();
+        let (name, body) = fixture.get(&fixtures(wire)).clone();
+        let offers = !offers_in(&name).is_empty();
         let body = if crlf { body.replace('\n', "\r\n") } else { body }.into_bytes();
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
         cuts.extend([0, body.len()]);
         cuts.sort_unstable();
         let chunks = cuts.windows(2).map(|cut| body[cut[0]..cut[1]].to_vec());
-        prop_assert_eq!(replay(wire, chunks), replay(wire, [body.clone()]));
+        prop_assert_eq!(replay(wire, offers, chunks), replay(wire, offers, [body.clone()]));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::path::Path;
 use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, StoreError, Write,
-    local::{OpenError, repair},
+    local::{OpenError, inspect, repair},
 };
 
-use crate::support::{Home, NONE, Result, append, entity, everything, fill, find, texts};
+use crate::support::{Home, NONE, Result, append, entity, everything, fill, find, job, texts};
 
 #[tokio::test]
 async fn a_torn_tail_is_cut() -> Result {
@@ -142,6 +142,43 @@ async fn a_missing_or_damaged_index_is_built_anew() -> Result {
         harm(home.path())?;
         let (store, _control) = home.open()?;
         assert_eq!(everything(&store).await?, expected, "{name}");
+        home.close(store).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_job_is_told_once_and_may_be_put_again() -> Result {
+    for index_too in [false, true] {
+        let home = Home::new()?;
+        let (store, _control) = home.open()?;
+        for number in [2, 4] {
+            store.jobs.put(&job(number)?).await?;
+        }
+        home.close(store).await;
+        let (path, mut bytes) = home.segment()?;
+        let at = find(&bytes, b"\"number\":2").ok_or("the job")?;
+        bytes[at] ^= 1;
+        std::fs::write(&path, &bytes)?;
+        let found = inspect(home.path())?;
+        assert_eq!((found.damaged_jobs, found.damaged_entities), (vec![job(2)?.id], vec![]));
+        if index_too {
+            std::fs::remove_dir_all(home.path().join("index"))?;
+        }
+
+        let (store, _control) = home.open()?;
+        let mut consumer = store.jobs.consume(&job(2)?.capability).await?;
+        // Without the index nobody knows any more whose it was.
+        if store.jobs.pending(&job(2)?.capability).await? == 2 {
+            let error = consumer.next().await.expect_err("damaged");
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        }
+        let other = consumer.next().await?;
+        assert_eq!(other.job_id, job(4)?.id, "the other is not concerned");
+        store.jobs.put(&job(2)?).await?;
+        let again = consumer.next().await?;
+        assert_eq!(again.bytes, job(2)?.to_bytes()?);
+        assert!(!store.health.warnings().await.iter().any(|it| it.name == "local.damaged"));
         home.close(store).await;
     }
     Ok(())

@@ -74,17 +74,39 @@ async fn a_newer_format_is_refused() -> Result {
     home.close(store).await;
     let path = home.path().join("format");
     let text = std::fs::read_to_string(&path)?;
-    std::fs::write(&path, text.replace("\"format\":1", "\"format\":2"))?;
+    std::fs::write(&path, text.replace("\"format\":2", "\"format\":3"))?;
     for error in
         [home.open().expect_err("too new"), open_read_only(home.path()).expect_err("too new")]
     {
-        assert!(matches!(error, OpenError::TooNew { found: 2, supported: 1, .. }), "{error}");
+        assert!(matches!(error, OpenError::TooNew { found: 3, supported: 2, .. }), "{error}");
     }
     std::fs::write(&path, text)?;
     let mut options = options();
     options.partitions = 4;
     let (store, _control) = open(home.path(), options)?;
     assert_eq!(store.partitions, 16, "a directory keeps what it was born with");
+    home.close(store).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_directory_of_the_first_format_is_taken_and_kept_from_older_programs() -> Result {
+    let home = Home::new()?;
+    let (store, _control) = home.open()?;
+    let expected = fill(&store).await?;
+    home.close(store).await;
+    let path = home.path().join("format");
+    let text = std::fs::read_to_string(&path)?;
+    let older = text.replace("\"format\":2", "\"format\":1");
+    assert_ne!(older, text);
+    std::fs::write(&path, &older)?;
+    let (store, _control) = open_read_only(home.path())?;
+    assert_eq!(everything(&store).await?, expected);
+    store.health.close().await;
+    assert_eq!(std::fs::read_to_string(&path)?, older, "reading changes nothing");
+    let (store, _control) = home.open()?;
+    assert_eq!(everything(&store).await?, expected);
+    assert_eq!(std::fs::read_to_string(&path)?, text);
     home.close(store).await;
     Ok(())
 }

@@ -10,12 +10,12 @@ use clawnode_cluster::{
     AppendAnswer, Substrate, Timer, Write,
     local::{LocalControl, OpenError, Planted, PowerCutDisk, open},
 };
-use clawnode_proto::{Digest, EntityId, Input, Position, TimerId};
+use clawnode_proto::{Digest, EntityId, Input, JobId, Position, TimerId, job::Job};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
 
-use crate::support::{FAR, NONE, Result, entity, input, options};
+use crate::support::{FAR, NONE, Result, entity, input, job, options};
 
 /// What one writer was answered, and what it asked last, whose answer it did not get.
 #[derive(Debug, Default)]
@@ -26,6 +26,9 @@ struct Told {
     value: Option<(Position, Bytes)>,
     timers: BTreeSet<TimerId>,
     blobs: Vec<Digest>,
+    /// Jobs that wait, and those that were acknowledged, which may not have been stored.
+    jobs: BTreeSet<JobId>,
+    done: BTreeSet<JobId>,
     unsure: Option<Asked>,
 }
 
@@ -36,6 +39,7 @@ enum Asked {
     Value(Option<Bytes>),
     Timer(TimerId),
     Blob,
+    Job(JobId),
 }
 
 /// Random work by several writers until the power goes, several times over.
@@ -110,7 +114,7 @@ async fn work(
     let entity = entity(&key);
     for step in 0..200 {
         let bytes = Bytes::from(format!("{writer}/{step}/").repeat(rng.random_range(1..60)));
-        let asked = match rng.random_range(0..12) {
+        let asked = match rng.random_range(0..15) {
             0..4 => Asked::Append(bytes, rng.random_bool(0.15)),
             4..7 => Asked::Put(input(&key, &rng.random::<u64>().to_string())?.to_bytes()?),
             7 => Asked::Value((rng.random_bool(0.8) || told.value.is_none()).then_some(bytes)),
@@ -118,6 +122,12 @@ async fn work(
             9 => Asked::Blob,
             10 => {
                 acknowledge(store, entity, &mut told).await?;
+                continue;
+            }
+            // Few, so that they are put again, while they wait and after.
+            11..13 => Asked::Job(JobId::from_u128(rng.random_range(0..6))),
+            13 => {
+                acknowledge_job(store, &key, &mut told).await?;
                 continue;
             }
             _ if writer == 0 => {
@@ -185,6 +195,14 @@ async fn ask(store: &Substrate, key: &str, told: &mut Told, asked: &Asked) -> Re
                 Err(_) => return Ok(false),
             }
         }
+        Asked::Job(id) => {
+            let job = Job { capability: key.parse()?, ..job(id.as_u128())? };
+            if store.jobs.put(&job).await.is_err() {
+                return Ok(false);
+            }
+            told.jobs.insert(*id);
+            told.done.remove(id);
+        }
     }
     Ok(true)
 }
@@ -202,12 +220,54 @@ async fn acknowledge(store: &Substrate, entity: EntityId, told: &mut Told) -> Re
     Ok(())
 }
 
+/// Takes one of the writer's jobs and acknowledges it.
+async fn acknowledge_job(store: &Substrate, key: &str, told: &mut Told) -> Result {
+    let mut consumer = store.jobs.consume(&key.parse()?).await?;
+    let look = std::time::Duration::from_millis(1);
+    if let Ok(Ok(delivery)) = tokio::time::timeout(look, consumer.next()).await
+        && delivery.handle.ack().await.is_ok()
+    {
+        told.jobs.remove(&delivery.job_id);
+        told.done.insert(delivery.job_id);
+    }
+    Ok(())
+}
+
+/// Compares the writer's jobs that wait with what was answered.
+async fn check_jobs(
+    store: &Substrate,
+    key: &str,
+    told: &mut Told,
+    unsure: Option<&Asked>,
+) -> Result {
+    let mut waiting = BTreeSet::new();
+    for bytes in store.jobs.list().await? {
+        let job = Job::from_bytes(&bytes)?;
+        if job.capability.as_str() == key && !waiting.insert(job.id) {
+            return Err(format!("{key}: {} waits twice", job.id).into());
+        }
+    }
+    for id in &waiting {
+        let is_unsure = matches!(unsure, Some(Asked::Job(put)) if put == id);
+        if !told.jobs.contains(id) && !told.done.contains(id) && !is_unsure {
+            return Err(format!("{key}: {id} waits, and nobody put it").into());
+        }
+    }
+    if let Some(id) = told.jobs.difference(&waiting).next() {
+        return Err(format!("{key}: {id} is lost").into());
+    }
+    told.jobs = waiting;
+    told.done.clear();
+    Ok(())
+}
+
 /// Compares what is there with what was answered, and learns what became of the last request.
 async fn check(store: &Substrate, told: &mut [Told]) -> Result {
     for (writer, told) in told.iter_mut().enumerate() {
         let key = format!("writer{writer}");
         let entity = entity(&key);
         let unsure = told.unsure.take();
+        check_jobs(store, &key, told, unsure.as_ref()).await?;
         let journal: Vec<_> = store.journal.read(entity, NONE).await?;
         let journal: Vec<_> = journal.into_iter().map(|r| (r.position, r.bytes)).collect();
         if journal != told.journal {

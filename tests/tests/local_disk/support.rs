@@ -11,7 +11,10 @@ use clawnode_cluster::{
     AppendAnswer, Substrate, SystemClock, Timer, Write,
     local::{LocalControl, LocalOptions, OpenError, open},
 };
-use clawnode_proto::{EntityId, Input, Kind, Position, TimerId, Timestamp, subject::Prefix};
+use clawnode_proto::{
+    CallId, EntityId, EventId, Input, JobId, Kind, Position, TimerId, Timestamp, TurnId, job::Job,
+    subject::Prefix, tool::EffectClass,
+};
 use tempfile::TempDir;
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -90,6 +93,23 @@ pub(crate) fn input(key: &str, name: &str) -> Result<Input> {
     Ok(Input::new(Kind::Session, key, name.parse()?, Timestamp(1), &name)?)
 }
 
+/// A job of one of two capabilities.
+pub(crate) fn job(number: u128) -> Result<Job> {
+    Ok(Job {
+        id: JobId::from_u128(number),
+        capability: ["exec", "mcp:files.v1"][usize::from(number % 2 == 1)].parse()?,
+        session: "a:cli:local:p".parse()?,
+        turn: TurnId::from_u128(1),
+        call: CallId::from_u128(number),
+        nonce: EventId::from_u128(1),
+        tool: "tool".parse()?,
+        arguments: format!("{{\"number\":{number}}}"),
+        class: EffectClass::Safe,
+        timeout_ms: 1_000,
+        traceparent: None,
+    })
+}
+
 pub(crate) async fn append(
     store: &Substrate,
     key: &str,
@@ -150,6 +170,17 @@ pub(crate) async fn fill(store: &Substrate) -> Result<Vec<String>> {
             }
         }
     }
+    for number in 0..30 {
+        store.jobs.put(&job(number)?).await?;
+    }
+    let mut consumer = store.jobs.consume(&job(0)?.capability).await?;
+    for _ in 0..10 {
+        let delivery = consumer.next().await?;
+        // Some are done, the others stay in hand.
+        if delivery.job_id.as_u128() % 3 == 0 {
+            delivery.handle.ack().await?;
+        }
+    }
     store.blobs.put(Bytes::from_static(b"a blob")).await?;
     everything(store).await
 }
@@ -171,6 +202,9 @@ pub(crate) async fn everything(store: &Substrate) -> Result<Vec<String>> {
         for timer in store.timers.pending(partition).await? {
             lines.push(format!("timer {timer:?}"));
         }
+    }
+    for job in store.jobs.list().await? {
+        lines.push(format!("job {:?}", Job::from_bytes(&job)?));
     }
     for (key, entry) in store.bucket.list("").await? {
         lines.push(format!("value {key} {entry:?}"));

@@ -8,6 +8,7 @@ mod keeping;
 mod leaving;
 mod real_model;
 mod telemetry;
+mod tools;
 mod turns;
 
 use clawnode_proto::{llm::Text, view::TurnView};

@@ -51,7 +51,7 @@ async fn a_steer_joins_the_running_turn() -> Outcome {
     let steer = client.send(&Message::new("ada", "rather B").steering()).await?;
     assert_eq!(steer.turn, turn.turn, "it joined what runs");
     server.open("go");
-    assert_eq!(turn.completed().await?, "I plan A.Then B.");
+    assert_eq!(turn.completed().await?, "I plan A.\n\nThen B.");
     let history = client.finished(&turn.session, 1).await?;
     assert_eq!(history.turns.len(), 1);
     assert_eq!(said(&history.turns[0]), ["plan", "I plan A.", "rather B", "Then B."]);

@@ -146,6 +146,11 @@ impl<K: EntityKind> Port<K> {
         self.tell(In::Ended(key, outcome));
     }
 
+    /// What was aborted is gone without an outcome.
+    pub fn gone(&self, key: K::Key) {
+        self.tell(In::Gone(key));
+    }
+
     /// The emission is confirmed.
     pub fn confirmed(&self, key: K::Key) {
         self.tell(In::Confirmed(key));

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clawnode_cluster::{BusEvent, BusMessage};
 use clawnode_proto::{
-    EntityId, Frame, TurnId, codec,
+    EntityId, Frame, JobId, TurnId, codec,
     node::{NodeReply, NodeRequest},
 };
 use futures_util::StreamExt;
@@ -33,6 +33,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     fn cordon(&self, on: bool);
     /// Hand everything over and end; returns at once.
     fn drain(&self);
+    /// This job shall not run on; returns at once.
+    fn cancel_job(&self, job: JobId);
 }
 
 /// Answers the requests of other processes, for a node with or without a worker.
@@ -100,6 +102,10 @@ async fn answer_one<K: EntityKind>(
             }
             orders.cordon(on);
             Some(NodeReply::Ok)
+        }
+        NodeRequest::CancelJob { job } => {
+            orders.cancel_job(job);
+            None
         }
         NodeRequest::Drain => {
             orders.drain();

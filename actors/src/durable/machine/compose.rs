@@ -176,18 +176,21 @@ impl<K: EntityKind> Machine<K> {
                 continue;
             }
             match K::class(&effect) {
-                EffectClass::Emit(turn) => self.start_emit(&effect, key, turn),
-                EffectClass::Call if self.draining => {}
+                class @ EffectClass::Emit(_) => self.start(&effect, key, class),
+                EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.draining => {}
+                class @ (EffectClass::Run | EffectClass::Publish) => {
+                    self.start(&effect, key, class);
+                }
                 EffectClass::Call => waiting |= self.start_call(now, &effect, key)?,
             }
         }
         Ok(waiting)
     }
 
-    fn start_emit(&mut self, effect: &K::Effect, key: K::Key, turn: clawnode_proto::TurnId) {
+    fn start(&mut self, effect: &K::Effect, key: K::Key, class: EffectClass) {
         let Some(entity) = self.entity() else { return };
-        let job = K::emit(&entity.state, effect);
-        self.running.insert(key.clone(), EffectClass::Emit(turn));
+        let Some(job) = K::prepare(&entity.state, effect) else { return };
+        self.running.insert(key.clone(), class);
         self.staged.push(Out::Start(key, job));
     }
 
@@ -213,10 +216,11 @@ impl<K: EntityKind> Machine<K> {
             }
             Some(Admission::Granted(grant)) => {
                 let Some(entity) = self.entity() else { return Ok(false) };
-                let (events, job) = K::begin(&entity.state, effect, &grant);
-                self.draft_all(now, events)?;
-                self.running.insert(key.clone(), EffectClass::Call);
-                self.staged.push(Out::Start(key, job));
+                if let Some((events, job)) = K::begin(&entity.state, effect, &grant) {
+                    self.draft_all(now, events)?;
+                    self.running.insert(key.clone(), EffectClass::Call);
+                    self.staged.push(Out::Start(key, job));
+                }
                 Ok(false)
             }
         }

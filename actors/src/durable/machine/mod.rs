@@ -338,12 +338,16 @@ impl<K: EntityKind> Machine<K> {
                 self.aborting.remove(&key);
                 self.running.remove(&key);
             }
-            In::Confirmed(key) => {
-                if let Some(EffectClass::Emit(turn)) = self.running.remove(&key) {
+            In::Confirmed(key) => match self.running.remove(&key) {
+                Some(EffectClass::Emit(turn)) => {
                     self.confirmed.insert(key);
                     self.riders.push(Emitted { turn });
                 }
-            }
+                Some(EffectClass::Publish) => {
+                    self.confirmed.insert(key);
+                }
+                Some(EffectClass::Call | EffectClass::Run) | None => {}
+            },
             In::Archived { archive, state } => self.archived(now, archive, state)?,
             In::Erased { snapshot } => self.bury(now, snapshot)?,
             In::ArchiveFailed => {

@@ -9,9 +9,13 @@ use rand::Rng;
 
 use super::{
     CLIENTS, FATE, Sim, Violation,
+    jobs::JobHands,
     process::{Note, Process},
 };
-use crate::durable::partition::{self, Gone, Partition};
+use crate::durable::{
+    jobs::JobMachine,
+    partition::{self, Gone, Partition},
+};
 
 /// A process that says nothing for this long is held dead, in milliseconds.
 pub(super) const SILENT: u64 = 6_000;
@@ -166,11 +170,13 @@ impl Sim {
             drained: 0,
             draining: false,
             gave_up: false,
+            jobs: JobHands::new(JobMachine::new(id).planted(self.planted)),
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
         };
         self.remark(id, || format!("begins, clock {skew} ms"));
         self.processes.insert(id, process);
         self.world.start(id, true);
+        self.pull_job(id);
         let tick = self.world.rng.random_range(1..1_000);
         self.world.later(id, tick, Note::Tick);
         for partition in 0..self.plan.partitions {

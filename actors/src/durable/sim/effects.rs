@@ -6,7 +6,7 @@ use clawnode_proto::{
 };
 use rand::Rng;
 
-use super::{Sim, Violation, process::Note};
+use super::{Sim, Violation, process::Note, tools::specs};
 use crate::{
     agent::{AgentOptions, Permit},
     durable::{In, Planted},
@@ -64,6 +64,10 @@ impl Sim {
                 let after = self.world.rng.random_range(10..self.plan.call_most);
                 self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
             }
+            SessionJob::Tool(job) => self.tool_starts(to, entity, counter, job.call)?,
+            SessionJob::Publish(job) => self.publish(to, entity, counter, key, job),
+            // No timers are set here.
+            SessionJob::Settle(_) => {}
             SessionJob::Emit(job) => {
                 let turn = job.done.turn;
                 self.ledger.emitting(entity, turn)?;
@@ -79,7 +83,7 @@ impl Sim {
         Ok(())
     }
 
-    fn runs(
+    pub(super) fn runs(
         &mut self,
         to: ProcessId,
         entity: EntityId,
@@ -118,6 +122,7 @@ impl Sim {
         attempt: Attempt,
     ) -> Result<(), Violation> {
         let fails = self.world.chance(self.plan.call_fails);
+        let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
         let key = CallKey::Call(call);
@@ -130,8 +135,9 @@ impl Sim {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
             let content = Text::from(format!("answer {}", attempt.0));
-            let (stop, model) = (StopReason::EndTurn, "sim".to_owned());
-            Outcome::Done { attempt, content, stop, usage, model }
+            let model = "sim".to_owned();
+            let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses }
         };
         self.feed(to, entity, counter, In::Ended(key, outcome))
     }
@@ -167,7 +173,8 @@ impl Sim {
 }
 
 fn grant() -> Option<Grant> {
-    let options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
+    let mut options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
+    options.tools = specs();
     Some(Grant { profile: options.profile(), permit: Permit::free() })
 }
 

@@ -7,16 +7,18 @@ use clawnode_cluster::{Record, sim::Change};
 use clawnode_proto::{
     Attempt, CallId, CodecError, Digest, EntityId, Epoch, Incarnation, Input, InputId, Position,
     Sealed, TurnId, codec,
-    event::{RecordError, decode_record},
+    event::decode_record,
     kernel::{Accepted, KernelEvent, RESTORED, Restored},
     session::{SessionEvent, SessionInput, TurnOutcome},
 };
 
-use super::Violation;
+use super::{
+    Violation,
+    tools::ToolBook,
+    violation::{encoded, of_fold},
+};
 use crate::{
-    durable::{
-        Core, Entity, EntityKind, FoldError, Loaded, Service, core::position_of, kind::EffectClass,
-    },
+    durable::{Core, Entity, EntityKind, Loaded, Service, core::position_of, kind::EffectClass},
     session::Session,
 };
 
@@ -50,7 +52,10 @@ struct Book {
     journaled: BTreeMap<InputId, Option<SessionInput>>,
     turns: BTreeMap<TurnId, Turn>,
     calls: BTreeMap<CallId, Call>,
+    tools: ToolBook,
     deletions: u32,
+    /// Inputs that were in a journal which was damaged and buried.
+    forgotten: BTreeSet<InputId>,
     /// Its journal is damaged, so what follows there proves nothing until it is replaced.
     damaged: bool,
 }
@@ -106,6 +111,7 @@ impl Ledger {
                 }
                 book.anchored()
             }
+            Change::JobPut(_) | Change::JobRemoved(_) => Ok(()),
         }
     }
 
@@ -148,6 +154,12 @@ impl Ledger {
             return Err(Violation::new("C6", text));
         }
         Ok(())
+    }
+
+    /// A tool is about to run; who lost the entity, and does not know it yet, may run a safe one.
+    pub(super) fn tool_runs(&mut self, entity: EntityId, by: Incarnation, call: CallId) -> Checked {
+        let book = self.book(entity);
+        book.tools.runs(call, book.entity.core.incarnation == Some(by))
     }
 
     /// A turn's post-turn effects are about to be shown.
@@ -228,7 +240,9 @@ impl Book {
             journaled: BTreeMap::new(),
             turns: BTreeMap::new(),
             calls: BTreeMap::new(),
+            tools: ToolBook::default(),
             deletions: 0,
+            forgotten: BTreeSet::new(),
             damaged: false,
         }
     }
@@ -317,6 +331,13 @@ impl Book {
         for input in self.waiting.keys().filter(|input| core.has(**input)) {
             self.journaled.entry(*input).or_insert(None);
         }
+        if self.damaged {
+            // What only the damaged journal knew may come again.
+            let known = self.journaled.keys().copied();
+            self.forgotten.extend(known.filter(|input| !core.has(*input)));
+            self.calls.clear();
+            self.tools = ToolBook::default();
+        }
         if std::mem::take(&mut self.damaged) || self.is_quarantined() {
             self.turns.values_mut().for_each(|turn| turn.emitted = true);
         }
@@ -366,6 +387,9 @@ impl Book {
             Some(SessionEvent::Settled(settled)) => {
                 self.turns.entry(settled.turn).or_default().settled += 1;
             }
+            Some(SessionEvent::ToolAsked(asked)) => self.tools.asked(asked.call)?,
+            Some(SessionEvent::ToolDone(done)) => self.tools.ended(done.call)?,
+            Some(SessionEvent::ToolUncertain(uncertain)) => self.tools.ended(uncertain.call)?,
             Some(SessionEvent::Configured(_)) | None => {}
         }
         Ok(())
@@ -374,6 +398,10 @@ impl Book {
     fn journaled(&mut self, input: InputId, body: Option<SessionInput>) -> Checked {
         match self.journaled.insert(input, body) {
             None => Ok(()),
+            Some(_) if self.forgotten.remove(&input) => {
+                self.turns.remove(&TurnId::from(input));
+                Ok(())
+            }
             Some(_) => Err(Violation::new("D1", format!("`{input}` is in the journal twice"))),
         }
     }
@@ -401,7 +429,9 @@ impl Book {
             && Session::advance(state).is_empty()
             && Session::decide(state).iter().all(|effect| match Session::class(effect) {
                 EffectClass::Emit(turn) => emitted(&turn),
-                EffectClass::Call => false,
+                // Their results come as inputs, which wake it.
+                EffectClass::Publish => true,
+                EffectClass::Call | EffectClass::Run => false,
             })
     }
 
@@ -417,7 +447,12 @@ impl Book {
         }
         match body {
             // Parked, and back in service.
-            None | Some(SessionInput::Cancel { .. }) => None,
+            None
+            | Some(
+                SessionInput::Cancel { .. }
+                | SessionInput::ToolResult(_)
+                | SessionInput::TimerFired { .. },
+            ) => None,
             Some(SessionInput::Delete) if self.deletions > 0 => None,
             Some(SessionInput::Delete) => Some(format!("`{input}` deleted nothing")),
             Some(SessionInput::UserMessage(_) | SessionInput::Steer(_)) => {
@@ -462,19 +497,4 @@ impl Book {
         }
         Ok(())
     }
-}
-
-fn encoded(entity: &Entity<Session>) -> Result<Vec<u8>, Violation> {
-    entity.snapshot().map_err(|error| Violation::new("I1", error.to_string()))
-}
-
-/// Which invariant a journal that cannot be folded breaks.
-fn of_fold(error: &FoldError) -> Violation {
-    let name = match error {
-        FoldError::Record { source: RecordError::Epoch { .. }, .. } => "I2",
-        FoldError::Record { .. } | FoldError::Body { .. } | FoldError::Unknown { .. } => "I1",
-        FoldError::Violation { source, .. } if source.0.contains("(I2)") => "I2",
-        FoldError::Violation { .. } => "I3",
-    };
-    Violation::new(name, clawnode_proto::ErrorChain(error).to_string())
 }

@@ -10,12 +10,14 @@
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
 //! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
+//! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
 //! G1 no call starts after a drain gave calls up; R1 no acknowledgement handle is leaked; X1 no
 //! activation ends in a defect. I7 is true by construction: no event carries a frame.
 
 mod chaos;
 mod clients;
 mod effects;
+mod jobs;
 mod ledger;
 mod operator;
 mod ops;
@@ -23,15 +25,19 @@ mod plan;
 mod process;
 mod scale;
 mod steps;
+mod tools;
 mod trace;
+mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::sim::{Bugs, Happening, Ticket, World};
 use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
 
+pub use self::violation::Violation;
 use self::{
     clients::Client,
+    jobs::Effects,
     ledger::Ledger,
     plan::Plan,
     process::{Note, Op, Process},
@@ -59,15 +65,6 @@ pub struct SimOptions {
     pub sessions: Option<usize>,
 }
 
-/// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which.
-    pub name: &'static str,
-    /// What was found.
-    pub detail: String,
-}
-
 /// A run in which nothing was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -85,6 +82,10 @@ pub struct Report {
     pub attempts: usize,
     /// Entities that are out of service.
     pub quarantined: usize,
+    /// Jobs that ran.
+    pub jobs: usize,
+    /// Runs of them.
+    pub runs: u32,
 }
 
 /// A run in which an invariant did not hold.
@@ -112,6 +113,7 @@ struct Sim {
     dead: BTreeSet<ProcessId>,
     clients: Vec<Client>,
     ledger: Ledger,
+    effects: Effects,
     client_ops: BTreeMap<Ticket, Op>,
     /// Who wrote each journal last.
     last_writer: BTreeMap<EntityId, ProcessId>,
@@ -138,21 +140,14 @@ pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
             let quarantined = sim.ledger.quarantined();
             let (hash, steps) = (sim.hash, sim.steps);
             let millis = sim.world.now().0 - sim.started;
-            Ok(Report { hash, steps, millis, turns, calls, attempts, quarantined })
+            let (jobs, runs) = sim.effects.tally();
+            Ok(Report { hash, steps, millis, turns, calls, attempts, quarantined, jobs, runs })
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
             let SimOptions { seed, sessions, .. } = *options;
             Err(Box::new(Failure { seed, sessions, violation, steps: sim.steps, tail }))
         }
-    }
-}
-
-// === impl Violation ===
-
-impl Violation {
-    fn new(name: &'static str, detail: String) -> Self {
-        Self { name, detail }
     }
 }
 
@@ -178,6 +173,7 @@ impl Sim {
             processes: BTreeMap::new(),
             dead: BTreeSet::new(),
             ledger: Ledger::default(),
+            effects: Effects::default(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
@@ -208,6 +204,7 @@ impl Sim {
                 Happening::Answer(ticket, reply) => self.answered(to, ticket, reply)?,
                 Happening::Delivery(delivered) => self.delivered(to, delivered)?,
                 Happening::Own(note) => self.noted(to, note)?,
+                Happening::Job(delivered) => self.job_delivered(to, delivered)?,
             }
             self.check()?;
         }

@@ -46,6 +46,8 @@ pub(super) struct Plan {
     pub(super) call_most: u64,
     /// How often a model call fails.
     pub(super) call_fails: f64,
+    /// How often a reply asks for tools.
+    pub(super) asks_tools: f64,
     /// How often an emission has to be told again.
     pub(super) emit_fails: f64,
     /// The first session kills its actor whenever a call starts.
@@ -112,6 +114,7 @@ impl Plan {
             skew: if rng.random_bool(0.5) { rng.random_range(0..600_000) } else { 0 },
             call_most: rng.random_range(20..15_000),
             call_fails: rng.random_range(0.0..0.3),
+            asks_tools: rng.random_range(0.0..0.6),
             emit_fails: rng.random_range(0.0..0.3),
             poison: rng.random_bool(0.04),
             operator: match rng.random_range(0..4) {

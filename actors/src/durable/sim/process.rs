@@ -8,9 +8,11 @@ use clawnode_cluster::{
     sim::{Ticket, Token},
 };
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, Epoch, InputId, Position, ProcessId, TurnId,
+    Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, TurnId,
+    job::Job, session::ToolEnd,
 };
 
+use super::jobs::JobHands;
 use crate::{
     durable::{
         In, Machine,
@@ -34,6 +36,16 @@ pub(super) enum Note {
     Do(EntityId, u64, Do),
     /// A model call ends.
     CallEnds(EntityId, u64, CallId, Attempt),
+    /// A tool has run.
+    ToolEnds(EntityId, u64, CallId),
+    /// A job could not be given away.
+    GiveAgain(EntityId, u64, CallKey, Box<Job>),
+    /// The state of a job is read.
+    ReadJob(JobId),
+    /// A job has run.
+    JobEnds(JobId, u64),
+    /// The result of a job could not be stored.
+    SendAgain(Box<Job>, ToolEnd),
     /// An emission was told.
     EmitEnds(EntityId, u64, TurnId),
     /// Another process asks.
@@ -93,6 +105,10 @@ pub(super) enum Op {
     Inbox(EntityId),
     Tail(EntityId),
     Scan(u16),
+    Give(EntityId, u64, CallKey, Box<Job>),
+    JobState(JobId),
+    JobSet(JobId),
+    JobSent(Box<Job>, ToolEnd),
     Entity(EntityId, u64, Do),
 }
 
@@ -127,6 +143,8 @@ pub(super) struct Process {
     pub(super) draining: bool,
     /// Running calls were given up; none starts any more.
     pub(super) gave_up: bool,
+    /// The jobs that it has in hand.
+    pub(super) jobs: JobHands,
     /// Scans its partitions while somebody is held dead, until this tick.
     pub(super) scans_until: u64,
 }

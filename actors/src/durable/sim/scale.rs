@@ -80,6 +80,7 @@ impl Plan {
             skew: rng.random_range(0..60_000),
             call_most: rng.random_range(1_000..5_000),
             call_fails: 0.05,
+            asks_tools: 0.1,
             emit_fails: 0.05,
             poison: false,
             operator: None,

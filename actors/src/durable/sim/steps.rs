@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use clawnode_cluster::sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
 use clawnode_proto::{
-    EntityId, Incarnation, Position, ProcessId, Timestamp, event::decode_record, kernel::RELEASED,
+    EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, kernel::RELEASED,
 };
 
 use super::{
-    CLIENTS, FATE, Sim, Violation,
+    CLIENTS, Sim, Violation,
     process::{Actor, Note, Op},
+    trace::{short, told},
 };
 use crate::durable::{
     Activation, Heir, In, Machine, Now, Planted,
@@ -44,6 +45,7 @@ impl Sim {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one flat match over what is planned")]
     pub(super) fn noted(&mut self, to: ProcessId, note: Note) -> Result<(), Violation> {
         match note {
             Note::Tick => self.tick(to),
@@ -59,6 +61,20 @@ impl Sim {
             }
             Note::CallEnds(entity, counter, call, attempt) => {
                 self.call_ends(to, entity, counter, call, attempt)
+            }
+            Note::ToolEnds(entity, counter, call) => self.tool_ends(to, entity, counter, call),
+            Note::GiveAgain(entity, counter, key, job) => {
+                self.give_again(to, (entity, counter, key), job);
+                Ok(())
+            }
+            Note::ReadJob(job) => {
+                self.read_job(to, job);
+                Ok(())
+            }
+            Note::JobEnds(job, run) => self.job_ends(to, job, run),
+            Note::SendAgain(job, end) => {
+                self.send_result(to, *job, end);
+                Ok(())
             }
             Note::EmitEnds(entity, counter, turn) => self.emit_ends(to, entity, counter, turn),
             Note::Asked { by, number, entity, input } => {
@@ -152,6 +168,12 @@ impl Sim {
                 }
                 _ => Ok(()),
             },
+            Some(Op::Give(entity, counter, key, job)) => {
+                self.given(to, (entity, counter, key), job, &reply)
+            }
+            Some(Op::JobState(job)) => self.job_state(to, job, reply),
+            Some(Op::JobSet(job)) => self.job_set(to, job, &reply),
+            Some(Op::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
             Some(Op::Entity(entity, counter, work)) => {
                 self.worked(to, entity, counter, work, reply)
             }
@@ -186,6 +208,7 @@ impl Sim {
             }
         }
         if ticks.is_multiple_of(ENTITY_TICKS) {
+            self.job_progress(to);
             self.tell_all(to, || In::Tick)?;
         }
         Ok(())
@@ -412,6 +435,7 @@ impl Sim {
             Happening::Answer(ticket, _) => ticket.0 << 2,
             Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
             Happening::Own(_) => 2,
+            Happening::Job(delivered) => delivered.token.0.0 << 2 | 3,
         };
         let [.., a, b, c, d] = to.as_u128().to_be_bytes();
         let who = u64::from(u32::from_be_bytes([a, b, c, d]));
@@ -456,28 +480,5 @@ impl Sim {
             let at = self.world.now().0.saturating_sub(self.started);
             trace.keep(format!("{at:>7} {} {}", short(of), what()));
         }
-    }
-}
-
-fn short(process: ProcessId) -> String {
-    match process {
-        CLIENTS => "client".to_owned(),
-        FATE => "fate".to_owned(),
-        other => other.to_string().chars().rev().take(4).collect(),
-    }
-}
-
-/// A change in few words.
-fn told(change: &Change) -> String {
-    match change {
-        Change::Appended { entity, record, rollup } => {
-            let events = decode_record(&record.bytes).unwrap_or_default();
-            let names: Vec<&str> = events.iter().map(|event| event.head.kind.as_str()).collect();
-            let by = events.first().map(|event| event.head.incarnation);
-            let Position(at) = record.position;
-            format!("{entity} @{at} by {by:?}{}: {names:?}", if *rollup { " rollup" } else { "" })
-        }
-        Change::Put(entity, input) => format!("{entity} inbox + {input}"),
-        Change::Removed(entity, input) => format!("{entity} inbox - {input}"),
     }
 }

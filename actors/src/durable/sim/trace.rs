@@ -1,5 +1,9 @@
 //! The trace: what happened last, for whoever reads a failure.
 
+use clawnode_cluster::sim::Change;
+use clawnode_proto::{Position, ProcessId, event::decode_record};
+
+use super::{CLIENTS, FATE};
 use std::collections::VecDeque;
 
 /// Lines that are kept.
@@ -30,5 +34,30 @@ impl Trace {
         }
         let skip = mentioned.saturating_sub(TAIL);
         self.0.iter().filter(about).skip(skip).cloned().collect()
+    }
+}
+
+pub(super) fn short(process: ProcessId) -> String {
+    match process {
+        CLIENTS => "client".to_owned(),
+        FATE => "fate".to_owned(),
+        other => other.to_string().chars().rev().take(4).collect(),
+    }
+}
+
+/// A change in few words.
+pub(super) fn told(change: &Change) -> String {
+    match change {
+        Change::Appended { entity, record, rollup } => {
+            let events = decode_record(&record.bytes).unwrap_or_default();
+            let names: Vec<&str> = events.iter().map(|event| event.head.kind.as_str()).collect();
+            let by = events.first().map(|event| event.head.incarnation);
+            let Position(at) = record.position;
+            format!("{entity} @{at} by {by:?}{}: {names:?}", if *rollup { " rollup" } else { "" })
+        }
+        Change::Put(entity, input) => format!("{entity} inbox + {input}"),
+        Change::Removed(entity, input) => format!("{entity} inbox - {input}"),
+        Change::JobPut(job) => format!("jobs + {job}"),
+        Change::JobRemoved(job) => format!("jobs - {job}"),
     }
 }

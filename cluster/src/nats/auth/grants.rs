@@ -12,13 +12,16 @@ use std::fmt;
 
 use clawnode_proto::{
     node::NodeRole,
-    subject::{AGENT_KEYS, JOIN_KEYS, LETTER_KEYS, Prefix},
+    subject::{AGENT_KEYS, JOB_KEYS, JOIN_KEYS, LETTER_KEYS, Prefix},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::credential::INBOX;
-use crate::nats::topology::{DUE_CONSUMER, Names};
+use crate::nats::{
+    signals::elections,
+    topology::{DUE_CONSUMER, Names},
+};
 
 /// What the server puts in a user's public key for.
 const SUBJECT: &str = "{{subject()}}";
@@ -172,7 +175,21 @@ impl Grants {
             self.api(operation, &format!("{}.*", names.inbox));
         }
         self.publish(format!("$JS.ACK.{}.>", names.inbox));
-        self.subscribe.push(crate::nats::signals::elections(&names.inbox));
+        self.subscribe.push(elections(&names.inbox, "*"));
+        // Jobs: any worker asks for them, and takes those that it can do. A consumer is of one
+        // capability, whichever.
+        self.publish(prefix.jobs_of_any());
+        self.api("CONSUMER.CREATE", &format!("{}.*.{}", names.jobs, prefix.jobs_of_any()));
+        for operation in ["CONSUMER.INFO", "CONSUMER.MSG.NEXT"] {
+            self.api(operation, &format!("{}.*", names.jobs));
+        }
+        self.publish(format!("$JS.ACK.{}.>", names.jobs));
+        self.subscribe.push(elections(&names.jobs, "*"));
+        self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
+        // What came of a job goes to its session, and a timer ends the wait for it.
+        self.publish(prefix.inputs());
+        self.publish(prefix.timers());
+        self.api("STREAM.PURGE", &names.timers);
         self.api("STREAM.PURGE", &names.blobs);
         self.publish(prefix.all_frames());
         self.publish(prefix.usage());

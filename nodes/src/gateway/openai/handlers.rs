@@ -139,6 +139,8 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
         }
         TurnBody::Text(_)
         | TurnBody::Notice { .. }
+        | TurnBody::ToolUse { .. }
+        | TurnBody::ToolResult { .. }
         | TurnBody::Reset { .. }
         | TurnBody::Lagged
         | TurnBody::Error(_) => {}

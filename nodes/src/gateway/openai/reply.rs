@@ -149,7 +149,10 @@ impl Reply {
                 self.usage = self.usage.plus(usage);
                 Step::Nothing
             }
-            TurnBody::Notice { .. } | TurnBody::Lagged => Step::Nothing,
+            TurnBody::Notice { .. }
+            | TurnBody::ToolUse { .. }
+            | TurnBody::ToolResult { .. }
+            | TurnBody::Lagged => Step::Nothing,
             TurnBody::Error(error) => Step::Failed(error),
             TurnBody::Done(outcome) => Self::end(&outcome),
         }
@@ -193,18 +196,21 @@ impl Reply {
     fn end(outcome: &TurnOutcome) -> Step {
         match outcome {
             TurnOutcome::Completed { stop } => Step::Finished(match stop {
-                StopReason::EndTurn | StopReason::StopSequence | StopReason::Other { .. } => {
-                    FinishReason::Stop
-                }
+                StopReason::EndTurn
+                | StopReason::StopSequence
+                | StopReason::ToolUse
+                | StopReason::Other { .. } => FinishReason::Stop,
                 StopReason::MaxTokens => FinishReason::Length,
                 StopReason::Refusal => FinishReason::ContentFilter,
             }),
             TurnOutcome::StepLimit { .. } => Step::Finished(FinishReason::Length),
-            TurnOutcome::Failed { failure } => {
-                Step::Failed(ErrorBody::new(failure.code(), failure.message.clone()))
-            }
-            TurnOutcome::Cancelled => {
-                Step::Failed(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled"))
+            TurnOutcome::Failed { .. }
+            | TurnOutcome::Looped { .. }
+            | TurnOutcome::BadCalls { .. }
+            | TurnOutcome::Cancelled => {
+                Step::Failed(outcome.error().unwrap_or_else(|| {
+                    ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")
+                }))
             }
         }
     }

@@ -4,7 +4,7 @@ use clawnode_proto::{
     AgentName, IdempotencyKey, SessionKey, Traceparent,
     api::SendMode,
     id::KeyPart,
-    llm::{Message, Role, Sampling, Text},
+    llm::{Message, Role, Sampling},
     session::UserMessage,
 };
 use serde_json::{Map, Value};
@@ -156,7 +156,7 @@ fn message_of_fresh_session(mut said: Vec<Said>) -> Result<UserMessage, OpenAiEr
             Said::Assistant(text) => (Role::Assistant, text),
             Said::System(_) => return None,
         };
-        Some(Message { role, content: Text::from(text) })
+        Some(Message::text(role, text))
     });
     Ok(UserMessage { history: history.collect(), ..UserMessage::text(last) })
 }

@@ -1,111 +1,24 @@
-//! `OpenAI`'s Chat Completions API, as its inventor and as compatible servers speak it.
+//! What a reply says on `OpenAI`'s wire.
 //!
 //! The proper end is a finish reason and then `[DONE]`; one without the other is a failure. Usage
-//! comes in a last chunk without choices, in every chunk, or not at all.
+//! comes in a last chunk without choices, in every chunk, or not at all. Tool calls are whole at
+//! the end and not before.
 
-use clawnode_proto::llm::{FailureClass, ModelFailure, Role, StopReason, Usage};
-use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
+use clawnode_proto::llm::{FailureClass, StopReason, Usage};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    ModelRequest,
-    call::{Decoder, Dialect, Piece, headers, sensitive},
-    http::{Fault, Prepared, class_of, message_in, passes},
-    options::BaseUrl,
-    prompt::alternate,
+use super::calls::{Calls, Fragment, Function};
+use crate::llm::{
+    call::{Decoder, Piece},
+    http::{Fault, class_of, message_in, passes},
     sse::Event,
     tell::Finish,
+    uses::{stop_with, unasked_tool},
 };
 
-/// The inventor's own host: it wants `max_completion_tokens`, which compatible servers do not know.
-const OWN_HOST: &str = "api.openai.com";
 /// The data of the last event.
 const DONE: &str = "[DONE]";
-
-/// The wire.
-#[derive(Debug)]
-pub(super) struct OpenAi {
-    pub(super) base: BaseUrl,
-    pub(super) key: Option<SecretString>,
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    messages: Vec<Said<'a>>,
-    stream: bool,
-    stream_options: StreamOptions,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_completion_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    stop: &'a [String],
-}
-
-#[derive(Serialize)]
-struct StreamOptions {
-    include_usage: bool,
-}
-
-#[derive(Serialize)]
-struct Said<'a> {
-    role: &'static str,
-    content: &'a str,
-}
-
-// === impl OpenAi ===
-
-impl Dialect for OpenAi {
-    fn provider(&self) -> &'static str {
-        "openai"
-    }
-
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
-        let own = self.base.host() == OWN_HOST;
-        let conversation = alternate(request.messages)?;
-        let system = request.system.trim();
-        let system = (!system.is_empty()).then_some(Said { role: "system", content: system });
-        let said = conversation.iter().map(|message| {
-            let role = match message.role {
-                Role::User => "user",
-                Role::Assistant => "assistant",
-            };
-            Said { role, content: &message.text }
-        });
-        let limit = request.sampling.max_tokens;
-        let body = Body {
-            model: &request.model,
-            messages: system.into_iter().chain(said).collect(),
-            stream: true,
-            stream_options: StreamOptions { include_usage: true },
-            temperature: request.sampling.temperature,
-            max_tokens: limit.filter(|_| !own),
-            max_completion_tokens: limit.filter(|_| own),
-            stop: &request.sampling.stop,
-        };
-        let mut headers = headers(&request.idempotency_key);
-        if let Some(key) = &self.key {
-            let bearer = sensitive(&format!("Bearer {}", key.expose_secret()));
-            bearer.and_then(|bearer| headers.insert("authorization", bearer));
-        }
-        let body = serde_json::to_vec(&body).map_err(|error| ModelFailure {
-            class: FailureClass::Rejected,
-            message: format!("not sent: {error}"),
-            status: None,
-        })?;
-        Ok(Prepared { url: self.base.join("chat/completions"), headers, body: body.into() })
-    }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Reader::default())
-    }
-}
-
-// === the reply ===
 
 /// A chunk, or a whole completion: they differ in where a choice keeps its text.
 #[derive(Deserialize)]
@@ -120,8 +33,9 @@ struct Chunk {
 struct Choice {
     #[serde(default)]
     index: u32,
-    #[serde(alias = "message")]
     delta: Option<Delta>,
+    /// In the place of the delta, in a whole completion.
+    message: Option<Delta>,
     finish_reason: Option<String>,
 }
 
@@ -129,8 +43,8 @@ struct Choice {
 struct Delta {
     content: Option<String>,
     refusal: Option<String>,
-    tool_calls: Option<Vec<Value>>,
-    function_call: Option<Value>,
+    tool_calls: Option<Vec<Fragment>>,
+    function_call: Option<Function>,
 }
 
 #[derive(Deserialize)]
@@ -147,10 +61,13 @@ struct PromptDetails {
 
 /// Reads one reply.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(in crate::llm) struct Reader {
+    /// Whether tools were offered.
+    offers: bool,
     begun: bool,
     model: String,
     refused: bool,
+    calls: Calls,
     usage: Usage,
     stop: Option<StopReason>,
 }
@@ -170,6 +87,10 @@ impl Decoder for Reader {
 }
 
 impl Reader {
+    pub(in crate::llm) fn new(offers: bool) -> Self {
+        Self { offers, ..Self::default() }
+    }
+
     fn chunk(&mut self, chunk: Chunk, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
         if let Some(error) = chunk.error {
             return Err(self.trouble(&error));
@@ -195,30 +116,50 @@ impl Reader {
         if choice.index != 0 {
             return Err(Fault::broken("a second choice, and one was asked for"));
         }
-        if let Some(delta) = choice.delta {
-            if delta.tool_calls.is_some_and(|calls| !calls.is_empty())
-                || delta.function_call.is_some()
-            {
-                return Err(unasked_tool());
-            }
-            let refusal = delta.refusal.filter(|text| !text.is_empty());
-            self.refused |= refusal.is_some();
-            let text = delta.content.filter(|text| !text.is_empty());
-            for text in text.into_iter().chain(refusal) {
-                if self.stop.is_some() {
-                    return Err(Fault::broken("text after the finish reason"));
-                }
-                pieces.push(Piece::Text(text));
-            }
+        let is_whole = choice.delta.is_none();
+        if let Some(delta) = choice.delta.or(choice.message) {
+            self.delta(delta, is_whole, pieces)?;
         }
         if let Some(reason) = choice.finish_reason {
             self.stop = Some(match reason.as_str() {
                 "stop" => StopReason::EndTurn,
                 "length" => StopReason::MaxTokens,
                 "content_filter" => StopReason::Refusal,
+                "tool_calls" | "function_call" if self.offers => StopReason::ToolUse,
                 "tool_calls" | "function_call" => return Err(unasked_tool()),
                 _ => StopReason::Other { reason },
             });
+        }
+        Ok(())
+    }
+
+    fn delta(
+        &mut self,
+        delta: Delta,
+        is_whole: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        let mut calls = delta.tool_calls.unwrap_or_default();
+        if calls.is_empty() {
+            calls.extend(delta.function_call.map(Fragment::from));
+        }
+        if !calls.is_empty() {
+            if !self.offers {
+                return Err(unasked_tool());
+            }
+            if self.stop.is_some() {
+                return Err(Fault::broken("a tool call after the finish reason"));
+            }
+            if is_whole { self.calls.whole(calls) } else { self.calls.grow(calls) }
+        }
+        let refusal = delta.refusal.filter(|text| !text.is_empty());
+        self.refused |= refusal.is_some();
+        let text = delta.content.filter(|text| !text.is_empty());
+        for text in text.into_iter().chain(refusal) {
+            if self.stop.is_some() {
+                return Err(Fault::broken("text after the finish reason"));
+            }
+            pieces.push(Piece::Text(text));
         }
         Ok(())
     }
@@ -228,6 +169,8 @@ impl Reader {
             return Err(Fault::broken("`[DONE]` without a finish reason"));
         };
         let stop = if self.refused { StopReason::Refusal } else { stop };
+        let stop = stop_with(self.calls.len(), stop)?;
+        pieces.extend(self.calls.done().map(Piece::ToolUse));
         let model = std::mem::take(&mut self.model);
         pieces.push(Piece::End(Finish { stop, usage: self.usage, model }));
         Ok(())
@@ -273,8 +216,4 @@ impl Counts {
             cache_write_tokens: 0,
         }
     }
-}
-
-fn unasked_tool() -> Fault {
-    Fault::broken("the model asks for a tool, and none was offered")
 }

@@ -1,8 +1,4 @@
-//! For crash tests: the process kills itself at a named point of its work.
-//!
-//! Each point is a place at a store's door, so the node's own code is the same with and without.
-//! `CLAWNODE_TEST_KILL=after-accepted` kills at the first time, `after-accepted:3` at the third;
-//! `poison:TEXT` at every append to a session whose journal has TEXT, as if folding it killed.
+//! The points of journals, inboxes and the bus, and the doors with points in them.
 
 use std::{
     collections::BTreeSet,
@@ -37,7 +33,7 @@ const VARIABLE: &str = "CLAWNODE_TEST_KILL";
 
 /// Where the process may kill itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Point {
+pub(super) enum Point {
     /// C1: a message has come and is not stored.
     BeforePut,
     /// C1: a message is stored, its sender does not know.
@@ -60,10 +56,24 @@ enum Point {
     BeforeSnapshot,
     /// C13: the snapshot is stored.
     AfterSnapshot,
+    /// C8: a tool is asked for, its job is not stored.
+    BeforeJob,
+    /// C9: a job is stored, and nothing else.
+    AfterJob,
+    /// C9: a job is taken, nothing is written of it.
+    BeforeStarted,
+    /// C10: a run is begun and has not had its effect.
+    AfterStarted,
+    /// C10: a run has had its effect, nothing is written of it.
+    BeforeDone,
+    /// C9: what came of a job is written, its session has not heard of it.
+    AfterDone,
+    /// C11: a job's result is stored, the job is not acknowledged.
+    AfterResult,
 }
 
 /// All points by name.
-const POINTS: [(&str, Point); 11] = [
+const POINTS: [(&str, Point); 18] = [
     ("before-put", Point::BeforePut),
     ("after-put", Point::AfterPut),
     ("before-accepted", Point::BeforeAccepted),
@@ -75,11 +85,18 @@ const POINTS: [(&str, Point); 11] = [
     ("before-ack", Point::BeforeAck),
     ("before-snapshot", Point::BeforeSnapshot),
     ("after-snapshot", Point::AfterSnapshot),
+    ("before-job", Point::BeforeJob),
+    ("after-job", Point::AfterJob),
+    ("before-started", Point::BeforeStarted),
+    ("after-started", Point::AfterStarted),
+    ("before-done", Point::BeforeDone),
+    ("after-done", Point::AfterDone),
+    ("after-result", Point::AfterResult),
 ];
 
 /// What is armed.
 #[derive(Debug)]
-enum Armed {
+pub(super) enum Armed {
     /// One point, and how many times it is still passed.
     Point(Point, AtomicU64),
     /// A text that kills whoever folds it, and the sessions that are known to have it.
@@ -96,6 +113,8 @@ pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, Failure> {
     Ok(Substrate {
         journal: Arc::new(Watched { inner: substrate.journal, armed: Arc::clone(&armed) }),
         inbox: Arc::new(Watched { inner: substrate.inbox, armed: Arc::clone(&armed) }),
+        jobs: Arc::new(Watched { inner: substrate.jobs, armed: Arc::clone(&armed) }),
+        bucket: Arc::new(Watched { inner: substrate.bucket, armed: Arc::clone(&armed) }),
         bus: Arc::new(Watched { inner: substrate.bus, armed }),
         ..substrate
     })
@@ -103,9 +122,9 @@ pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, Failure> {
 
 /// A door with points in it.
 #[derive(Debug)]
-struct Watched<T: ?Sized> {
-    inner: Arc<T>,
-    armed: Arc<Armed>,
+pub(super) struct Watched<T: ?Sized> {
+    pub(super) inner: Arc<T>,
+    pub(super) armed: Arc<Armed>,
 }
 
 // === impl Armed ===
@@ -120,7 +139,7 @@ impl Armed {
         Some(Self::Point(*point, AtomicU64::new(times.parse().ok()?)))
     }
 
-    fn pass(&self, here: Point) {
+    pub(super) fn pass(&self, here: Point) {
         if let Self::Point(point, left) = self
             && *point == here
             && left.fetch_sub(1, Ordering::Relaxed) == 1
@@ -243,6 +262,9 @@ impl Inbox for Watched<dyn Inbox> {
         self.armed.pass(Point::BeforePut);
         let position = self.inner.put(input).await?;
         self.armed.pass(Point::AfterPut);
+        if input.idempotency_key.as_str().starts_with("job:") {
+            self.armed.pass(Point::AfterResult);
+        }
         Ok(position)
     }
 

@@ -1,4 +1,4 @@
-//! Anthropic's Messages API.
+//! What a reply says on Anthropic's wire.
 //!
 //! The decoder holds the stream to its grammar (`message_start`, blocks that open, grow and close,
 //! `message_delta`, `message_stop`) and skips kinds of events, blocks and deltas that it does not
@@ -6,22 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_proto::llm::{FailureClass, ModelFailure, Role, StopReason, Usage};
-use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
+use clawnode_proto::llm::{FailureClass, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::{
-    ModelRequest, PlainMessage,
-    call::{Decoder, Dialect, Piece, headers, sensitive},
-    http::{Fault, Prepared},
-    options::BaseUrl,
-    prompt::alternate,
+use crate::llm::{
+    call::{Decoder, Piece},
+    http::Fault,
     sse::Event,
     tell::Finish,
+    uses::{Growing, Room, stop_with, unasked_tool},
 };
 
-/// The version of the API that this file speaks.
-const VERSION: &str = "2023-06-01";
 /// Names of events that are read; others are skipped unread.
 const KNOWN: [&str; 8] = [
     "message_start",
@@ -33,81 +29,6 @@ const KNOWN: [&str; 8] = [
     "ping",
     "error",
 ];
-
-/// The wire.
-#[derive(Debug)]
-pub(super) struct Anthropic {
-    pub(super) base: BaseUrl,
-    pub(super) key: Option<SecretString>,
-    /// For requests that set no limit; the API needs one.
-    pub(super) max_tokens: u32,
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    max_tokens: u32,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    system: &'a str,
-    messages: Vec<Said<'a>>,
-    stream: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f64>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    stop_sequences: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Said<'a> {
-    role: Role,
-    content: &'a str,
-}
-
-// === impl Anthropic ===
-
-impl Dialect for Anthropic {
-    fn provider(&self) -> &'static str {
-        "anthropic"
-    }
-
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
-        let messages = alternate(request.messages)?;
-        let body = Body {
-            model: &request.model,
-            max_tokens: request.sampling.max_tokens.unwrap_or(self.max_tokens),
-            system: request.system.trim(),
-            messages: messages.iter().map(Said::from).collect(),
-            stream: true,
-            temperature: request.sampling.temperature,
-            stop_sequences: &request.sampling.stop,
-        };
-        let mut headers = headers(&request.idempotency_key);
-        headers.insert("anthropic-version", reqwest::header::HeaderValue::from_static(VERSION));
-        if let Some(key) = self.key.as_ref().and_then(|key| sensitive(key.expose_secret())) {
-            headers.insert("x-api-key", key);
-        }
-        // Some people write the base with its `/v1`, as the other wire has it.
-        let path = if self.base.ends_in("v1") { "messages" } else { "v1/messages" };
-        let body = serde_json::to_vec(&body).map_err(|error| ModelFailure {
-            class: FailureClass::Rejected,
-            message: format!("not sent: {error}"),
-            status: None,
-        })?;
-        Ok(Prepared { url: self.base.join(path), headers, body: body.into() })
-    }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Reader::default())
-    }
-}
-
-impl<'a> From<&'a PlainMessage> for Said<'a> {
-    fn from(message: &'a PlainMessage) -> Self {
-        Self { role: message.role, content: &message.text }
-    }
-}
-
-// === the reply ===
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -154,7 +75,14 @@ enum Block {
     },
     Thinking,
     RedactedThinking,
-    ToolUse,
+    ToolUse {
+        #[serde(default)]
+        id: String,
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        input: Value,
+    },
     #[serde(other)]
     Unknown,
 }
@@ -169,7 +97,7 @@ enum Delta {
     #[serde(rename = "signature_delta")]
     Signature,
     #[serde(rename = "input_json_delta")]
-    InputJson,
+    InputJson { partial_json: String },
     #[serde(other)]
     Unknown,
 }
@@ -209,19 +137,28 @@ struct Counts {
 }
 
 /// What an open block holds.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     Text,
-    /// Thinking, or something newer than this build.
+    /// A tool call, and the arguments that it began with: these are an empty object, and the real
+    /// ones follow.
+    Tool(Growing, Value),
+    /// Thinking, one tool call too many, or something newer than this build.
     Other,
 }
 
 /// Reads one reply.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(in crate::llm) struct Reader {
+    /// Whether tools were offered.
+    offers: bool,
     model: Option<String>,
     /// Every block of the message by index; `None` once it is closed.
     blocks: BTreeMap<u32, Option<Open>>,
+    room: Room,
+    /// The last call, if it has closed without arguments: that is how this wire writes a call
+    /// without any, and also how it writes a call that was cut off before them. The stop reason
+    /// tells which.
+    bare: Option<Growing>,
     counts: Counts,
     stop: Option<StopReason>,
 }
@@ -241,7 +178,7 @@ impl Decoder for Reader {
                 self.open(index, content_block, pieces)
             }
             Told::ContentBlockDelta { index, delta } => self.grow(index, delta, pieces),
-            Told::ContentBlockStop { index } => self.close(index),
+            Told::ContentBlockStop { index } => self.close(index, pieces),
             Told::MessageDelta { delta, usage } => self.ending(delta, usage, pieces),
             Told::MessageStop => self.end(pieces),
         }
@@ -249,17 +186,30 @@ impl Decoder for Reader {
 
     fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Fault> {
         let reply: WholeReply = serde_json::from_slice(body).map_err(Fault::broken)?;
-        for block in reply.content {
-            match block {
-                Block::Text { text } => push_text(text, pieces),
-                Block::ToolUse => return Err(unasked_tool()),
-                Block::Thinking | Block::RedactedThinking | Block::Unknown => {}
-            }
-        }
         let Some(reason) = reply.stop_reason else {
             return Err(Fault::broken("a reply without a stop reason"));
         };
-        let (stop, model) = (stop_reason(reason)?, reply.model);
+        let stop = self.stop_reason(reason)?;
+        let last = reply.content.len().saturating_sub(1);
+        for (nth, block) in reply.content.into_iter().enumerate() {
+            match block {
+                Block::Text { text } => push_text(text, pieces),
+                Block::ToolUse { .. } if !self.offers => return Err(unasked_tool()),
+                Block::ToolUse { id, name, input } => {
+                    let mut arguments = input.to_string();
+                    if nth == last && is_cut_off(&stop) {
+                        // What came of it was made an object; it is left open, as it was.
+                        arguments.pop();
+                    }
+                    if let Some(mut call) = self.called(&id, &name) {
+                        self.room.argue(&mut call, &arguments);
+                        pieces.push(Piece::ToolUse(call.done()));
+                    }
+                }
+                Block::Thinking | Block::RedactedThinking | Block::Unknown => {}
+            }
+        }
+        let (stop, model) = (stop_with(self.room.calls(), stop)?, reply.model);
         let usage = reply.usage.unwrap_or_default().usage();
         pieces.push(Piece::End(Finish { stop, usage, model }));
         Ok(())
@@ -267,6 +217,10 @@ impl Decoder for Reader {
 }
 
 impl Reader {
+    pub(in crate::llm) fn new(offers: bool) -> Self {
+        Self { offers, ..Self::default() }
+    }
+
     fn start(&mut self, message: Started, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
         if self.model.is_some() {
             return Err(Fault::broken("a second `message_start`"));
@@ -280,12 +234,18 @@ impl Reader {
         if self.stop.is_some() {
             return Err(Fault::broken("a block after the stop reason"));
         }
+        // What follows a call does not cut it off.
+        self.unbare(false, pieces);
         let open = match block {
             Block::Text { text } => {
                 push_text(text, pieces);
                 Open::Text
             }
-            Block::ToolUse => return Err(unasked_tool()),
+            Block::ToolUse { .. } if !self.offers => return Err(unasked_tool()),
+            Block::ToolUse { id, name, input } => match self.called(&id, &name) {
+                Some(call) => Open::Tool(call, input),
+                None => Open::Other,
+            },
             Block::Thinking | Block::RedactedThinking | Block::Unknown => Open::Other,
         };
         match self.blocks.insert(index, Some(open)) {
@@ -295,26 +255,64 @@ impl Reader {
     }
 
     fn grow(&mut self, index: u32, delta: Delta, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
-        let Some(Some(open)) = self.blocks.get(&index) else {
+        let Some(Some(open)) = self.blocks.get_mut(&index) else {
             return Err(Fault::broken("more of a block that is not open"));
         };
         match (open, delta) {
             (Open::Text, Delta::Text { text }) => push_text(text, pieces),
-            (Open::Text, Delta::Thinking | Delta::Signature | Delta::InputJson) => {
+            (Open::Tool(call, _), Delta::InputJson { partial_json }) => {
+                self.room.argue(call, &partial_json);
+            }
+            (Open::Text, Delta::Thinking | Delta::Signature | Delta::InputJson { .. }) => {
                 return Err(Fault::broken("something else within a block of text"));
             }
-            (Open::Text, Delta::Unknown) | (Open::Other, _) => {}
+            (Open::Tool(..), Delta::Text { .. } | Delta::Thinking | Delta::Signature) => {
+                return Err(Fault::broken("something else within a tool call"));
+            }
+            (Open::Text | Open::Tool(..), Delta::Unknown) | (Open::Other, _) => {}
         }
         Ok(())
     }
 
-    fn close(&mut self, index: u32) -> Result<(), Fault> {
-        match self.blocks.get_mut(&index) {
-            Some(block @ Some(_)) => {
-                *block = None;
-                Ok(())
+    fn close(&mut self, index: u32, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+        let open = self.blocks.get_mut(&index).and_then(Option::take);
+        match open {
+            None => return Err(Fault::broken("an end of a block that is not open")),
+            Some(Open::Text | Open::Other) => {}
+            Some(Open::Tool(call, _)) if call.is_begun() => {
+                pieces.push(Piece::ToolUse(call.done()));
             }
-            Some(None) | None => Err(Fault::broken("an end of a block that is not open")),
+            Some(Open::Tool(mut call, input)) => match input {
+                Value::Object(input) if input.is_empty() => {
+                    self.unbare(false, pieces);
+                    self.bare = Some(call);
+                }
+                Value::Null => pieces.push(Piece::ToolUse(call.done())),
+                // Some servers send all of it at once.
+                whole => {
+                    self.room.argue(&mut call, &whole.to_string());
+                    pieces.push(Piece::ToolUse(call.done()));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Begins a call, if there are not too many.
+    fn called(&mut self, id: &str, name: &str) -> Option<Growing> {
+        let mut call = self.room.open()?;
+        call.identify(id);
+        call.name(name);
+        Some(call)
+    }
+
+    /// Delivers the call that closed without arguments.
+    fn unbare(&mut self, cut_off: bool, pieces: &mut Vec<Piece>) {
+        if let Some(mut call) = self.bare.take() {
+            if !cut_off {
+                self.room.argue(&mut call, "{}");
+            }
+            pieces.push(Piece::ToolUse(call.done()));
         }
     }
 
@@ -325,22 +323,42 @@ impl Reader {
         pieces: &mut Vec<Piece>,
     ) -> Result<(), Fault> {
         if let Some(reason) = delta.stop_reason {
-            self.stop = Some(stop_reason(reason)?);
+            self.stop = Some(self.stop_reason(reason)?);
         }
         self.count(usage, pieces);
         Ok(())
     }
 
     fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
-        if self.blocks.values().any(Option::is_some) {
-            return Err(Fault::broken("`message_stop` within a block"));
-        }
         let Some(stop) = self.stop.take() else {
             return Err(Fault::broken("`message_stop` without a stop reason"));
         };
+        let cut_off = is_cut_off(&stop);
+        self.unbare(cut_off, pieces);
+        for open in std::mem::take(&mut self.blocks).into_values().flatten() {
+            match open {
+                Open::Tool(call, _) if cut_off => pieces.push(Piece::ToolUse(call.done())),
+                Open::Text | Open::Tool(..) | Open::Other => {
+                    return Err(Fault::broken("`message_stop` within a block"));
+                }
+            }
+        }
+        let stop = stop_with(self.room.calls(), stop)?;
         let model = self.model.take().unwrap_or_default();
         pieces.push(Piece::End(Finish { stop, usage: self.counts.usage(), model }));
         Ok(())
+    }
+
+    fn stop_reason(&self, reason: String) -> Result<StopReason, Fault> {
+        Ok(match reason.as_str() {
+            "end_turn" => StopReason::EndTurn,
+            "max_tokens" => StopReason::MaxTokens,
+            "stop_sequence" => StopReason::StopSequence,
+            "refusal" => StopReason::Refusal,
+            "tool_use" if self.offers => StopReason::ToolUse,
+            "tool_use" => return Err(unasked_tool()),
+            _ => StopReason::Other { reason },
+        })
     }
 
     fn count(&mut self, counts: Option<Counts>, pieces: &mut Vec<Piece>) {
@@ -399,17 +417,7 @@ fn push_text(text: String, pieces: &mut Vec<Piece>) {
     }
 }
 
-fn stop_reason(reason: String) -> Result<StopReason, Fault> {
-    Ok(match reason.as_str() {
-        "end_turn" => StopReason::EndTurn,
-        "max_tokens" => StopReason::MaxTokens,
-        "stop_sequence" => StopReason::StopSequence,
-        "refusal" => StopReason::Refusal,
-        "tool_use" => return Err(unasked_tool()),
-        _ => StopReason::Other { reason },
-    })
-}
-
-fn unasked_tool() -> Fault {
-    Fault::broken("the model asks for a tool, and none was offered")
+/// Whether the reply goes no further than something let it, so that its last part may be a piece.
+fn is_cut_off(stop: &StopReason) -> bool {
+    !matches!(stop, StopReason::EndTurn | StopReason::ToolUse)
 }

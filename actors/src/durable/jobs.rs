@@ -1,0 +1,573 @@
+//! The job-runner machine: all jobs that one process has in hand, sans I/O.
+//!
+//! [`JobMachine::handle`] takes what happened and returns what to do; the driver of
+//! [`crate::tool`] and the simulator are two thin drivers of it. A job's state key is the only
+//! truth, and it changes by compare-and-set alone. A run begins only after its `started` is stored,
+//! and its result leaves only after its `done` is.
+//!
+//! Supervised by: the node. Messages come from: the queue of each capability, the state keys, and
+//! the runs. On crash: what ran here is `started` by a process that is gone, and whoever is
+//! delivered the job next decides by its effect class.
+//!
+//! Invariants
+//! - JOB-1 no run without a stored `started` of this very run.
+//! - JOB-2 a job has at most one run at a time in one process.
+//! - JOB-3 no result leaves before a terminal state is stored, and no acknowledgement before that
+//!   result is.
+//! - JOB-4 a job of class `once` is never run again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clawnode_proto::{
+    JobId, Position, ProcessId, Timestamp,
+    job::{Job, JobState},
+    session::ToolEnd,
+    tool::{EffectClass, ToolFailure, ToolOutcome},
+};
+
+#[cfg(feature = "test-util")]
+use super::Planted;
+
+/// How soon a job is looked at again that another process runs, which is alive. Its death is known
+/// after some seconds.
+const RUNS_ELSEWHERE: Duration = Duration::from_secs(5);
+/// The first wait before a state that could not be read or set is read again; doubles up to
+/// [`AGAIN_MOST`].
+const AGAIN_FIRST: Duration = Duration::from_millis(100);
+/// The longest wait before a state is read again.
+const AGAIN_MOST: Duration = Duration::from_secs(5);
+
+/// What the machine has to know of the world to judge a state.
+pub trait Liveness {
+    /// Whether this process is held dead.
+    fn is_dead(&self, process: ProcessId) -> bool;
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum JobIn {
+    /// A job was delivered. The driver holds its handle; a handle for the same job replaces it.
+    Delivered(Box<Job>),
+    /// The state key, as asked by [`JobOut::Read`].
+    Read(JobId, Option<(Position, JobState)>),
+    /// The state key could not be read, or nobody knows whether it was set.
+    Unknown(JobId),
+    /// The state key was set, as asked by [`JobOut::Set`].
+    Stored(JobId, Position),
+    /// Somebody else has changed the state key.
+    Conflict(JobId),
+    /// A run has ended, as asked by [`JobOut::Run`].
+    Ended(JobId, ToolOutcome),
+    /// A probe has told whether the job had happened, as asked by [`JobOut::Probe`]: how it ended,
+    /// or that it did not happen, or that nobody can tell.
+    Probed(JobId, Probe),
+    /// The result is in the session's inbox, as asked by [`JobOut::Send`].
+    Sent(JobId),
+    /// The job shall not run on.
+    Cancel(JobId),
+}
+
+/// What a probe has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It happened; this came of it.
+    Happened(ToolOutcome),
+    /// It did not happen.
+    Absent,
+    /// Nobody can tell; what is known.
+    Unclear(String),
+}
+
+/// What to do.
+#[derive(Debug, PartialEq)]
+pub enum JobOut {
+    /// Read the state key, after a wait.
+    Read {
+        /// Of which job.
+        job: JobId,
+        /// How long to wait before.
+        wait: Duration,
+    },
+    /// Set the state key if it is at `expected` (0: absent).
+    Set {
+        /// Of which job.
+        job: JobId,
+        /// The fence.
+        expected: Position,
+        /// To what.
+        state: JobState,
+    },
+    /// Run it, once; answer `Ended`.
+    Run(Box<Job>),
+    /// Find out whether it has happened; answer `Probed`.
+    Probe(Box<Job>),
+    /// Stop its run; it still answers `Ended`.
+    Abort(JobId),
+    /// Store this in the session's inbox, until it is there; answer `Sent`.
+    Send(Box<Job>, ToolEnd),
+    /// The job is done with: acknowledge its delivery.
+    Acknowledge(JobId),
+    /// Not now: give its delivery back for this long.
+    GiveBack {
+        /// Which job.
+        job: JobId,
+        /// For how long.
+        delay: Duration,
+    },
+}
+
+/// How far a job is.
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    /// Its state is being read.
+    Reading,
+    /// This state is being set, and may or may not be.
+    Setting { expected: Position, state: JobState, then: Then },
+    /// It runs, or is about to be probed; its `started` is at this position.
+    Running { at: Position },
+    /// Its result is on its way to the inbox.
+    Sending,
+}
+
+/// What follows once a state is stored.
+#[derive(Clone, Debug, PartialEq)]
+enum Then {
+    Run,
+    Probe,
+    Send(ToolEnd),
+}
+
+/// One job in hand.
+#[derive(Debug)]
+struct Slot {
+    job: Box<Job>,
+    phase: Phase,
+    tries: u32,
+    cancelled: bool,
+}
+
+/// All jobs that one process has in hand.
+#[derive(Debug)]
+pub struct JobMachine {
+    me: ProcessId,
+    runs: u64,
+    slots: BTreeMap<JobId, Slot>,
+    #[cfg(feature = "test-util")]
+    planted: Planted,
+}
+
+// === impl JobMachine ===
+
+impl JobMachine {
+    /// Of a process that has nothing in hand.
+    pub fn new(me: ProcessId) -> Self {
+        Self {
+            me,
+            runs: 0,
+            slots: BTreeMap::new(),
+            #[cfg(feature = "test-util")]
+            planted: Planted::None,
+        }
+    }
+
+    /// The same with a planted bug.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn planted(mut self, planted: Planted) -> Self {
+        self.planted = planted;
+        self
+    }
+
+    /// Jobs in hand.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.slots.keys().copied()
+    }
+
+    /// Jobs that run.
+    pub fn running(&self) -> usize {
+        self.slots.values().filter(|slot| matches!(slot.phase, Phase::Running { .. })).count()
+    }
+
+    /// Takes one thing that happened; returns what to do, in order. `now` is only written down.
+    pub fn handle(&mut self, now: Timestamp, input: JobIn, alive: &impl Liveness) -> Vec<JobOut> {
+        match input {
+            JobIn::Delivered(job) => self.delivered(job),
+            JobIn::Read(job, state) => self.read(now, job, state, alive),
+            JobIn::Unknown(job) => self.unknown(job),
+            JobIn::Stored(job, position) => self.stored(job, position),
+            JobIn::Conflict(job) => self.again(job, Duration::ZERO),
+            JobIn::Ended(job, outcome) => self.ended(job, outcome),
+            JobIn::Probed(job, probe) => self.probed(job, probe),
+            JobIn::Sent(job) => self.sent(job),
+            JobIn::Cancel(job) => self.cancel(job),
+        }
+    }
+
+    fn delivered(&mut self, job: Box<Job>) -> Vec<JobOut> {
+        let id = job.id;
+        if self.slots.contains_key(&id) {
+            // JOB-2: it is in hand, and its handle was replaced.
+            return Vec::new();
+        }
+        let slot = Slot { job, phase: Phase::Reading, tries: 0, cancelled: false };
+        self.slots.insert(id, slot);
+        vec![JobOut::Read { job: id, wait: Duration::ZERO }]
+    }
+
+    fn read(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        found: Option<(Position, JobState)>,
+        alive: &impl Liveness,
+    ) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        if let Phase::Setting { expected, state, then } = slot.phase.clone() {
+            return match found {
+                // Own, because this memory knows the run; or a word that anyone would write.
+                Some((position, found)) if found == state => self.set(id, position, then),
+                // A read may be old, and what was sent may still arrive: the same again.
+                _ if found.as_ref().map_or(Position(0), |(at, _)| *at) <= expected => {
+                    vec![JobOut::Set { job: id, expected, state }]
+                }
+                _ => self.judge(now, id, found, alive),
+            };
+        }
+        if slot.phase != Phase::Reading {
+            return Vec::new();
+        }
+        self.judge(now, id, found, alive)
+    }
+
+    /// Decides what a state that somebody else has set means.
+    fn judge(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        found: Option<(Position, JobState)>,
+        alive: &impl Liveness,
+    ) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        let Some((position, state)) = found else {
+            return self.begin(now, id, Position(0), 1, Then::Run);
+        };
+        match state {
+            JobState::Started { process, .. } if process != self.me && !alive.is_dead(process) => {
+                self.slots.remove(&id);
+                vec![JobOut::GiveBack { job: id, delay: RUNS_ELSEWHERE }]
+            }
+            JobState::Started { process, attempt, .. } => {
+                let class = slot.job.class;
+                #[cfg(feature = "test-util")]
+                let class = match self.planted {
+                    Planted::RunOnceAgain => EffectClass::Safe,
+                    _ => class,
+                };
+                match class {
+                    EffectClass::Safe | EffectClass::Idempotent => {
+                        self.begin(now, id, position, attempt + 1, Then::Run)
+                    }
+                    EffectClass::Check => self.begin(now, id, position, attempt + 1, Then::Probe),
+                    EffectClass::Once => {
+                        let detail = format!("the process that ran it, `{process}`, died");
+                        self.settle(id, position, JobState::Uncertain { detail })
+                    }
+                }
+            }
+            JobState::Done { outcome } => self.send(id, ToolEnd::Known { outcome }),
+            JobState::Uncertain { detail } => self.send(id, ToolEnd::Uncertain { detail }),
+            JobState::Revoked => {
+                let why = "it was called off before it began";
+                let outcome = ToolOutcome::failed(ToolFailure::Cancelled, why);
+                self.send(id, ToolEnd::Known { outcome })
+            }
+            JobState::Closed => {
+                self.slots.remove(&id);
+                vec![JobOut::Acknowledge(id)]
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        expected: Position,
+        attempt: u32,
+        then: Then,
+    ) -> Vec<JobOut> {
+        self.runs += 1;
+        let state = JobState::Started { process: self.me, run: self.runs, attempt, at: now };
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        #[cfg(feature = "test-util")]
+        if self.planted == Planted::RunBeforeStarted {
+            let job = slot.job.clone();
+            slot.phase = Phase::Setting { expected, state: state.clone(), then };
+            return vec![JobOut::Set { job: id, expected, state }, JobOut::Run(job)];
+        }
+        slot.phase = Phase::Setting { expected, state: state.clone(), then };
+        vec![JobOut::Set { job: id, expected, state }]
+    }
+
+    /// Sets a terminal state, whose news then go to the session.
+    fn settle(&mut self, id: JobId, expected: Position, state: JobState) -> Vec<JobOut> {
+        let end = match &state {
+            JobState::Done { outcome } => ToolEnd::Known { outcome: outcome.clone() },
+            JobState::Uncertain { detail } => ToolEnd::Uncertain { detail: detail.clone() },
+            JobState::Started { .. } | JobState::Revoked | JobState::Closed => return Vec::new(),
+        };
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        slot.phase = Phase::Setting { expected, state: state.clone(), then: Then::Send(end) };
+        vec![JobOut::Set { job: id, expected, state }]
+    }
+
+    fn stored(&mut self, id: JobId, position: Position) -> Vec<JobOut> {
+        match self.slots.get(&id).map(|slot| slot.phase.clone()) {
+            Some(Phase::Setting { then, .. }) => self.set(id, position, then),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A state of this process is stored.
+    fn set(&mut self, id: JobId, position: Position, then: Then) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        slot.tries = 0;
+        match then {
+            Then::Send(end) => self.send(id, end),
+            Then::Run | Then::Probe if slot.cancelled => {
+                // JOB-1 holds the other way round too: what is cancelled now has not run.
+                let why = "it was cancelled before it began";
+                let outcome = ToolOutcome::failed(ToolFailure::Cancelled, why);
+                self.settle(id, position, JobState::Done { outcome })
+            }
+            Then::Run => {
+                slot.phase = Phase::Running { at: position };
+                #[cfg(feature = "test-util")]
+                if self.planted == Planted::RunBeforeStarted {
+                    return Vec::new();
+                }
+                vec![JobOut::Run(slot.job.clone())]
+            }
+            Then::Probe => {
+                slot.phase = Phase::Running { at: position };
+                vec![JobOut::Probe(slot.job.clone())]
+            }
+        }
+    }
+
+    fn ended(&mut self, id: JobId, outcome: ToolOutcome) -> Vec<JobOut> {
+        match self.slots.get(&id).map(|slot| slot.phase.clone()) {
+            Some(Phase::Running { at }) => self.settle(id, at, JobState::Done { outcome }),
+            _ => Vec::new(),
+        }
+    }
+
+    fn probed(&mut self, id: JobId, probe: Probe) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get(&id) else { return Vec::new() };
+        let Phase::Running { at } = slot.phase else { return Vec::new() };
+        match probe {
+            Probe::Happened(outcome) => self.settle(id, at, JobState::Done { outcome }),
+            Probe::Absent => vec![JobOut::Run(slot.job.clone())],
+            Probe::Unclear(detail) => self.settle(id, at, JobState::Uncertain { detail }),
+        }
+    }
+
+    fn send(&mut self, id: JobId, end: ToolEnd) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        slot.phase = Phase::Sending;
+        vec![JobOut::Send(slot.job.clone(), end)]
+    }
+
+    fn sent(&mut self, id: JobId) -> Vec<JobOut> {
+        match self.slots.get(&id).map(|slot| &slot.phase) {
+            Some(Phase::Sending) => {
+                self.slots.remove(&id);
+                vec![JobOut::Acknowledge(id)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn cancel(&mut self, id: JobId) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        slot.cancelled = true;
+        match slot.phase {
+            Phase::Running { .. } => vec![JobOut::Abort(id)],
+            Phase::Reading | Phase::Setting { .. } | Phase::Sending => Vec::new(),
+        }
+    }
+
+    fn unknown(&mut self, id: JobId) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        let wait = AGAIN_FIRST.saturating_mul(1 << slot.tries.min(10)).min(AGAIN_MOST);
+        slot.tries = slot.tries.saturating_add(1);
+        self.again(id, wait)
+    }
+
+    fn again(&mut self, job: JobId, wait: Duration) -> Vec<JobOut> {
+        match self.slots.get(&job).map(|slot| &slot.phase) {
+            Some(Phase::Reading | Phase::Setting { .. }) => vec![JobOut::Read { job, wait }],
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{CallId, EventId, TurnId};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Dead(Vec<ProcessId>);
+
+    impl Liveness for Dead {
+        fn is_dead(&self, process: ProcessId) -> bool {
+            self.0.contains(&process)
+        }
+    }
+
+    const ME: ProcessId = ProcessId::from_u128(1);
+    const OTHER: ProcessId = ProcessId::from_u128(2);
+    const NOW: Timestamp = Timestamp(9);
+
+    fn job(class: EffectClass) -> Box<Job> {
+        Box::new(Job {
+            id: JobId::from_u128(7),
+            capability: "docker".parse().unwrap(),
+            session: "main:cli:local:ada".parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(7),
+            nonce: EventId::from_u128(1),
+            tool: "shell".parse().unwrap(),
+            arguments: "{}".to_owned(),
+            class,
+            timeout_ms: 1_000,
+            traceparent: None,
+        })
+    }
+
+    fn started(process: ProcessId, run: u64) -> JobState {
+        JobState::Started { process, run, attempt: 1, at: NOW }
+    }
+
+    fn done() -> ToolOutcome {
+        ToolOutcome::done("did")
+    }
+
+    /// A machine that runs the job, whose `started` is at position 1.
+    fn running(class: EffectClass) -> JobMachine {
+        let (mut machine, nobody) = (JobMachine::new(ME), Dead(Vec::new()));
+        let job = job(class);
+        let id = job.id;
+        machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
+        let set = machine.handle(NOW, JobIn::Read(id, None), &nobody);
+        let state = started(ME, 1);
+        assert_eq!(set, [JobOut::Set { job: id, expected: Position(0), state }]);
+        let run = machine.handle(NOW, JobIn::Stored(id, Position(1)), &nobody);
+        assert_eq!(run, [JobOut::Run(job)]);
+        machine
+    }
+
+    #[test]
+    fn job_2_a_job_in_hand_that_is_delivered_again_is_not_run_again() {
+        let mut machine = running(EffectClass::Safe);
+        let again = JobIn::Delivered(job(EffectClass::Safe));
+        assert_eq!(machine.handle(NOW, again, &Dead(Vec::new())), []);
+        assert_eq!(machine.running(), 1);
+    }
+
+    #[test]
+    fn job_3_a_result_leaves_once_it_is_stored_and_is_acknowledged_once_it_is_there() {
+        let (mut machine, nobody) = (running(EffectClass::Once), Dead(Vec::new()));
+        let id = JobId::from_u128(7);
+        let set = machine.handle(NOW, JobIn::Ended(id, done()), &nobody);
+        let state = JobState::Done { outcome: done() };
+        let expected = Position(1);
+        assert_eq!(set, [JobOut::Set { job: id, expected, state: state.clone() }]);
+        // Nobody knows whether it is; it is, as a read shows.
+        let read = machine.handle(NOW, JobIn::Unknown(id), &nobody);
+        assert!(matches!(read[..], [JobOut::Read { .. }]), "{read:?}");
+        let same = machine.handle(NOW, JobIn::Read(id, Some((expected, started(ME, 1)))), &nobody);
+        assert_eq!(same, [JobOut::Set { job: id, expected, state: state.clone() }], "an old read");
+        let send = machine.handle(NOW, JobIn::Read(id, Some((Position(2), state))), &nobody);
+        let end = ToolEnd::Known { outcome: done() };
+        assert_eq!(send, [JobOut::Send(job(EffectClass::Once), end)]);
+        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
+    }
+
+    /// What a job that another process began means, by its class and by who is held dead.
+    #[test]
+    fn who_began_it_and_what_it_is_decide_what_follows() {
+        let id = JobId::from_u128(7);
+        let found = |class, dead: Vec<ProcessId>| {
+            let mut machine = JobMachine::new(ME);
+            machine.handle(NOW, JobIn::Delivered(job(class)), &Dead(Vec::new()));
+            let read = JobIn::Read(id, Some((Position(4), started(OTHER, 3))));
+            machine.handle(NOW, read, &Dead(dead))
+        };
+        let alive = found(EffectClass::Safe, Vec::new());
+        assert_eq!(alive, [JobOut::GiveBack { job: id, delay: RUNS_ELSEWHERE }]);
+        for class in [EffectClass::Safe, EffectClass::Idempotent, EffectClass::Check] {
+            let state = JobState::Started { process: ME, run: 1, attempt: 2, at: NOW };
+            let expected = Position(4);
+            assert_eq!(found(class, vec![OTHER]), [JobOut::Set { job: id, expected, state }]);
+        }
+        let once = found(EffectClass::Once, vec![OTHER]);
+        let [JobOut::Set { state: JobState::Uncertain { detail }, .. }] = &once[..] else {
+            panic!("{once:?}")
+        };
+        assert!(detail.contains(&OTHER.to_string()), "{detail}");
+    }
+
+    fn anything() -> impl Strategy<Value = JobIn> {
+        let id = JobId::from_u128(7);
+        let state = prop_oneof![
+            Just(None),
+            (1..4_u64, 1..3_u64).prop_map(|(at, run)| Some((Position(at), started(ME, run)))),
+            (1..4_u64).prop_map(|at| Some((Position(at), started(OTHER, 1)))),
+            (1..6_u64).prop_map(|at| Some((Position(at), JobState::Done { outcome: done() }))),
+            Just(Some((Position(5), JobState::Closed))),
+        ];
+        prop_oneof![
+            Just(()).prop_map(|()| JobIn::Delivered(job(EffectClass::Once))),
+            state.prop_map(move |state| JobIn::Read(id, state)),
+            Just(()).prop_map(move |()| JobIn::Unknown(id)),
+            (1..6_u64).prop_map(move |at| JobIn::Stored(id, Position(at))),
+            Just(()).prop_map(move |()| JobIn::Conflict(id)),
+            Just(()).prop_map(move |()| JobIn::Ended(id, done())),
+            Just(()).prop_map(move |()| JobIn::Sent(id)),
+            Just(()).prop_map(move |()| JobIn::Cancel(id)),
+        ]
+    }
+
+    proptest! {
+        /// JOB-1, JOB-3: whatever happens in whatever order, a run follows a `started` that was set,
+        /// a result follows a terminal state, an acknowledgement follows a result or `closed`.
+        #[test]
+        fn what_leaves_is_always_preceded_by_what_is_stored(
+            inputs in prop::collection::vec(anything(), 0..40),
+        ) {
+            let mut machine = JobMachine::new(ME);
+            let (mut sets, mut sends, mut closed) = (0_u32, 0_u32, false);
+            for input in inputs {
+                closed |= matches!(&input, JobIn::Read(_, Some((_, JobState::Closed))));
+                let terminal = matches!(
+                    &input, JobIn::Read(_, Some((_, state))) if !matches!(state, JobState::Started { .. })
+                );
+                for out in machine.handle(NOW, input, &Dead(vec![OTHER])) {
+                    match out {
+                        JobOut::Set { .. } => sets += 1,
+                        JobOut::Run(_) => prop_assert!(sets > 0, "JOB-1"),
+                        JobOut::Send(..) => {
+                            prop_assert!(sets > 0 || terminal, "JOB-3");
+                            sends += 1;
+                        }
+                        JobOut::Acknowledge(_) => prop_assert!(sends > 0 || closed, "JOB-3"),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Jobs in the simulated world: each process runs the job machine over the world's queue and its
+//! state keys; the independent count of effects judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_cluster::sim::{JobDelivered, JobToken, Reply, Request};
+use clawnode_proto::{
+    Capability, EntityId, IdempotencyKey, Input, JobId, Kind, ProcessId,
+    job::{Job, JobState},
+    session::{SessionInput, ToolEnd, ToolResult},
+    subject::job_key,
+    tool::{EffectClass, ToolOutcome},
+};
+use rand::Rng;
+
+use super::{
+    Sim, Violation,
+    process::{Note, Op},
+};
+use crate::{
+    durable::{
+        In,
+        jobs::{JobIn, JobMachine, JobOut, Liveness, Probe},
+    },
+    session::{CallKey, prepare::PublishJob},
+};
+
+/// How soon a store that failed is asked again, in milliseconds.
+const AGAIN: u64 = 300;
+
+/// What a process has of jobs.
+#[derive(Debug)]
+pub(super) struct JobHands {
+    machine: JobMachine,
+    tokens: BTreeMap<JobId, JobToken>,
+    /// Runs that go on, and what they run.
+    runs: BTreeMap<JobId, u64>,
+}
+
+/// What really happened.
+#[derive(Debug, Default)]
+pub(super) struct Effects(BTreeMap<JobId, (EffectClass, u32)>);
+
+/// Who is held dead.
+struct Dead<'a>(&'a BTreeSet<ProcessId>);
+
+impl Liveness for Dead<'_> {
+    fn is_dead(&self, process: ProcessId) -> bool {
+        self.0.contains(&process)
+    }
+}
+
+// === impl JobHands ===
+
+impl JobHands {
+    pub(super) fn new(machine: JobMachine) -> Self {
+        Self { machine, tokens: BTreeMap::new(), runs: BTreeMap::new() }
+    }
+}
+
+// === impl Effects ===
+
+impl Effects {
+    /// A run has its effect.
+    fn happens(&mut self, job: &Job) -> Result<(), Violation> {
+        let (_, times) = self.0.entry(job.id).or_insert((job.class, 0));
+        *times += 1;
+        if job.class == EffectClass::Once && *times > 1 {
+            let text = format!("`{}` may run once, and ran {times} times", job.id);
+            return Err(Violation::new("JOB-4", text));
+        }
+        Ok(())
+    }
+
+    /// How many jobs ran, and how many runs there were.
+    pub(super) fn tally(&self) -> (usize, u32) {
+        (self.0.len(), self.0.values().map(|(_, times)| times).sum())
+    }
+}
+
+/// What all processes of the simulation can run.
+pub(super) fn capability() -> Option<Capability> {
+    "sim".parse().ok()
+}
+
+// === impl Sim ===
+
+impl Sim {
+    /// Asks for one more job.
+    pub(super) fn pull_job(&mut self, process: ProcessId) {
+        if let Some(capability) = capability() {
+            self.world.pull_job(process, &capability);
+        }
+    }
+
+    /// An owner gives a tool call away.
+    pub(super) fn publish(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        key: CallKey,
+        it: &PublishJob,
+    ) {
+        self.runs(to, entity, counter, key, None);
+        let job = Box::new(it.job.clone());
+        let ticket = self.world.submit(to, Request::PutJob(job.clone()));
+        self.expect(to, ticket, Op::Give(entity, counter, key, job));
+    }
+
+    /// The answer to that.
+    pub(super) fn given(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        job: Box<Job>,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        if matches!(reply, Reply::Done) {
+            return self.feed(to, entity, counter, In::Confirmed(key));
+        }
+        self.world.later(to, AGAIN, Note::GiveAgain(entity, counter, key, job));
+        Ok(())
+    }
+
+    /// A job that could not be given away is given again.
+    pub(super) fn give_again(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        job: Box<Job>,
+    ) {
+        let process = self.processes.get_mut(&to);
+        if process.and_then(|it| it.actor(entity, counter)).is_none() {
+            return;
+        }
+        let ticket = self.world.submit(to, Request::PutJob(job.clone()));
+        self.expect(to, ticket, Op::Give(entity, counter, key, job));
+    }
+
+    pub(super) fn job_delivered(
+        &mut self,
+        to: ProcessId,
+        delivered: JobDelivered,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        if process.draining {
+            self.world.submit(to, Request::NakJob(delivered.token, std::time::Duration::ZERO));
+            return Ok(());
+        }
+        process.jobs.tokens.insert(delivered.job.id, delivered.token);
+        self.pull_job(to);
+        self.job_step(to, JobIn::Delivered(delivered.job))
+    }
+
+    pub(super) fn job_step(&mut self, to: ProcessId, input: JobIn) -> Result<(), Violation> {
+        let now = self.now(to).wall;
+        let dead = self.dead.clone();
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let outs = process.jobs.machine.handle(now, input, &Dead(&dead));
+        outs.into_iter().try_for_each(|out| self.perform_job(to, out))
+    }
+
+    fn perform_job(&mut self, to: ProcessId, out: JobOut) -> Result<(), Violation> {
+        match out {
+            JobOut::Read { job, wait } => {
+                let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                self.world.later(to, wait, Note::ReadJob(job));
+            }
+            JobOut::Set { job, expected, state } => {
+                self.remark(to, || format!("sets {job} to {}", state.name()));
+                let Ok(bytes) = state.to_bytes() else { return Ok(()) };
+                let (key, value, ttl) = (job_key(job), bytes.into(), None);
+                let ticket = self.world.submit(to, Request::SetValue { key, expected, value, ttl });
+                self.expect(to, ticket, Op::JobSet(job));
+            }
+            JobOut::Run(job) => {
+                self.remark(to, || format!("runs {}", job.id));
+                if self.world.values(&job_key(job.id)).is_empty() {
+                    let text = format!("`{}` runs, and its state is not stored", job.id);
+                    return Err(Violation::new("JOB-1", text));
+                }
+                self.effects.happens(&job)?;
+                let after = self.world.rng.random_range(1..self.plan.call_most);
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                let run = process.number();
+                process.jobs.runs.insert(job.id, run);
+                self.world.later(to, after, Note::JobEnds(job.id, run));
+            }
+            // No tool of the simulation is of class `check`.
+            JobOut::Probe(job) => {
+                let probe = Probe::Unclear("it has no probe".to_owned());
+                return self.job_step(to, JobIn::Probed(job.id, probe));
+            }
+            JobOut::Abort(job) => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                if let Some(run) = process.jobs.runs.get(&job).copied() {
+                    self.world.later(to, 1, Note::JobEnds(job, run));
+                }
+            }
+            JobOut::Send(job, end) => self.send_result(to, *job, end),
+            JobOut::Acknowledge(job) => self.answer_job(to, job, Request::AckJob),
+            JobOut::GiveBack { job, delay } => {
+                self.answer_job(to, job, |token| Request::NakJob(token, delay));
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_job(&mut self, to: ProcessId, job: JobId, request: impl FnOnce(JobToken) -> Request) {
+        let Some(process) = self.processes.get_mut(&to) else { return };
+        if let Some(token) = process.jobs.tokens.remove(&job) {
+            self.world.submit(to, request(token));
+        }
+    }
+
+    pub(super) fn send_result(&mut self, to: ProcessId, job: Job, end: ToolEnd) {
+        let result = SessionInput::ToolResult(ToolResult {
+            call: job.call,
+            nonce: job.nonce,
+            end: end.clone(),
+        });
+        let (key, session) = (IdempotencyKey::of_job(job.id), job.session.to_string());
+        let now = self.now(to).wall;
+        let Ok(input) = Input::new(Kind::Session, &session, key, now, &result) else { return };
+        let ticket = self.world.submit(to, Request::Put(input));
+        self.expect(to, ticket, Op::JobSent(Box::new(job), end));
+    }
+
+    pub(super) fn read_job(&mut self, to: ProcessId, job: JobId) {
+        let ticket = self.world.submit(to, Request::Value(job_key(job)));
+        self.expect(to, ticket, Op::JobState(job));
+    }
+
+    pub(super) fn job_state(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        reply: Reply,
+    ) -> Result<(), Violation> {
+        let input = match reply {
+            Reply::Value(entry) => {
+                let state = entry.map(|entry| {
+                    let state = JobState::from_bytes(&entry.value);
+                    state.map(|state| (entry.position, state))
+                });
+                match state.transpose() {
+                    Ok(state) => JobIn::Read(job, state),
+                    Err(error) => return Err(Violation::new("X1", error.to_string())),
+                }
+            }
+            _ => JobIn::Unknown(job),
+        };
+        self.job_step(to, input)
+    }
+
+    pub(super) fn job_set(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        let input = match reply {
+            Reply::Changed(Some(position)) => JobIn::Stored(job, *position),
+            Reply::Changed(None) => JobIn::Conflict(job),
+            _ => JobIn::Unknown(job),
+        };
+        self.job_step(to, input)
+    }
+
+    pub(super) fn job_sent(
+        &mut self,
+        to: ProcessId,
+        job: Box<Job>,
+        end: ToolEnd,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        if matches!(reply, Reply::Put(_)) {
+            return self.job_step(to, JobIn::Sent(job.id));
+        }
+        self.world.later(to, AGAIN, Note::SendAgain(job, end));
+        Ok(())
+    }
+
+    pub(super) fn job_ends(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        run: u64,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        if process.jobs.runs.get(&job) != Some(&run) {
+            return Ok(());
+        }
+        process.jobs.runs.remove(&job);
+        self.job_step(to, JobIn::Ended(job, ToolOutcome::done("did")))
+    }
+
+    /// Says of all jobs in hand that somebody is at them.
+    pub(super) fn job_progress(&mut self, to: ProcessId) {
+        let Some(process) = self.processes.get(&to) else { return };
+        let tokens: Vec<JobToken> = process.jobs.tokens.values().copied().collect();
+        for token in tokens {
+            self.world.submit(to, Request::ProgressJob(token));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Anthropic's Messages API: what is asked (`request`), and what a reply says (`reply`).
+
+mod reply;
+mod request;
+
+pub(super) use reply::Reader;
+pub(super) use request::Anthropic;

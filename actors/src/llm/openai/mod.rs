@@ -1,0 +1,9 @@
+//! `OpenAI`'s Chat Completions API, as its inventor and as compatible servers speak it: what is
+//! asked (`request`), what a reply says (`reply`), and how its tool calls come together (`calls`).
+
+mod calls;
+mod reply;
+mod request;
+
+pub(super) use reply::Reader;
+pub(super) use request::OpenAi;

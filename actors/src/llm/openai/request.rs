@@ -1,0 +1,191 @@
+//! What is asked on `OpenAI`'s wire.
+
+use std::borrow::Cow;
+
+use clawnode_proto::{
+    ToolName,
+    llm::{ModelFailure, Role},
+    tool::ToolUse,
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Reader;
+use crate::llm::{
+    ModelRequest, PlainMessage, PlainReply, ToolOffer,
+    call::{Decoder, Dialect, headers, sensitive},
+    http::Prepared,
+    options::BaseUrl,
+    prompt::{alternate, not_sent},
+};
+
+/// The inventor's own host: it wants `max_completion_tokens`, which compatible servers do not know.
+const OWN_HOST: &str = "api.openai.com";
+/// The only kind of tool that is offered and called.
+const FUNCTION: &str = "function";
+/// Before what a tool said that failed: the wire has no flag for it.
+const FAILED: &str = "Error: ";
+
+/// The wire.
+#[derive(Debug)]
+pub(in crate::llm) struct OpenAi {
+    pub(in crate::llm) base: BaseUrl,
+    pub(in crate::llm) key: Option<SecretString>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Said<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a ToolName,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+#[derive(Serialize)]
+struct Said<'a> {
+    role: &'static str,
+    /// `null` for an assistant that only calls.
+    content: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ToolCall<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Called<'a>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+// === impl OpenAi ===
+
+impl Dialect for OpenAi {
+    fn provider(&self) -> &'static str {
+        "openai"
+    }
+
+    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
+        let own = self.base.host() == OWN_HOST;
+        let conversation = alternate(request.messages)?;
+        let mut messages = Vec::with_capacity(conversation.len() + 1);
+        let system = request.system.trim();
+        if !system.is_empty() {
+            messages.push(Said::text("system", system));
+        }
+        for message in &conversation {
+            say(message, &mut messages);
+        }
+        let limit = request.sampling.max_tokens;
+        let body = Body {
+            model: &request.model,
+            messages,
+            tools: request.tools.iter().map(Tool::from).collect(),
+            stream: true,
+            stream_options: StreamOptions { include_usage: true },
+            temperature: request.sampling.temperature,
+            max_tokens: limit.filter(|_| !own),
+            max_completion_tokens: limit.filter(|_| own),
+            stop: &request.sampling.stop,
+        };
+        let mut headers = headers(&request.idempotency_key);
+        if let Some(key) = &self.key {
+            let bearer = sensitive(&format!("Bearer {}", key.expose_secret()));
+            bearer.and_then(|bearer| headers.insert("authorization", bearer));
+        }
+        let body = serde_json::to_vec(&body).map_err(not_sent)?;
+        let (url, offers) = (self.base.join("chat/completions"), !request.tools.is_empty());
+        Ok(Prepared { url, headers, body: body.into(), offers })
+    }
+
+    fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
+        Box::new(Reader::new(offers))
+    }
+}
+
+impl<'a> From<&'a ToolOffer> for Tool<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        let ToolOffer { name, description, input_schema } = offer;
+        Self {
+            r#type: FUNCTION,
+            function: Function { name, description, parameters: input_schema },
+        }
+    }
+}
+
+impl<'a> Said<'a> {
+    fn text(role: &'static str, text: &'a str) -> Self {
+        let content = Some(Cow::Borrowed(text));
+        Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
+    }
+
+    fn reply(reply: &'a PlainReply) -> Self {
+        let content = if reply.is_error {
+            Cow::Owned(format!("{FAILED}{}", reply.text))
+        } else {
+            Cow::Borrowed(reply.text.as_str())
+        };
+        let tool_call_id = Some(reply.id.as_str());
+        Self { role: "tool", content: Some(content), tool_calls: Vec::new(), tool_call_id }
+    }
+}
+
+/// A message; each tool reply is one of its own, before the user's words.
+fn say<'a>(message: &'a PlainMessage, messages: &mut Vec<Said<'a>>) {
+    match message.role {
+        Role::User => {
+            messages.extend(message.tool_replies.iter().map(Said::reply));
+            if !message.text.is_empty() {
+                messages.push(Said::text("user", &message.text));
+            }
+        }
+        Role::Assistant => {
+            let call = |tool_use: &'a ToolUse| {
+                let function = Called { name: &tool_use.name, arguments: &tool_use.arguments };
+                ToolCall { id: &tool_use.id, r#type: FUNCTION, function }
+            };
+            messages.push(Said {
+                role: "assistant",
+                content: (!message.text.is_empty()).then_some(Cow::Borrowed(&message.text)),
+                tool_calls: message.tool_uses.iter().map(call).collect(),
+                tool_call_id: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The tool calls of a session: run beside it, or given to whoever can, and brought to an end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
+use clawnode_proto::{
+    EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
+    TurnId, codec,
+    job::{Job, JobState},
+    limits::{JOB_CLOSED_TTL, TOOL_RESULT_INLINE},
+    llm::Text,
+    node::NodeRequest,
+    session::{SessionInput, ToolEnd},
+    subject::job_key,
+    tool::{EffectClass, ToolFailure, ToolOutcome},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    prepare::{PublishJob, Results, ToolJob},
+    run::{AGAIN, SessionRunner},
+    texts::stored_text,
+    tools,
+};
+use crate::tool::ToolRun;
+
+/// How soon the state of a job is looked at again that somebody runs who is alive.
+const RUNS_ON: Duration = Duration::from_secs(2);
+
+impl SessionRunner {
+    /// Runs a tool beside its session.
+    pub(super) async fn tool(
+        &self,
+        entity: EntityId,
+        job: ToolJob,
+        cancelled: CancellationToken,
+    ) -> ToolOutcome {
+        self.tell_tools(entity, job.trace.as_ref(), job.turn, &job.results).await;
+        let Ok(arguments) = serde_json::from_str(&job.arguments) else {
+            let why = "the arguments are not a JSON object";
+            return ToolOutcome::failed(ToolFailure::Invalid, why);
+        };
+        let run = ToolRun {
+            call: job.call,
+            agent: job.agent,
+            tool: job.tool,
+            arguments,
+            idempotency_key: JobId::from(job.call).to_string(),
+            timeout: job.timeout,
+        };
+        let outcome = self.toolbox.execute(run, cancelled).await;
+        let Text::Inline { text } = outcome.content else { return outcome };
+        let (content, refused) =
+            stored_text(&self.substrate, entity, text, TOOL_RESULT_INLINE).await;
+        match refused {
+            None => ToolOutcome { content, failure: outcome.failure },
+            Some(why) => ToolOutcome::failed(ToolFailure::Failed, why),
+        }
+    }
+
+    /// Tells what is known of a reply's tools, as far as this process has not told it.
+    pub(super) async fn tell_tools(
+        &self,
+        entity: EntityId,
+        trace: Option<&Traceparent>,
+        turn: TurnId,
+        results: &Results,
+    ) {
+        let frames = tools::frames(turn, results.model_call, &results.tools);
+        let frames = self.hub.keep_new(entity, frames);
+        if frames.is_empty() {
+            return;
+        }
+        if let Err(failure) = self.publish(entity, trace, frames).await {
+            debug!(%entity, %failure, "frames were not heard");
+        }
+    }
+
+    /// Gives a tool call to whoever can run it, and sets the timer that ends the wait for it; until
+    /// both are stored.
+    pub(super) async fn give(&self, entity: EntityId, it: &PublishJob) {
+        let job = &it.job;
+        self.tell_tools(entity, job.traceparent.as_ref(), job.turn, &it.results).await;
+        let id = TimerId::from(job.call);
+        let fired = SessionInput::TimerFired { timer: id };
+        let key = IdempotencyKey::of_timer(id);
+        let due = it.asked_at.plus(self.job_wait);
+        let input = Input::new(Kind::Session, &job.session.to_string(), key, due, &fired);
+        let timer = match input {
+            Ok(input) => Timer { id, due, input },
+            Err(failure) => {
+                warn!(%entity, %failure, "a timer cannot be written");
+                return;
+            }
+        };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            // The timer first: what nobody runs must not wait for ever.
+            let stored = async {
+                self.substrate.timers.set(&timer).await?;
+                self.substrate.jobs.put(job).await
+            };
+            match stored.await {
+                Ok(()) => return,
+                Err(failure) => {
+                    warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Brings a job to an end whose time is over: whoever runs it is waited for, and nobody else may
+    /// begin it.
+    pub(super) async fn settle(&self, job: &Job) -> ToolEnd {
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            match self.try_settle(job).await {
+                Ok(Some(end)) => return end,
+                Ok(None) => tokio::time::sleep(RUNS_ON).await,
+                Err(failure) => {
+                    warn!(job = %job.id, %failure, "a job cannot be settled now; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// `None`: somebody runs it.
+    async fn try_settle(&self, job: &Job) -> Result<Option<ToolEnd>, BucketError> {
+        let nobody = || {
+            let why = format!(
+                "no node that can (`{}`) took the call of `{}` within {} s",
+                job.capability,
+                job.tool,
+                self.job_wait.as_secs_f64()
+            );
+            ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Unavailable, why) }
+        };
+        let (position, state) = self.state_of(job.id).await?;
+        Ok(match state {
+            Some(JobState::Started { process, .. }) if !self.is_dead(process) => None,
+            Some(JobState::Started { process, .. }) if job.class == EffectClass::Once => {
+                let detail = format!("the process that ran it, `{process}`, died");
+                let state = JobState::Uncertain { detail: detail.clone() };
+                self.set_state(job.id, position, &state, None).await?;
+                Some(ToolEnd::Uncertain { detail })
+            }
+            None | Some(JobState::Started { .. }) => {
+                self.set_state(job.id, position, &JobState::Revoked, None).await?;
+                Some(nobody())
+            }
+            Some(JobState::Done { outcome }) => Some(ToolEnd::Known { outcome }),
+            Some(JobState::Uncertain { detail }) => Some(ToolEnd::Uncertain { detail }),
+            Some(JobState::Revoked | JobState::Closed) => Some(nobody()),
+        })
+    }
+
+    /// Closes the jobs of a turn that has ended: nobody begins them any more, who runs one is told
+    /// to stop, and their states go away by themselves some day.
+    pub(super) async fn close(&self, entity: EntityId, jobs: &[JobId]) {
+        for job in jobs {
+            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            while let Err(failure) = self.try_close(entity, *job).await {
+                debug!(%job, %failure, "a job cannot be closed now; trying again");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
+        // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
+        self.substrate.timers.cancel(entity, TimerId::from(job)).await?;
+        let (position, state) = self.state_of(job).await?;
+        if state == Some(JobState::Closed) {
+            return Ok(());
+        }
+        if let Some(JobState::Started { process, .. }) = state {
+            self.cancel_at(process, job).await;
+        }
+        self.set_state(job, position, &JobState::Closed, Some(JOB_CLOSED_TTL)).await
+    }
+
+    /// Best effort: a run that does not hear of it goes on to its end, and nobody waits for it.
+    async fn cancel_at(&self, process: ProcessId, job: JobId) {
+        let Ok(bytes) = codec::encode(&NodeRequest::CancelJob { job }) else { return };
+        let subject = self.substrate.prefix.rpc(process);
+        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+            debug!(%job, %failure, "a job could not be cancelled");
+        }
+    }
+
+    async fn state_of(&self, job: JobId) -> Result<(Position, Option<JobState>), StoreError> {
+        let Some(entry) = self.substrate.bucket.get(&job_key(job)).await? else {
+            return Ok((Position(0), None));
+        };
+        match JobState::from_bytes(&entry.value) {
+            Ok(state) => Ok((entry.position, Some(state))),
+            Err(failure) => {
+                Err(StoreError::Refused { store: "bucket", detail: failure.to_string() })
+            }
+        }
+    }
+
+    async fn set_state(
+        &self,
+        job: JobId,
+        expected: Position,
+        state: &JobState,
+        ttl: Option<Duration>,
+    ) -> Result<(), BucketError> {
+        let bytes = state.to_bytes().map_err(|failure| StoreError::Refused {
+            store: "bucket",
+            detail: failure.to_string(),
+        })?;
+        self.substrate.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
+    }
+
+    fn is_dead(&self, process: ProcessId) -> bool {
+        !self.substrate.shared || self.peers.borrow().holds_dead(process)
+    }
+}

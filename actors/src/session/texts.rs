@@ -1,0 +1,84 @@
+//! Long texts, which live in the blob store: one blob for each text of each session, so that
+//! deleting one session takes nothing from another.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{Backoff, StoreError, Substrate};
+use clawnode_proto::{EntityId, llm::Text};
+use tracing::warn;
+
+/// The first and the longest wait before a store that failed is tried again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Refusals of a store after which a text is given up.
+const REFUSALS_MAX: u32 = 3;
+
+/// Long text goes to the blob store before an event refers to it. A store that is out of reach or
+/// full is waited for, because what is said was paid for or has happened; one that refuses it is
+/// not: then there is the part of `inline` bytes that fits in the event, and why there is no more.
+pub(crate) async fn stored_text(
+    substrate: &Substrate,
+    entity: EntityId,
+    text: String,
+    inline: usize,
+) -> (Text, Option<String>) {
+    if text.len() <= inline {
+        return (Text::from(text), None);
+    }
+    let bytes = text.len() as u64;
+    let content = packed(entity, text.clone());
+    let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+    let mut refusals = 0;
+    loop {
+        match substrate.blobs.put(content.clone()).await {
+            Ok(digest) => return (Text::Blob { digest, bytes }, None),
+            Err(failure @ StoreError::Refused { .. }) if refusals >= REFUSALS_MAX => {
+                let why = format!("a text of {bytes} bytes is not stored: {failure}");
+                return (Text::from(beginning(text, inline)), Some(why));
+            }
+            Err(failure) => {
+                refusals += u32::from(matches!(failure, StoreError::Refused { .. }));
+                warn!(%failure, "a text cannot be stored; trying again");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+/// As much of a text as an event may hold.
+fn beginning(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+/// A long text as its blob holds it: followed by whose it is, so that no two sessions share a
+/// blob, and deleting one takes nothing from the other.
+pub(crate) fn packed(session: EntityId, text: String) -> Bytes {
+    let mut bytes = text.into_bytes();
+    bytes.extend(session.as_u128().to_be_bytes());
+    Bytes::from(bytes)
+}
+
+/// The text of `length` bytes that a blob begins with.
+pub(crate) fn unpacked(blob: &[u8], length: u64) -> String {
+    let text = usize::try_from(length).ok().and_then(|length| blob.get(..length));
+    String::from_utf8_lossy(text.unwrap_or(blob)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_of_two_sessions_are_two_blobs() {
+        let text = "nächtlich".to_owned();
+        let one = packed(EntityId::from_u128(1), text.clone());
+        let other = packed(EntityId::from_u128(2), text.clone());
+        assert_ne!(one, other);
+        assert_eq!(one, packed(EntityId::from_u128(1), text.clone()), "a repeat finds its blob");
+        assert_eq!(unpacked(&one, text.len() as u64), text);
+        // Blobs from before this build hold the text alone.
+        assert_eq!(unpacked(text.as_bytes(), text.len() as u64), text);
+    }
+}

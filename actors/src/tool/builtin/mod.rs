@@ -1,0 +1,9 @@
+//! Built-in tools without a home of their own.
+
+mod basics;
+mod calculate;
+mod http_fetch;
+mod time;
+
+pub use basics::Basics;
+pub use http_fetch::HttpFetch;

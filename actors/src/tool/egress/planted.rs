@@ -1,0 +1,15 @@
+//! Bugs planted into the way out, for its tests to find. Compiled for tests only.
+
+/// Which bug is planted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    #[default]
+    None,
+    /// The name is looked up once more to connect.
+    NoPin,
+    /// Only the first address is checked.
+    FirstAddressOnly,
+    /// Redirects are followed unchecked.
+    NoRecheck,
+}

@@ -1,0 +1,290 @@
+//! The runner: what happens to it, given to the job machine; what the machine says, done.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use clawnode_cluster::{AckHandle, Clock, Substrate, membership::Members};
+use clawnode_proto::{Capability, JobId, ProcessId, job::Job, limits::ACK_PROGRESS};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval_at},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+use super::{take, work};
+use crate::{
+    durable::jobs::{JobIn, JobMachine, JobOut, Liveness},
+    tool::Toolbox,
+};
+
+/// What may happen to a runner before it takes notice; whoever has more to tell waits.
+const NOTES_MAX: usize = 1_024;
+
+/// How a runner works.
+#[derive(Clone, Debug)]
+pub struct RunnerOptions {
+    /// Jobs in hand for each capability (default 8): more uses the node better, and makes each
+    /// slower.
+    pub max_jobs: usize,
+    /// How long jobs that run may go on when the node drains (default 30 s).
+    pub drain_grace: Duration,
+}
+
+impl Default for RunnerOptions {
+    fn default() -> Self {
+        Self { max_jobs: 8, drain_grace: Duration::from_secs(30) }
+    }
+}
+
+/// What a runner needs.
+#[derive(Clone)]
+pub struct RunnerContext {
+    /// This process.
+    pub process: ProcessId,
+    /// The doors.
+    pub substrate: Substrate,
+    /// For what is written down.
+    pub clock: Arc<dyn Clock>,
+    /// What runs tools here.
+    pub toolbox: Toolbox,
+    /// The capabilities whose jobs are taken: those that were probed.
+    pub capabilities: Vec<Capability>,
+    /// Who is there.
+    pub peers: watch::Receiver<Members>,
+    /// How it works.
+    pub options: RunnerOptions,
+}
+
+impl fmt::Debug for RunnerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnerContext")
+            .field("process", &self.process)
+            .field("capabilities", &self.capabilities)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The only door to a runner.
+#[derive(Clone, Debug)]
+pub struct JobRunner {
+    notes: mpsc::WeakSender<Note>,
+    drain: CancellationToken,
+    drained: CancellationToken,
+}
+
+/// What happens to a runner.
+pub(super) enum Note {
+    /// A job came, with its place.
+    Taken { job: Box<Job>, handle: Arc<dyn AckHandle>, place: OwnedSemaphorePermit },
+    /// For the machine.
+    In(JobIn),
+}
+
+/// What a runner has of one job.
+struct InHand {
+    handle: Arc<dyn AckHandle>,
+    /// Given back with the job.
+    _place: OwnedSemaphorePermit,
+    /// Stops its run.
+    stop: CancellationToken,
+}
+
+struct Runner {
+    context: RunnerContext,
+    machine: JobMachine,
+    hands: HashMap<JobId, InHand>,
+    tasks: JoinSet<()>,
+    takers: JoinSet<()>,
+    notes: mpsc::Sender<Note>,
+}
+
+/// Who is there, as the membership sees it.
+struct Peers<'a> {
+    members: &'a Members,
+    shared: bool,
+}
+
+// === impl Peers ===
+
+impl Liveness for Peers<'_> {
+    fn is_dead(&self, process: ProcessId) -> bool {
+        // Nobody else can be alive on ground that is not shared.
+        !self.shared || self.members.holds_dead(process)
+    }
+}
+
+// === impl JobRunner ===
+
+impl JobRunner {
+    /// A runner and the door to it. The future runs until it is drained; it is started again by
+    /// calling this anew.
+    pub fn new(context: RunnerContext) -> (Self, impl Future<Output = ()> + Send) {
+        let (notes, inbound) = mpsc::channel(NOTES_MAX);
+        let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
+        let door = Self { notes: notes.downgrade(), drain, drained };
+        let runner = Runner {
+            machine: JobMachine::new(context.process),
+            context,
+            hands: HashMap::new(),
+            tasks: JoinSet::new(),
+            takers: JoinSet::new(),
+            notes,
+        };
+        (door.clone(), runner.run(inbound, door))
+    }
+
+    /// The job shall not run on here; no effect unless it does.
+    pub fn cancel(&self, job: JobId) {
+        if let Some(notes) = self.notes.upgrade()
+            && notes.try_send(Note::In(JobIn::Cancel(job))).is_err()
+        {
+            debug!(%job, "the job runner has stopped, or has too much to do");
+        }
+    }
+
+    /// Whether it takes nothing more.
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_cancelled()
+    }
+
+    /// Takes nothing more; what runs may end, for a while; returns once nothing is in hand.
+    pub async fn drain(&self) {
+        self.drain.cancel();
+        self.drained.cancelled().await;
+    }
+}
+
+// === impl Runner ===
+
+impl Runner {
+    async fn run(mut self, mut inbound: mpsc::Receiver<Note>, door: JobRunner) {
+        let _drained = door.drained.clone().drop_guard();
+        self.take_jobs();
+        let mut progress = interval_at(Instant::now() + ACK_PROGRESS, ACK_PROGRESS);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut give_up: Option<Instant> = None;
+        loop {
+            if give_up.is_some() && self.hands.is_empty() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                Some(note) = inbound.recv() => self.note(note),
+                Some(ended) = self.tasks.join_next() => {
+                    if let Err(failure) = ended {
+                        // Its job would be in hand for ever. All is given up and begun again.
+                        error!(%failure, "a part of the job runner broke; it starts again");
+                        return;
+                    }
+                }
+                _ = progress.tick() => self.progress(),
+                () = door.drain.cancelled(), if give_up.is_none() => {
+                    self.takers.abort_all();
+                    give_up = Some(Instant::now() + self.context.options.drain_grace);
+                }
+                () = until(give_up) => {
+                    self.hands.values().for_each(|hand| hand.stop.cancel());
+                    give_up = Some(Instant::now() + self.context.options.drain_grace);
+                }
+            }
+        }
+    }
+
+    /// Begins to take the jobs of each capability.
+    fn take_jobs(&mut self) {
+        for capability in self.context.capabilities.clone() {
+            let places = Arc::new(Semaphore::new(self.context.options.max_jobs.max(1)));
+            let (jobs, notes) = (Arc::clone(&self.context.substrate.jobs), self.notes.clone());
+            self.takers.spawn(take::take(jobs, capability, places, notes));
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Taken { job, handle, place } => {
+                let id = job.id;
+                if let Some(hand) = self.hands.get_mut(&id) {
+                    hand.handle = handle;
+                    return;
+                }
+                let stop = CancellationToken::new();
+                self.hands.insert(id, InHand { handle, _place: place, stop });
+                self.step(JobIn::Delivered(job));
+            }
+            Note::In(input) => self.step(input),
+        }
+    }
+
+    fn step(&mut self, input: JobIn) {
+        let now = self.context.clock.now();
+        let outs = {
+            let members = self.context.peers.borrow();
+            let peers = Peers { members: &members, shared: self.context.substrate.shared };
+            self.machine.handle(now, input, &peers)
+        };
+        for out in outs {
+            self.perform(out);
+        }
+    }
+
+    fn perform(&mut self, out: JobOut) {
+        let work = work::Work::new(&self.context, &self.notes);
+        match out {
+            JobOut::Read { job, wait } => drop(self.tasks.spawn(work.read(job, wait))),
+            JobOut::Set { job, expected, state } => {
+                drop(self.tasks.spawn(work.set(job, expected, state)));
+            }
+            JobOut::Run(job) => {
+                let stop = self.hands.get(&job.id).map(|hand| hand.stop.clone());
+                drop(self.tasks.spawn(work.run(job, stop.unwrap_or_default())));
+            }
+            JobOut::Probe(job) => drop(self.tasks.spawn(work.probe(job))),
+            JobOut::Abort(job) => {
+                if let Some(hand) = self.hands.get(&job) {
+                    hand.stop.cancel();
+                }
+            }
+            JobOut::Send(job, end) => drop(self.tasks.spawn(work.send(job, end))),
+            JobOut::Acknowledge(job) => {
+                if let Some(hand) = self.hands.remove(&job) {
+                    self.tasks.spawn(async move {
+                        if let Err(failure) = hand.handle.ack().await {
+                            // It is delivered again, found done, and acknowledged then.
+                            debug!(%job, %failure, "a job could not be acknowledged");
+                        }
+                    });
+                }
+            }
+            JobOut::GiveBack { job, delay } => {
+                if let Some(hand) = self.hands.remove(&job) {
+                    self.tasks.spawn(async move {
+                        if let Err(failure) = hand.handle.nak(delay).await {
+                            debug!(%job, %failure, "a job could not be given back");
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Says of all jobs in hand that somebody is at them.
+    fn progress(&mut self) {
+        let handles: Vec<_> = self.hands.values().map(|hand| Arc::clone(&hand.handle)).collect();
+        self.tasks.spawn(async move {
+            for handle in handles {
+                if let Err(failure) = handle.progress().await {
+                    debug!(%failure, "progress of a job could not be told");
+                }
+            }
+        });
+    }
+}
+
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

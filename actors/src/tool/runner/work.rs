@@ -1,0 +1,166 @@
+//! What a runner does in the world for one job; each tells the runner how it went.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_cluster::{Backoff, BucketError, Clock, Substrate};
+use clawnode_proto::{
+    IdempotencyKey, Input, JobId, Kind, Position,
+    job::{Job, JobState},
+    limits::TOOL_RESULT_INLINE,
+    llm::Text,
+    session::{SessionInput, ToolEnd, ToolResult},
+    subject::job_key,
+    tool::{ToolFailure, ToolOutcome},
+};
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error, info_span, warn};
+
+use super::drive::{Note, RunnerContext};
+use crate::{
+    durable::jobs::{JobIn, Probe},
+    session::stored_text,
+    tool::{ToolRun, Toolbox},
+};
+
+/// The first and the longest wait before a store that failed is tried again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What the work of a runner needs.
+pub(super) struct Work {
+    substrate: Substrate,
+    toolbox: Toolbox,
+    clock: Arc<dyn Clock>,
+    notes: mpsc::Sender<Note>,
+}
+
+// === impl Work ===
+
+impl Work {
+    pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<Note>) -> Self {
+        Self {
+            substrate: context.substrate.clone(),
+            toolbox: context.toolbox.clone(),
+            clock: Arc::clone(&context.clock),
+            notes: notes.clone(),
+        }
+    }
+
+    async fn tell(&self, input: JobIn) {
+        // Nobody hears it only when the runner is gone, and all its jobs with it.
+        if self.notes.send(Note::In(input)).await.is_err() {
+            tracing::debug!("a job runner stopped before its work");
+        }
+    }
+
+    pub(super) async fn read(self, job: JobId, wait: Duration) {
+        tokio::time::sleep(wait).await;
+        let input = match self.substrate.bucket.get(&job_key(job)).await {
+            Ok(None) => JobIn::Read(job, None),
+            Ok(Some(entry)) => match JobState::from_bytes(&entry.value) {
+                Ok(state) => JobIn::Read(job, Some((entry.position, state))),
+                Err(failure) => {
+                    error!(%job, %failure, "the state of a job is not readable");
+                    JobIn::Unknown(job)
+                }
+            },
+            Err(failure) => {
+                warn!(%job, %failure, "the state of a job cannot be read now");
+                JobIn::Unknown(job)
+            }
+        };
+        self.tell(input).await;
+    }
+
+    pub(super) async fn set(self, job: JobId, expected: Position, state: JobState) {
+        let input = match state.to_bytes() {
+            Ok(bytes) => {
+                let key = job_key(job);
+                match self.substrate.bucket.put(&key, expected, bytes.into(), None).await {
+                    Ok(position) => JobIn::Stored(job, position),
+                    Err(BucketError::Conflict { .. }) => JobIn::Conflict(job),
+                    Err(BucketError::Store(failure)) => {
+                        warn!(%job, %failure, "nobody knows whether the state of a job was set");
+                        JobIn::Unknown(job)
+                    }
+                }
+            }
+            Err(failure) => {
+                error!(%job, %failure, "the state of a job cannot be written");
+                JobIn::Unknown(job)
+            }
+        };
+        self.tell(input).await;
+    }
+
+    pub(super) async fn run(self, job: Box<Job>, stop: CancellationToken) {
+        let span = info_span!("job.run", job = %job.id, tool = %job.tool, session = %job.session);
+        let outcome = async {
+            let Some(arguments) = arguments_of(&job.arguments) else {
+                let why = "the arguments are not a JSON object";
+                return ToolOutcome::failed(ToolFailure::Invalid, why);
+            };
+            self.toolbox.execute(run_of(&job, arguments), stop).await
+        }
+        .instrument(span)
+        .await;
+        let outcome = self.kept(&job, outcome).await;
+        self.tell(JobIn::Ended(job.id, outcome)).await;
+    }
+
+    /// The outcome with its text in the blob store, if it is long.
+    async fn kept(&self, job: &Job, outcome: ToolOutcome) -> ToolOutcome {
+        let Text::Inline { text } = outcome.content else { return outcome };
+        let entity = job.session.entity();
+        let (content, refused) =
+            stored_text(&self.substrate, entity, text, TOOL_RESULT_INLINE).await;
+        if let Some(why) = refused {
+            warn!(job = %job.id, why, "a part of a tool's output is lost");
+        }
+        ToolOutcome { content, failure: outcome.failure }
+    }
+
+    pub(super) async fn probe(self, job: Box<Job>) {
+        let probe = match arguments_of(&job.arguments) {
+            Some(arguments) => self.toolbox.probe(run_of(&job, arguments)).await,
+            None => Probe::Unclear("its arguments are not readable".to_owned()),
+        };
+        self.tell(JobIn::Probed(job.id, probe)).await;
+    }
+
+    pub(super) async fn send(self, job: Box<Job>, end: ToolEnd) {
+        let result = SessionInput::ToolResult(ToolResult { call: job.call, nonce: job.nonce, end });
+        let key = IdempotencyKey::of_job(job.id);
+        let session = job.session.to_string();
+        let input = match Input::new(Kind::Session, &session, key, self.clock.now(), &result) {
+            Ok(input) => Input { traceparent: job.traceparent.clone(), ..input },
+            Err(failure) => {
+                error!(job = %job.id, %failure, "the result of a job cannot be written");
+                return;
+            }
+        };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.substrate.inbox.put(&input).await {
+            warn!(job = %job.id, %failure, "the result of a job cannot be stored; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+        self.tell(JobIn::Sent(job.id)).await;
+    }
+}
+
+fn arguments_of(text: &str) -> Option<Map<String, Value>> {
+    serde_json::from_str(text).ok()
+}
+
+fn run_of(job: &Job, arguments: Map<String, Value>) -> ToolRun {
+    ToolRun {
+        call: job.call,
+        agent: job.session.agent.clone(),
+        tool: job.tool.clone(),
+        arguments,
+        idempotency_key: job.id.to_string(),
+        timeout: Duration::from_millis(u64::from(job.timeout_ms)),
+    }
+}

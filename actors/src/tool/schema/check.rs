@@ -1,0 +1,126 @@
+//! Whether a tool may be configured.
+
+use clawnode_proto::tool::ToolSpec;
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+
+use super::weigh::weigh;
+
+/// Bytes of one tool's schema (64 KiB); all tools of an agent have to fit into their own limit.
+const SCHEMA_BYTES: usize = 64 << 10;
+/// Bytes of one tool's description (16 KiB).
+const DESCRIPTION_BYTES: usize = 16 << 10;
+/// Bytes that one compiled pattern may take, and as many for the states it is run with.
+const PATTERN_BYTES: usize = 256 << 10;
+/// Characters of a foreign error that are shown.
+const SHOWN: usize = 300;
+
+/// Why a tool may not be configured.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// More text than a model should read about one tool.
+    #[error("its {what} is longer than {most} bytes")]
+    TooLong {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        most: usize,
+    },
+    /// It is not JSON.
+    #[error("its input schema is not JSON: {0}")]
+    NotJson(String),
+    /// A call's arguments are an object.
+    #[error("its input schema is not of `\"type\": \"object\"`")]
+    NotAnObject,
+    /// It is nested too deeply, references followed.
+    #[error("its input schema is more than {most} deep")]
+    TooDeep {
+        /// The limit.
+        most: usize,
+    },
+    /// Judging by it would take too long, references followed.
+    #[error("its input schema has more than {most} parts, references and patterns counted")]
+    TooHeavy {
+        /// The limit.
+        most: u64,
+    },
+    /// It refers to something that is not in it.
+    #[error("its input schema refers to `{reference}`, which is not a pointer to a part of it")]
+    Reference {
+        /// What it says.
+        reference: String,
+    },
+    /// It refers to itself.
+    #[error("its input schema refers to `{reference}` in a circle")]
+    Circular {
+        /// What it says.
+        reference: String,
+    },
+    /// It uses a keyword that changes what references mean.
+    #[error("its input schema uses `{keyword}`, which is not supported")]
+    Foreign {
+        /// Which.
+        keyword: String,
+    },
+    /// It says something that no schema can say.
+    #[error("its input schema is not valid: {0}")]
+    NotASchema(String),
+    /// Without a capability it is run beside the session, and again after a crash.
+    #[error("without a capability it must be safe or idempotent")]
+    NotRepeatable,
+    /// It may run for no time at all.
+    #[error("its timeout is 0")]
+    NoTime,
+}
+
+/// A schema that can be used.
+pub(super) struct Usable {
+    pub(super) schema: Value,
+    pub(super) validator: Validator,
+    pub(super) weight: u64,
+}
+
+/// Whether the tool may be given to an agent.
+pub fn check(spec: &ToolSpec) -> Result<(), SchemaError> {
+    if spec.description.len() > DESCRIPTION_BYTES {
+        return Err(SchemaError::TooLong { what: "description", most: DESCRIPTION_BYTES });
+    }
+    if spec.capability.is_none() && !spec.class.is_repeatable() {
+        return Err(SchemaError::NotRepeatable);
+    }
+    if spec.timeout_ms == 0 {
+        return Err(SchemaError::NoTime);
+    }
+    Usable::read(&spec.input_schema).map(drop)
+}
+
+impl Usable {
+    pub(super) fn read(text: &str) -> Result<Self, SchemaError> {
+        if text.len() > SCHEMA_BYTES {
+            return Err(SchemaError::TooLong { what: "input schema", most: SCHEMA_BYTES });
+        }
+        let schema: Value =
+            serde_json::from_str(text).map_err(|error| SchemaError::NotJson(error.to_string()))?;
+        if schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(SchemaError::NotAnObject);
+        }
+        let weight = weigh(&schema)?;
+        let patterns =
+            PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
+        let built = jsonschema::options()
+            .offline()
+            .should_validate_formats(false)
+            .with_pattern_options(patterns)
+            .build(&schema);
+        let validator = built.map_err(|error| {
+            let place = error.instance_path().to_string();
+            let why: String = error.masked().to_string().chars().take(SHOWN).collect();
+            SchemaError::NotASchema(if place.is_empty() {
+                why
+            } else {
+                format!("`{place}`: {why}")
+            })
+        })?;
+        Ok(Self { schema, validator, weight })
+    }
+}

@@ -1,0 +1,202 @@
+//! One agent's directory, as a handle.
+//!
+//! Every path is resolved by the handle, at the moment at which it is used: a link that somebody
+//! makes in between can lead to another file of the workspace, but not out of it.
+
+use std::{io, path::Path};
+
+use cap_std::{
+    ambient_authority,
+    fs::{Dir, File, FileType, FileTypeExt, Metadata, MetadataExt, OpenOptions, OpenOptionsExt},
+};
+use clawnode_proto::AgentName;
+use rustix::fs::OFlags;
+
+use super::{WorkspaceError, WorkspaceOptions, path::WorkspacePath};
+
+/// The directory that has all agents' directories.
+#[derive(Debug)]
+pub(super) struct Root {
+    dir: Dir,
+    hard_links: bool,
+    #[cfg(feature = "test-util")]
+    text_paths: Option<super::planted::TextPaths>,
+}
+
+/// The directory of one agent.
+#[derive(Debug)]
+pub(super) struct Place {
+    dir: Dir,
+    hard_links: bool,
+    #[cfg(feature = "test-util")]
+    text_paths: Option<super::planted::TextPaths>,
+}
+
+// === impl Root ===
+
+impl Root {
+    pub(super) fn open(options: &WorkspaceOptions) -> Result<Self, WorkspaceError> {
+        let dir = Dir::open_ambient_dir(&options.root, ambient_authority());
+        Ok(Self {
+            dir: dir.map_err(WorkspaceError::Root)?,
+            hard_links: options.hard_links,
+            #[cfg(feature = "test-util")]
+            text_paths: None,
+        })
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(super) fn plant(&mut self, options: &WorkspaceOptions, planted: super::Planted) {
+        let root = options.root.clone();
+        self.text_paths = Some(super::planted::TextPaths { root, planted });
+    }
+
+    /// Whether it is still there.
+    pub(super) fn check(&self) -> Result<(), WorkspaceError> {
+        self.dir.entries().map(drop).map_err(WorkspaceError::Root)
+    }
+
+    /// The directory of this agent; made if it is not there yet.
+    pub(super) fn place(&self, agent: &AgentName) -> Result<Place, WorkspaceError> {
+        let name = agent.as_str();
+        // Names of agents may have dots in them, and two of those are not names of files.
+        if matches!(name, "." | "..") {
+            return Err(WorkspaceError::Agent(name.to_owned()));
+        }
+        match self.dir.create_dir(name) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(WorkspaceError::Root(error)),
+        }
+        // A link in place of the directory would make two agents one.
+        let is = self.dir.symlink_metadata(name).map_err(WorkspaceError::Root)?.file_type();
+        if !is.is_dir() {
+            let error = io::Error::from(io::ErrorKind::NotADirectory);
+            return Err(WorkspaceError::Root(error));
+        }
+        Ok(Place {
+            dir: self.dir.open_dir(name).map_err(WorkspaceError::Root)?,
+            hard_links: self.hard_links,
+            #[cfg(feature = "test-util")]
+            text_paths: self.text_paths.as_ref().map(|it| super::planted::TextPaths {
+                root: it.root.join(name),
+                planted: it.planted,
+            }),
+        })
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Opens a regular file to be read, without ever waiting for one.
+    pub(super) fn open_file(&self, path: &WorkspacePath) -> Result<(File, u64), WorkspaceError> {
+        #[cfg(feature = "test-util")]
+        if let Some(text_paths) = &self.text_paths {
+            let failed = |error| WorkspaceError::of(path.given(), error);
+            let file = File::from_std(text_paths.open(path.given()).map_err(failed)?);
+            let bytes = file.metadata().map_err(failed)?.len();
+            return Ok((file, bytes));
+        }
+        self.open_in(&self.dir, path.as_path(), path.given())
+    }
+
+    /// The same, of a path relative to `dir`, which is a directory of this place.
+    pub(super) fn open_in(
+        &self,
+        dir: &Dir,
+        path: &Path,
+        given: &str,
+    ) -> Result<(File, u64), WorkspaceError> {
+        let failed = |error| WorkspaceError::of(given, error);
+        // Looked at first, because opening a device can have effects ...
+        self.judge(&dir.metadata(path).map_err(failed)?, given)?;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = i32::try_from(flags.bits()).unwrap_or_default();
+        let mut options = OpenOptions::new();
+        let file = dir.open_with(path, options.read(true).custom_flags(flags)).map_err(failed)?;
+        // ... and once more what was opened, because it may be another one by now.
+        let metadata = file.metadata().map_err(failed)?;
+        self.judge(&metadata, given)?;
+        Ok((file, metadata.len()))
+    }
+
+    fn judge(&self, metadata: &Metadata, given: &str) -> Result<(), WorkspaceError> {
+        let path = given.to_owned();
+        if !metadata.is_file() {
+            let is = kind(metadata.file_type());
+            return Err(WorkspaceError::Kind { path, is, wanted: "a file" });
+        }
+        if metadata.nlink() > 1 && !self.hard_links {
+            return Err(WorkspaceError::Linked(path));
+        }
+        Ok(())
+    }
+
+    /// Opens a directory.
+    pub(super) fn open_dir(&self, path: &WorkspacePath) -> Result<Dir, WorkspaceError> {
+        let failed = |error| WorkspaceError::of(path.given(), error);
+        #[cfg(feature = "test-util")]
+        if let Some(text_paths) = &self.text_paths {
+            let resolved = text_paths.resolve(path.given()).map_err(failed)?;
+            return Dir::open_ambient_dir(resolved, ambient_authority()).map_err(failed);
+        }
+        let metadata = self.dir.metadata(path.as_path()).map_err(failed)?;
+        if !metadata.is_dir() {
+            return Err(WorkspaceError::Kind {
+                path: path.given().to_owned(),
+                is: kind(metadata.file_type()),
+                wanted: "a directory",
+            });
+        }
+        self.dir.open_dir(path.as_path()).map_err(failed)
+    }
+
+    /// Whether it is a directory.
+    pub(super) fn is_dir(&self, path: &WorkspacePath) -> Result<bool, WorkspaceError> {
+        let failed = |error| WorkspaceError::of(path.given(), error);
+        #[cfg(feature = "test-util")]
+        if let Some(text_paths) = &self.text_paths {
+            return text_paths.resolve(path.given()).map(|path| path.is_dir()).map_err(failed);
+        }
+        Ok(self.dir.metadata(path.as_path()).map_err(failed)?.is_dir())
+    }
+
+    /// Opens the directory that a file is to be written in, and makes it if it is not there.
+    pub(super) fn make_dir(&self, parent: &Path, given: &str) -> Result<Dir, WorkspaceError> {
+        let failed = |error| WorkspaceError::of(given, error);
+        if parent.as_os_str().is_empty() {
+            return self.dir.try_clone().map_err(failed);
+        }
+        match self.dir.create_dir_all(parent) {
+            Ok(()) => self.dir.open_dir(parent).map_err(failed),
+            // What is in the way is no directory.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(failed(io::ErrorKind::NotADirectory.into()))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(super) const fn text_paths(&self) -> Option<&super::planted::TextPaths> {
+        self.text_paths.as_ref()
+    }
+}
+
+/// What something is, in words.
+pub(super) fn kind(file_type: FileType) -> &'static str {
+    if file_type.is_dir() {
+        "a directory"
+    } else if file_type.is_file() {
+        "a file"
+    } else if file_type.is_symlink() {
+        "a symbolic link"
+    } else if file_type.is_fifo() {
+        "a pipe"
+    } else if file_type.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}

@@ -1,0 +1,88 @@
+//! The jobs door: what any process with a capability may do, delivered at least once.
+//!
+//! Contract: `put` answers after the job is durably stored. A job that waits already, delivered or
+//! not, waits once: putting it again changes nothing, also if other bytes are put under its id. Once
+//! it is gone, the same job may be put again, and is delivered again. An acknowledgement takes effect
+//! a moment after it is given: a put in that moment may still find the job waiting, and change
+//! nothing.
+//!
+//! A delivery that is neither acknowledged nor kept alive by `progress` for `limits::ACK_WAIT` is
+//! delivered again, any number of times. An acknowledgement removes the job, also a late one by an
+//! earlier holder: acks are not fenced. What a delivery means is decided by the job's state key, a
+//! value of the [`Bucket`](crate::Bucket) under `subject::job_key` that changes by compare-and-set
+//! only; this door is the queue and nothing else.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::{Capability, JobId, job::Job, limits::APPEND_BYTES};
+
+use crate::{AckHandle, StoreError};
+
+/// One delivery of a job.
+#[derive(Clone)]
+pub struct JobDelivery {
+    /// Which job.
+    pub job_id: JobId,
+    /// The encoded [`Job`]; decoding is the receiver's affair, so that bad bytes lose nothing.
+    pub bytes: Bytes,
+    /// Whether it was delivered before, to anybody, as far as the store knows.
+    pub redelivered: bool,
+    /// What to answer to.
+    pub handle: Arc<dyn AckHandle>,
+}
+
+impl fmt::Debug for JobDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobDelivery")
+            .field("job_id", &self.job_id)
+            .field("redelivered", &self.redelivered)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes jobs of one capability, one with each call of `next`; between calls it takes none, so that
+/// who is busy keeps nothing from who is idle. Dropping it gives back what was on its way.
+#[async_trait]
+pub trait JobConsumer: Send {
+    /// Asks for one job and waits for it. An error is transient unless it says otherwise.
+    ///
+    /// May be dropped before it is ready: no job is lost. But what was asked for may still come, and
+    /// is then held for the next call: who does not mean to call again soon calls [`rest`](Self::rest).
+    /// A job whose bytes are damaged is told once, as [`StoreError::Corrupt`], and waits no more:
+    /// whoever needs it puts it again.
+    async fn next(&mut self) -> Result<JobDelivery, StoreError>;
+
+    /// Takes back what a dropped `next` asked for, and gives back what came of it. The next call of
+    /// `next` asks again.
+    async fn rest(&mut self);
+}
+
+/// Jobs that wait, in a queue for each capability.
+#[async_trait]
+pub trait Jobs: Send + Sync + fmt::Debug {
+    /// Stores a job durably, unless it waits already. Who hears nothing of it puts it again.
+    async fn put(&self, job: &Job) -> Result<(), StoreError>;
+
+    /// Begins to take jobs of this capability; who does so should have it. Asks for nothing yet.
+    async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError>;
+
+    /// How many jobs of this capability wait, delivered or not; for people.
+    async fn pending(&self, capability: &Capability) -> Result<u64, StoreError>;
+
+    /// All jobs that wait, delivered or not, as they were encoded; reads each of them. For who moves
+    /// them elsewhere, and tests: no role on the bus of a cluster with logins may.
+    async fn list(&self) -> Result<Vec<Bytes>, StoreError>;
+}
+
+/// A job's bytes, if they are not too many.
+pub(crate) fn encode(store: &'static str, job: &Job) -> Result<Bytes, StoreError> {
+    let bytes =
+        job.to_bytes().map_err(|error| StoreError::Refused { store, detail: error.to_string() })?;
+    if bytes.len() > APPEND_BYTES {
+        let detail = format!("{} bytes in one job, at most {APPEND_BYTES}", bytes.len());
+        return Err(StoreError::Refused { store, detail });
+    }
+    Ok(Bytes::from(bytes))
+}

@@ -1,0 +1,194 @@
+//! What waits in lanes (partitions, capabilities): who has it in hand, and until when.
+//!
+//! In memory, because it is as large as what is unfinished, not as what exists; made anew from the
+//! index at open, when everything counts as delivered before.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use clawnode_proto::Position;
+
+use super::index::Loc;
+
+/// One thing that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Item<L, T> {
+    /// Whose it is.
+    pub(super) of: T,
+    pub(super) lane: L,
+    pub(super) loc: Loc,
+    /// Whether anybody ever had it.
+    pub(super) seen: bool,
+    state: State,
+}
+
+/// Something that is handed out.
+#[derive(Clone, Debug)]
+pub(super) struct Popped<L, T> {
+    pub(super) position: Position,
+    pub(super) item: Item<L, T>,
+    /// The engine must be woken to see its deadline.
+    pub(super) wake: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Can be delivered.
+    Ready,
+    /// In somebody's hand, or put back, until then.
+    Until(Instant),
+    /// Its bytes are damaged; not delivered again by this process.
+    Damaged,
+}
+
+/// All that waits, in lanes `L`.
+#[derive(Debug)]
+pub(super) struct Hands<L, T> {
+    items: BTreeMap<Position, Item<L, T>>,
+    ready: BTreeMap<L, BTreeSet<Position>>,
+    deadlines: BTreeSet<(Instant, Position)>,
+    /// The moment at which the engine will look at `deadlines` by itself.
+    armed: Option<Instant>,
+}
+
+impl<L, T> Default for Hands<L, T> {
+    fn default() -> Self {
+        Self {
+            items: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            armed: None,
+        }
+    }
+}
+
+impl<L: Ord + Clone, T: Clone> Hands<L, T> {
+    /// Something new.
+    pub(super) fn add(&mut self, lane: L, of: T, position: Position, loc: Loc, seen: bool) {
+        let item = Item { of, lane: lane.clone(), loc, seen, state: State::Ready };
+        self.items.insert(position, item);
+        self.set_ready(lane, position);
+    }
+
+    /// Its bytes are elsewhere now.
+    pub(super) fn relocate(&mut self, position: Position, loc: Loc) {
+        if let Some(item) = self.items.get_mut(&position) {
+            item.loc = loc;
+        }
+    }
+
+    /// Removes something; `None` if it is gone already.
+    pub(super) fn remove(&mut self, position: Position) -> Option<Item<L, T>> {
+        self.unset(position);
+        self.items.remove(&position)
+    }
+
+    /// Hands out the first of the lane.
+    pub(super) fn pop(
+        &mut self,
+        lane: &L,
+        now: Instant,
+        ack_wait: Duration,
+    ) -> Option<Popped<L, T>> {
+        let position = *self.ready.get(lane)?.first()?;
+        let item = self.items.get_mut(&position)?;
+        let found = item.clone();
+        item.seen = true;
+        let wake = self.set_until(position, now + ack_wait);
+        Some(Popped { position, item: found, wake })
+    }
+
+    /// Whether the lane has something to deliver.
+    pub(super) fn has_ready(&self, lane: &L) -> bool {
+        self.ready.contains_key(lane)
+    }
+
+    /// Puts off the next delivery of something, if it is in a hand (or `always`).
+    pub(super) fn put_off(&mut self, position: Position, until: Instant, always: bool) -> bool {
+        match self.items.get(&position).map(|item| item.state) {
+            Some(State::Until(_)) => self.set_until(position, until),
+            Some(State::Ready) if always => self.set_until(position, until),
+            _ => false,
+        }
+    }
+
+    /// Never again in this process.
+    pub(super) fn set_damaged(&mut self, position: Position) {
+        self.unset(position);
+        if let Some(item) = self.items.get_mut(&position) {
+            item.state = State::Damaged;
+        }
+    }
+
+    /// Makes deliverable what was in hand for too long; says in which lanes.
+    pub(super) fn expire(&mut self, now: Instant) -> BTreeSet<L> {
+        let mut lanes = BTreeSet::new();
+        while let Some(&(at, position)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            if let Some(item) = self.items.get_mut(&position) {
+                item.state = State::Ready;
+                let lane = item.lane.clone();
+                lanes.insert(lane.clone());
+                self.set_ready(lane, position);
+            }
+        }
+        lanes
+    }
+
+    /// When to call [`Self::expire`] next. An earlier answer that is still to come stands, so that
+    /// the engine is not woken for every delivery.
+    pub(super) fn arm(&mut self, now: Instant) -> Option<Instant> {
+        let first = self.deadlines.first().map(|(at, _)| *at);
+        let standing = self.armed.filter(|at| *at > now);
+        self.armed = first.into_iter().chain(standing).min();
+        self.armed
+    }
+
+    /// All that waits, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Position, &Item<L, T>)> {
+        self.items.iter().map(|(position, item)| (*position, item))
+    }
+
+    pub(super) fn get(&self, position: Position) -> Option<&Item<L, T>> {
+        self.items.get(&position)
+    }
+
+    fn set_ready(&mut self, lane: L, position: Position) {
+        self.ready.entry(lane).or_default().insert(position);
+    }
+
+    fn set_until(&mut self, position: Position, until: Instant) -> bool {
+        self.unset(position);
+        let Some(item) = self.items.get_mut(&position) else { return false };
+        item.state = State::Until(until);
+        self.deadlines.insert((until, position));
+        let wake = self.armed.is_none_or(|armed| until < armed);
+        if wake {
+            self.armed = Some(until);
+        }
+        wake
+    }
+
+    /// Takes it out of where its state has put it.
+    fn unset(&mut self, position: Position) {
+        let Some(item) = self.items.get(&position) else { return };
+        match item.state {
+            State::Ready => {
+                if let Some(ready) = self.ready.get_mut(&item.lane) {
+                    ready.remove(&position);
+                    if ready.is_empty() {
+                        self.ready.remove(&item.lane);
+                    }
+                }
+            }
+            State::Until(at) => {
+                self.deadlines.remove(&(at, position));
+            }
+            State::Damaged => {}
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What is written and not synced yet, and what a power cut takes of it.
+
+use clawnode_proto::{EntityId, Position, ProcessId};
+
+use super::{
+    request::{Happening, Reply, Request, Ticket},
+    world::{Event, TIMEOUT, World},
+};
+
+/// A write that is not synced.
+#[derive(Debug)]
+pub(super) enum Unsynced {
+    /// Not visible yet.
+    Pending { from: ProcessId, ticket: Ticket, request: Request },
+    /// Visible and answered too early: a record.
+    Record(EntityId, Position),
+    /// Visible and answered too early: an input.
+    Input(Position),
+    /// Visible and answered too early: a job.
+    Job(Position),
+}
+
+impl<D> World<D> {
+    /// The power fails: what was not synced is lost. The caller kills the processes.
+    pub fn power_cut(&mut self) {
+        for write in std::mem::take(&mut self.unsynced).into_iter().rev() {
+            match write {
+                // Whoever outlives the power cut hears nothing in time.
+                Unsynced::Pending { from, ticket, .. } => {
+                    let failed = Happening::Answer(ticket, Reply::Failed);
+                    self.schedule.plan(TIMEOUT, Event::Happen(from, failed));
+                }
+                Unsynced::Record(entity, position) => self.journals.undo(entity, position),
+                Unsynced::Input(position) => self.inboxes.undo(position),
+                Unsynced::Job(position) => drop(self.jobs.remove(position)),
+            }
+        }
+    }
+
+    /// Keeps a write back that is to be synced with others; `None` if it is.
+    pub(super) fn keep_back(
+        &mut self,
+        from: ProcessId,
+        ticket: Ticket,
+        request: Request,
+    ) -> Option<Request> {
+        let writes =
+            matches!(request, Request::Append { .. } | Request::Put(_) | Request::PutJob(_));
+        if !writes || !self.synced_in_groups || self.bugs.acknowledge_before_sync {
+            return Some(request);
+        }
+        // Nobody sees it, and nobody is answered, before it is synced.
+        self.unsynced.push(Unsynced::Pending { from, ticket, request });
+        let soon = rand::Rng::random_range(&mut self.rng, 1..10);
+        self.schedule.plan(soon, Event::Commit);
+        None
+    }
+
+    pub(super) fn commit(&mut self) {
+        for write in std::mem::take(&mut self.unsynced) {
+            if let Unsynced::Pending { from, ticket, request } = write {
+                let reply = self.serve(request);
+                self.answer(from, ticket, reply);
+            }
+        }
+        self.unsynced.clear();
+    }
+
+    /// Only a store that answers too early has anything to sync after it answered.
+    pub(super) fn sync_later(&mut self, write: Unsynced) {
+        if self.synced_in_groups && self.bugs.acknowledge_before_sync {
+            self.unsynced.push(write);
+            self.schedule.plan(500, Event::Commit);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! For crash tests: the process kills itself at a named point of its work.
+//!
+//! Each point is a place at a store's door, so the node's own code is the same with and without.
+//! `CLAWNODE_TEST_KILL=after-accepted` kills at the first time, `after-accepted:3` at the third;
+//! `poison:TEXT` at every append to a session whose journal has TEXT, as if folding it killed.
+
+mod doors;
+mod jobs;
+
+pub use doors::arm;

@@ -1,0 +1,203 @@
+//! Tools: what a model may ask for, and what came of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{Capability, Digest},
+    llm::Text,
+    name::ToolName,
+};
+
+/// What running a tool twice does to the world; decides what a crash in the middle of it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectClass {
+    /// It changes nothing: run again freely.
+    Safe,
+    /// Twice is like once, by the idempotency key that each run is given: run again freely.
+    Idempotent,
+    /// A probe tells whether it happened: it is asked before the tool is run again.
+    Check,
+    /// Twice is wrong: never run again by itself. An outcome that nobody knows is shown.
+    Once,
+}
+
+impl EffectClass {
+    /// Whether it may be run again without asking anybody.
+    pub const fn is_repeatable(self) -> bool {
+        matches!(self, Self::Safe | Self::Idempotent)
+    }
+}
+
+/// How much harm a tool can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Risk {
+    /// It looks: status, tests, lists.
+    ReadOnly,
+    /// It changes what can be changed back: files, builds, installs.
+    Write,
+    /// It changes what cannot: deployments, deletions, systems.
+    Admin,
+}
+
+impl Risk {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "READ_ONLY",
+            Self::Write => "WRITE",
+            Self::Admin => "ADMIN",
+        }
+    }
+}
+
+/// A tool as an agent has it. Journaled with the agent's configuration, because the model sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// What the model calls it.
+    pub name: ToolName,
+    /// What it does, for the model.
+    pub description: String,
+    /// The JSON Schema of its arguments (an object), as JSON text.
+    pub input_schema: String,
+    /// What running it twice does.
+    pub class: EffectClass,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// What a node needs to run it; absent for one that runs beside the session, which is
+    /// repeatable by definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<Capability>,
+    /// The longest that one run may take, in milliseconds.
+    pub timeout_ms: u32,
+}
+
+/// A tool call as the model made it; nothing about it is checked yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolUse {
+    /// The model's id for it; only unique within a reply, and not always that.
+    pub id: String,
+    /// Which tool it names, whether there is one or not.
+    pub name: String,
+    /// Its arguments: meant to be a JSON object, and kept exactly as it was written.
+    pub arguments: String,
+}
+
+impl ToolUse {
+    /// The digest of what is asked for: the same call again has the same.
+    pub fn digest(&self) -> Digest {
+        // Keys in another order or other white space are the same call.
+        let arguments = serde_json::from_str::<serde_json::Value>(&self.arguments)
+            .map_or_else(|_broken| self.arguments.clone(), |value| value.to_string());
+        Digest::of(format!("{}\0{arguments}", self.name).as_bytes())
+    }
+}
+
+/// What came of a tool call, in the form that the model is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolReply {
+    /// The [`ToolUse::id`] that it answers.
+    pub id: String,
+    /// What the model is told.
+    pub content: Text,
+    /// Whether it is an error.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+/// How a tool call failed, so that callers can act on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolFailure {
+    /// Not run: there is no such tool, or its arguments are not what it takes.
+    Invalid,
+    /// Not run: a rule, a guard or a person refused it.
+    Refused,
+    /// Not run: no node can.
+    Unavailable,
+    /// It ran and reported an error.
+    Failed,
+    /// It ran longer than it may; there may be a part of its output.
+    TimedOut,
+    /// It was stopped on purpose.
+    Cancelled,
+    /// What ran it broke: a crash, a trap, too much memory.
+    Crashed,
+}
+
+impl ToolFailure {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Crashed => "crashed",
+        }
+    }
+}
+
+/// What came of a tool call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolOutcome {
+    /// What it said, or what is wrong.
+    pub content: Text,
+    /// How it failed; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ToolFailure>,
+}
+
+impl ToolOutcome {
+    /// It did what was asked.
+    pub fn done(content: impl Into<Text>) -> Self {
+        Self { content: content.into(), failure: None }
+    }
+
+    /// It did not.
+    pub fn failed(failure: ToolFailure, why: impl Into<Text>) -> Self {
+        Self { content: why.into(), failure: Some(failure) }
+    }
+}
+
+/// Repeats of one call within a turn, and what is done about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopGuard {
+    /// From this one on the model is warned.
+    pub warn: u32,
+    /// From this one on it is refused.
+    pub refuse: u32,
+    /// This one ends the turn.
+    pub end: u32,
+}
+
+impl Default for LoopGuard {
+    fn default() -> Self {
+        Self { warn: 3, refuse: 5, end: 30 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn using(name: &str, arguments: &str) -> ToolUse {
+        ToolUse { id: "1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    }
+
+    #[test]
+    fn the_same_call_is_known_by_its_meaning() {
+        let one = using("a", r#"{"x":1,"y":[true]}"#).digest();
+        assert_eq!(using("a", "{ \"y\": [true],\n \"x\": 1 }").digest(), one);
+        for other in [
+            using("b", r#"{"x":1,"y":[true]}"#),
+            using("a", r#"{"x":2,"y":[true]}"#),
+            using("a", r#"{"x":1,"y":[true]"#),
+        ] {
+            assert_ne!(other.digest(), one, "{other:?}");
+        }
+    }
+}

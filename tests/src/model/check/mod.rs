@@ -1,0 +1,8 @@
+//! Holds requests to the wire: what a vendor would refuse, and what it would wrongly let pass.
+
+mod anthropic;
+mod openai;
+mod request;
+mod tools;
+
+pub(super) use request::{Asked, check};

@@ -1,0 +1,232 @@
+//! What `OpenAI` demands of a request.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    request::{Asked, count},
+    tools::{Pairs, check_offers},
+};
+
+/// Bytes of the id of a tool call.
+const ID_BYTES: usize = 40;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Completions {
+    model: String,
+    messages: Vec<OpenAiMessage>,
+    #[serde(default)]
+    stream: bool,
+    stream_options: Option<StreamOptions>,
+    temperature: Option<f64>,
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
+    stop: Option<Value>,
+    n: Option<u32>,
+    #[serde(rename = "top_p")]
+    _top_p: Option<f64>,
+    #[serde(rename = "seed")]
+    _seed: Option<i64>,
+    #[serde(rename = "user")]
+    _user: Option<String>,
+    tools: Option<Vec<Tool>>,
+    #[serde(rename = "tool_choice")]
+    _tool_choice: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case", deny_unknown_fields)]
+enum OpenAiMessage {
+    #[serde(alias = "developer")]
+    System {
+        content: String,
+    },
+    User {
+        content: String,
+    },
+    Assistant {
+        content: Option<String>,
+        tool_calls: Option<Vec<ToolCall>>,
+    },
+    Tool {
+        content: String,
+        tool_call_id: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tool {
+    #[serde(rename = "type")]
+    _kind: Kind,
+    function: Offered,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Function,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Offered {
+    name: String,
+    #[serde(rename = "description")]
+    _description: Option<String>,
+    parameters: Value,
+    #[serde(rename = "strict")]
+    _strict: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolCall {
+    id: String,
+    #[serde(rename = "type")]
+    _kind: Kind,
+    function: Called,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Called {
+    name: String,
+    arguments: String,
+}
+
+pub(super) fn openai(request: Completions) -> Result<Asked, String> {
+    if request.n.is_some_and(|n| n != 1) {
+        return Err("`n` is not 1".to_owned());
+    }
+    if request.stream_options.is_some() && !request.stream {
+        return Err("`stream_options` without `stream`".to_owned());
+    }
+    if request.temperature.is_some_and(|it| !(0.0..=2.0).contains(&it)) {
+        return Err("`temperature` is not within 0 and 2".to_owned());
+    }
+    if request.max_tokens.is_some() && request.max_completion_tokens.is_some() {
+        return Err("both `max_tokens` and `max_completion_tokens`".to_owned());
+    }
+    if request.max_tokens == Some(0) || request.max_completion_tokens == Some(0) {
+        return Err("a limit of 0 tokens".to_owned());
+    }
+    if request.stop.as_ref().is_some_and(|stop| stop.as_array().is_some_and(|all| all.len() > 4)) {
+        return Err("more than 4 stop sequences".to_owned());
+    }
+    if let Some(tools) = &request.tools {
+        let functions = tools.iter().map(|tool| &tool.function);
+        check_offers(functions.map(|function| (function.name.as_str(), &function.parameters)))?;
+    }
+    let mut reading = Reading::default();
+    for message in &request.messages {
+        reading.message(message)?;
+    }
+    reading.pairs.closed()?;
+    if !reading.users_turn {
+        return Err("the last message is not the user's".to_owned());
+    }
+    Ok(Asked {
+        usage: !request.stream || request.stream_options.is_some_and(|it| it.include_usage),
+        model: request.model,
+        last_user: reading.last_user,
+        rounds: reading.rounds,
+        results: reading.results,
+        offers: request.tools.is_some(),
+        stream: request.stream,
+        words: reading.words,
+    })
+}
+
+/// A conversation, message by message.
+#[derive(Default)]
+struct Reading<'a> {
+    pairs: Pairs<'a>,
+    begun: bool,
+    /// Whether the last message is the user's, or a tool's.
+    users_turn: bool,
+    last_user: String,
+    rounds: usize,
+    results: Vec<String>,
+    words: u64,
+}
+
+impl<'a> Reading<'a> {
+    fn message(&mut self, message: &'a OpenAiMessage) -> Result<(), String> {
+        if !matches!(message, OpenAiMessage::Tool { .. }) {
+            self.pairs.closed()?;
+        }
+        match message {
+            OpenAiMessage::System { .. } if self.begun => {
+                return Err("a system message within the conversation".to_owned());
+            }
+            OpenAiMessage::System { content } => return self.text(content),
+            OpenAiMessage::User { content } => {
+                self.text(content)?;
+                if !self.users_turn {
+                    self.results.clear();
+                }
+                (self.last_user, self.rounds) = (content.clone(), 0);
+                self.users_turn = true;
+            }
+            OpenAiMessage::Assistant { .. } if !self.begun => {
+                return Err("the conversation begins with the assistant".to_owned());
+            }
+            OpenAiMessage::Assistant { content, tool_calls } => {
+                if let Some(content) = content {
+                    self.text(content)?;
+                }
+                match tool_calls {
+                    Some(calls) if calls.is_empty() => return Err("no tool calls".to_owned()),
+                    None if content.is_none() => {
+                        return Err("an assistant message with nothing in it".to_owned());
+                    }
+                    Some(calls) => calls.iter().try_for_each(|call| self.call(call))?,
+                    None => {}
+                }
+                self.users_turn = false;
+            }
+            OpenAiMessage::Tool { content, tool_call_id } => {
+                self.pairs.answer(tool_call_id)?;
+                if !self.users_turn {
+                    self.results.clear();
+                    self.rounds += 1;
+                }
+                self.words += count(content);
+                self.results.push(content.clone());
+                self.users_turn = true;
+            }
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), String> {
+        self.words += count(text);
+        if text.trim().is_empty() {
+            return Err("a message with empty text".to_owned());
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &'a ToolCall) -> Result<(), String> {
+        let ToolCall { id, function, .. } = call;
+        if !(1..=ID_BYTES).contains(&id.len()) {
+            return Err(format!("a tool call id `{id}` that is not 1 to {ID_BYTES} bytes long"));
+        }
+        // Unlike the other wire's, ids may come again in a later message.
+        self.pairs.ask(id, &function.name)?;
+        let arguments: Result<Value, _> = serde_json::from_str(&function.arguments);
+        if !arguments.is_ok_and(|arguments| arguments.is_object()) {
+            return Err(format!("the arguments of tool call `{id}` are not an object in JSON"));
+        }
+        Ok(())
+    }
+}

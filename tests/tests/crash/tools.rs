@@ -1,0 +1,101 @@
+//! The crash points of a tool call (C8 to C11): the process that runs it kills itself there, and an
+//! independent count of effects says what really happened.
+
+use clawnode_proto::{llm::Role, session::TurnOutcome};
+use clawnode_tests::{
+    effects::EffectCounter,
+    model::Script,
+    process::{Message, Node, ProcessError},
+};
+use serde_json::{Value, json};
+
+use super::support::{Outcome, Scene, Under};
+
+/// What came of a hit.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    /// How often the tool had its effect.
+    effects: usize,
+    /// Whether the model was told that nobody knows.
+    uncertain: bool,
+}
+
+/// A turn asks for `tool`; its process dies at `point` and another goes on.
+async fn hit(under: Under, tool: &str, point: &str) -> Result<Seen, ProcessError> {
+    let dir = tempfile::tempdir().unwrap();
+    let counter = EffectCounter::start(dir.path()).await.unwrap();
+    let mut scene = Scene::on(under, Script::default()).await;
+    let settings = scene.home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    let config = format!("[agents.default]\ntools = [\"{tool}\"]\n");
+    std::fs::write(settings.join("config.toml"), config).unwrap();
+    scene = scene.with_var("CLAWNODE_TEST_EFFECTS", &counter.url());
+
+    let message = Message::new("ada", &format!("/tool {tool} {{}}"));
+    scene.die_at(point, &message).await?;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    client.chat(&message).await?;
+    let session = message.session();
+    let history = client.history(&session).await?;
+    assert_eq!(history.turns.len(), 1, "{history:?}");
+    let turn = &history.turns[0];
+    assert!(matches!(turn.outcome, Some(TurnOutcome::Completed { .. })), "{turn:?}");
+    let roles: Vec<Role> = turn.messages.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::User, Role::Assistant], "{turn:?}");
+    assert_eq!(turn.messages[2].tool_replies.len(), 1, "{turn:?}");
+    let reply = &turn.messages[2].tool_replies[0];
+    let told = reply.content.inline().unwrap_or_default();
+    let events: Vec<Value> = client
+        .call("journal.show", json!({ "session": session, "after": 0, "limit": 1_000 }))
+        .await?;
+    let kinds = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
+    assert_eq!(kinds("tool_asked"), 1, "I3: {events:?}");
+    assert_eq!(kinds("tool_done") + kinds("tool_uncertain"), 1, "I3: {events:?}");
+    let uncertain = kinds("tool_uncertain") == 1;
+    assert_eq!(reply.is_error, uncertain, "{reply:?}");
+    assert!(uncertain || told == "done", "{told}");
+    node.stop().await?;
+    let counts = counter.counts().unwrap();
+    assert!(counts.len() <= 1, "one key for all runs: {counts:?}");
+    Ok(Seen { effects: counts.values().sum(), uncertain })
+}
+
+const KNOWN: Seen = Seen { effects: 1, uncertain: false };
+
+async fn c8_to_c11(under: Under, points: &[(&str, &str, Seen)]) -> Outcome {
+    for (tool, point, wanted) in points {
+        let seen = hit(under, tool, point).await?;
+        assert_eq!(seen, *wanted, "`{tool}` at `{point}`");
+    }
+    Ok(())
+}
+
+/// C8, C9, C11: whatever died around the run, the run itself is known.
+#[tokio::test]
+async fn c8_c9_c11_a_tool_that_runs_once_runs_once() -> Outcome {
+    let points = ["before-job", "after-job", "before-started", "after-done", "after-result"];
+    c8_to_c11(Under::Local, &points.map(|point| ("effect_once", point, KNOWN))).await
+}
+
+/// C10.
+#[tokio::test]
+async fn c10_a_runner_that_dies_in_mid_run_is_followed_by_class() -> Outcome {
+    let points = [
+        ("effect_safe", "after-started", KNOWN),
+        ("effect_safe", "before-done", Seen { effects: 2, uncertain: false }),
+        ("effect_once", "after-started", Seen { effects: 0, uncertain: true }),
+        ("effect_once", "before-done", Seen { effects: 1, uncertain: true }),
+    ];
+    c8_to_c11(Under::Local, &points).await
+}
+
+/// C9 and C10 where another process judges the dead one.
+#[tokio::test]
+async fn c10_on_nats_a_dead_runner_is_not_followed_by_a_second_run() -> Outcome {
+    let points = [
+        ("effect_once", "before-done", Seen { effects: 1, uncertain: true }),
+        ("effect_once", "after-result", KNOWN),
+    ];
+    c8_to_c11(Under::Nats, &points).await
+}
