@@ -159,11 +159,12 @@ pub struct JobMachine {
 // === impl JobMachine ===
 
 impl JobMachine {
-    /// Of a process that has nothing in hand.
-    pub fn new(me: ProcessId) -> Self {
+    /// Of a process that has nothing in hand, and began fewer than `runs` runs before: a run of an
+    /// earlier machine of the same process is not this one's own.
+    pub fn new(me: ProcessId, runs: u64) -> Self {
         Self {
             me,
-            runs: 0,
+            runs,
             slots: BTreeMap::new(),
             #[cfg(feature = "test-util")]
             planted: Planted::None,
@@ -457,7 +458,7 @@ mod tests {
 
     /// A machine that runs the job, whose `started` is at position 1.
     fn running(class: EffectClass) -> JobMachine {
-        let (mut machine, nobody) = (JobMachine::new(ME), Dead(Vec::new()));
+        let (mut machine, nobody) = (JobMachine::new(ME, 0), Dead(Vec::new()));
         let job = job(class);
         let id = job.id;
         machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
@@ -501,7 +502,7 @@ mod tests {
     fn who_began_it_and_what_it_is_decide_what_follows() {
         let id = JobId::from_u128(7);
         let found = |class, dead: Vec<ProcessId>| {
-            let mut machine = JobMachine::new(ME);
+            let mut machine = JobMachine::new(ME, 0);
             machine.handle(NOW, JobIn::Delivered(job(class)), &Dead(Vec::new()));
             let read = JobIn::Read(id, Some((Position(4), started(OTHER, 3))));
             machine.handle(NOW, read, &Dead(dead))
@@ -548,7 +549,7 @@ mod tests {
         fn what_leaves_is_always_preceded_by_what_is_stored(
             inputs in prop::collection::vec(anything(), 0..40),
         ) {
-            let mut machine = JobMachine::new(ME);
+            let mut machine = JobMachine::new(ME, 0);
             let (mut sets, mut sends, mut closed) = (0_u32, 0_u32, false);
             for input in inputs {
                 closed |= matches!(&input, JobIn::Read(_, Some((_, JobState::Closed))));

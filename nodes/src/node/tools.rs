@@ -138,6 +138,7 @@ pub fn runner(config: &Config, context: &Context<Session>, tools: NodeTools) -> 
             max_jobs: usize::try_from(config.tools.max_jobs).unwrap_or(usize::MAX),
             drain_grace: config.node.drain,
         },
+        begun: Arc::default(),
     }
 }
 

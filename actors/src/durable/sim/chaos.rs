@@ -170,7 +170,7 @@ impl Sim {
             drained: 0,
             draining: false,
             gave_up: false,
-            jobs: JobHands::new(JobMachine::new(id).planted(self.planted)),
+            jobs: JobHands::new(JobMachine::new(id, 0).planted(self.planted)),
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
         };
         self.remark(id, || format!("begins, clock {skew} ms"));

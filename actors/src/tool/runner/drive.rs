@@ -1,6 +1,14 @@
 //! The runner: what happens to it, given to the job machine; what the machine says, done.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use clawnode_cluster::{AckHandle, Clock, Substrate, membership::Members};
 use clawnode_proto::{Capability, JobId, ProcessId, job::Job, limits::ACK_PROGRESS};
@@ -20,6 +28,9 @@ use crate::{
 
 /// What may happen to a runner before it takes notice; whoever has more to tell waits.
 const NOTES_MAX: usize = 1_024;
+
+/// Runs of one runner, in bits: no process begins as many.
+const RUNS_BITS: u32 = 40;
 
 /// How a runner works.
 #[derive(Clone, Debug)]
@@ -54,6 +65,8 @@ pub struct RunnerContext {
     pub peers: watch::Receiver<Members>,
     /// How it works.
     pub options: RunnerOptions,
+    /// How often a runner was begun in this process.
+    pub begun: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for RunnerContext {
@@ -124,8 +137,9 @@ impl JobRunner {
         let (notes, inbound) = mpsc::channel(NOTES_MAX);
         let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
         let door = Self { notes: notes.downgrade(), drain, drained };
+        let runs = context.begun.fetch_add(1, Ordering::Relaxed) << RUNS_BITS;
         let runner = Runner {
-            machine: JobMachine::new(context.process),
+            machine: JobMachine::new(context.process, runs),
             context,
             hands: HashMap::new(),
             tasks: JoinSet::new(),

@@ -279,7 +279,9 @@ mod tests {
         let gateway = Grants::of(BusRole::Gateway, &prefix);
         assert!(!gateway.publish.contains(&prefix.journals()));
         let worker = Grants::of(BusRole::Worker, &prefix);
-        assert!(!worker.publish.contains(&prefix.inputs()));
+        assert!(!gateway.publish.contains(&prefix.jobs_of_any()));
+        let agents = prefix.bucket(AGENT_KEYS);
+        assert!(!worker.publish.iter().any(|subject| subject.starts_with(&agents)));
         for it in [gateway, worker] {
             assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
             assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));
