@@ -162,7 +162,7 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     let status: StatusView = cluster.document(&["status"]).await?;
     assert_eq!((status.sessions, status.nodes.len()), (1, 3));
     let bus = status.bus.unwrap();
-    assert_eq!(bus.stores.len(), 5);
+    assert_eq!(bus.stores.len(), 6);
     assert!(bus.stores.iter().all(|it| it.replicas == 1 && it.problem.is_none()), "{bus:?}");
     assert!(status.warnings.iter().any(|it| it.name == "bus.sync_interval"));
     cluster.stop().await
