@@ -79,7 +79,7 @@ impl NatsBlobs {
     }
 
     async fn piece(&self, digest: Digest, piece: usize) -> Result<Option<Bytes>, Failure> {
-        let message = self.reader.last(&self.prefix.blob(digest, &piece.to_string())).await?;
+        let message = self.reader.last_once(&self.prefix.blob(digest, &piece.to_string())).await?;
         Ok(message.map(|message| message.payload))
     }
 

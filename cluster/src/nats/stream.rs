@@ -61,6 +61,13 @@ impl Reader {
         found(until_answered(ask).await)
     }
 
+    /// The same, asked for once: an answer that is large takes its time on a busy connection, and
+    /// must not come several times.
+    pub(super) async fn last_once(&self, subject: &str) -> Result<Option<StreamMessage>, Failure> {
+        self.api.check_open()?;
+        found(self.stream.raw_message_builder().last_by_subject(subject).send().await)
+    }
+
     /// The first message at or after `from` whose subject matches.
     pub(super) async fn next(
         &self,

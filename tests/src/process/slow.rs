@@ -7,7 +7,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpSocket, TcpStream},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use tokio_tungstenite::{
     WebSocketStream, client_async,
@@ -64,10 +64,13 @@ impl Slow {
     pub async fn read_all(&mut self) -> Result<Told, ProcessError> {
         let mut told = Told { texts: vec![String::new(); self.turns], lags: 0 };
         let mut left = self.turns;
+        // Pings and lags come for ever from a node that does not get on.
+        let deadline = Instant::now() + PATIENCE;
         while left > 0 {
-            let packet = timeout(PATIENCE, self.socket.next())
-                .await
-                .map_err(|_elapsed| ProcessError::Late("a frame".to_owned()))?;
+            let packet = timeout_at(deadline, self.socket.next()).await.map_err(|_elapsed| {
+                let lags = told.lags;
+                ProcessError::Late(format!("the ends of {left} turns, after {lags} lags"))
+            })?;
             let text = match packet {
                 Some(Ok(Packet::Text(text))) => text,
                 Some(Ok(Packet::Close(_))) | None => {
