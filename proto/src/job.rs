@@ -1,8 +1,8 @@
 //! Jobs: tool calls that any node with the capability may run.
 //!
 //! A job waits in a queue of its capability, and has a **state key** that changes only by
-//! compare-and-set: absent -> `started` -> `done` or `uncertain`; absent -> `revoked`; any end ->
-//! `closed` by the owner, once the result is folded.
+//! compare-and-set: absent -> `started` -> `done` or `uncertain`; absent -> `revoked`; any of them ->
+//! `closed` by the owner, once the turn that asked for it has ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub enum JobState {
     },
     /// Nobody may begin it any more.
     Revoked,
-    /// Its result is in the session's journal: acknowledge only.
+    /// Its turn has ended, and nobody waits for it: acknowledge only.
     Closed,
 }
 

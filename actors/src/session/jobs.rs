@@ -8,8 +8,7 @@ use clawnode_proto::{
     EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
     TurnId, codec,
     job::{Job, JobState},
-    limits::{JOB_CLOSED_TTL, TOOL_RESULT_INLINE},
-    llm::Text,
+    limits::JOB_CLOSED_TTL,
     node::NodeRequest,
     session::{SessionInput, ToolEnd},
     subject::job_key,
@@ -21,7 +20,7 @@ use tracing::{debug, warn};
 use super::{
     prepare::{PublishJob, Results, ToolJob},
     run::{AGAIN, SessionRunner},
-    texts::stored_text,
+    texts::stored_outcome,
     tools,
 };
 use crate::tool::ToolRun;
@@ -51,13 +50,7 @@ impl SessionRunner {
             timeout: job.timeout,
         };
         let outcome = self.toolbox.execute(run, cancelled).await;
-        let Text::Inline { text } = outcome.content else { return outcome };
-        let (content, refused) =
-            stored_text(&self.substrate, entity, text, TOOL_RESULT_INLINE).await;
-        match refused {
-            None => ToolOutcome { content, failure: outcome.failure },
-            Some(why) => ToolOutcome::failed(ToolFailure::Failed, why),
-        }
+        stored_outcome(&self.substrate, entity, outcome).await
     }
 
     /// Tells what is known of a reply's tools, as far as this process has not told it.

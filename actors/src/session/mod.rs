@@ -38,4 +38,4 @@ pub use prepare::SessionJob;
 pub use progress::{TurnBody, TurnEvent};
 pub use run::{ResolveModel, SessionRunner, TraceLink};
 pub use state::{SessionState, Step, StepEnd, Turn};
-pub(crate) use texts::stored_text;
+pub(crate) use texts::stored_outcome;

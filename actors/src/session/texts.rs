@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, StoreError, Substrate};
-use clawnode_proto::{EntityId, llm::Text};
+use clawnode_proto::{EntityId, limits::TOOL_RESULT_INLINE, llm::Text, tool::ToolOutcome};
 use tracing::warn;
 
 /// The first and the longest wait before a store that failed is tried again.
@@ -44,6 +44,23 @@ pub(crate) async fn stored_text(
             }
         }
     }
+}
+
+/// What came of a tool, with its text in the blob store if it is long. A part that the store refuses
+/// is left out, and whoever reads the result is told: the tool has run all the same.
+pub(crate) async fn stored_outcome(
+    substrate: &Substrate,
+    entity: EntityId,
+    outcome: ToolOutcome,
+) -> ToolOutcome {
+    let Text::Inline { text } = outcome.content else { return outcome };
+    let (mut content, refused) = stored_text(substrate, entity, text, TOOL_RESULT_INLINE).await;
+    if let (Some(why), Text::Inline { text }) = (refused, &mut content) {
+        for part in ["\n(the rest is left out: ", &why, ")"] {
+            text.push_str(part);
+        }
+    }
+    ToolOutcome { content, failure: outcome.failure }
 }
 
 /// As much of a text as an event may hold.

@@ -6,8 +6,6 @@ use clawnode_cluster::{Backoff, BucketError, Clock, Substrate};
 use clawnode_proto::{
     IdempotencyKey, Input, JobId, Kind, Position,
     job::{Job, JobState},
-    limits::TOOL_RESULT_INLINE,
-    llm::Text,
     session::{SessionInput, ToolEnd, ToolResult},
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
@@ -20,7 +18,7 @@ use tracing::{Instrument, error, info_span, warn};
 use super::drive::{Note, RunnerContext};
 use crate::{
     durable::jobs::{JobIn, Probe},
-    session::stored_text,
+    session::stored_outcome,
     tool::{ToolRun, Toolbox},
 };
 
@@ -105,20 +103,8 @@ impl Work {
         }
         .instrument(span)
         .await;
-        let outcome = self.kept(&job, outcome).await;
+        let outcome = stored_outcome(&self.substrate, job.session.entity(), outcome).await;
         self.tell(JobIn::Ended(job.id, outcome)).await;
-    }
-
-    /// The outcome with its text in the blob store, if it is long.
-    async fn kept(&self, job: &Job, outcome: ToolOutcome) -> ToolOutcome {
-        let Text::Inline { text } = outcome.content else { return outcome };
-        let entity = job.session.entity();
-        let (content, refused) =
-            stored_text(&self.substrate, entity, text, TOOL_RESULT_INLINE).await;
-        if let Some(why) = refused {
-            warn!(job = %job.id, why, "a part of a tool's output is lost");
-        }
-        ToolOutcome { content, failure: outcome.failure }
     }
 
     pub(super) async fn probe(self, job: Box<Job>) {
