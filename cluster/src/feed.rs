@@ -9,7 +9,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use clawnode_proto::{
-    NodeName, ProcessId, codec,
+    NodeName, ProcessId, Timestamp, codec,
     feed::{ClusterEvent, EventBatch, EventBody},
     limits::EVENTS_BATCH,
 };
@@ -45,6 +45,16 @@ impl Feed {
         let (events, waiting) = mpsc::channel(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(waiting));
         Self { process, node, clock, events, waiting, dropped: Arc::default() }
+    }
+
+    /// Who tells: the process, and what people call it.
+    pub const fn teller(&self) -> (ProcessId, &NodeName) {
+        (self.process, &self.node)
+    }
+
+    /// When it is, by the teller's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Tells what happened, soon.
@@ -89,8 +99,6 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::Timestamp;
-
     use super::*;
 
     #[derive(Debug)]

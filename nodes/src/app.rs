@@ -4,25 +4,23 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, OnceLock, RwLock,
-        atomic::{AtomicU16, AtomicU64, Ordering},
+        atomic::{AtomicU16, AtomicU64},
     },
 };
 
 use clawnode_actors::{
-    agent::Agents,
     durable::{
         MachineOptions,
         driver::{Context, Lacks, Worker, WorkerOptions, answer_requests},
     },
-    session::{FrameHub, Session, SessionRunner, Sessions, route::Routes},
+    session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
 };
 use clawnode_cluster::{
     Clock, Feed, Substrate, SystemClock,
     membership::{Announcer, Members, Membership},
 };
-use clawnode_proto::{ErrorChain, ProcessId, feed::EventBody, node::NodeRole};
-use secrecy::SecretString;
+use clawnode_proto::{ProcessId, feed::EventBody, node::NodeRole};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -31,17 +29,21 @@ use crate::{
     client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
-    gateway::{self, GatewayOptions, ServeError, Serving, TlsFiles},
+    gateway::{self, Serving},
     node::{
         backend::NodeBackend,
         greet::{self, Saying},
-        ground,
+        ground, hooks,
         load::Gauges,
+        mcp::McpServers,
         models::{Answering, CurrentModels, answering},
         operate::Operations,
         overview::Node,
-        reload,
+        panic::{self, Switch},
+        plugins::Plugins,
+        reload::Reloaded,
         scan::Follow,
+        serving::{advertised, gateway_options, refused},
         standing::Standing,
         tools::{self, NodeTools},
     },
@@ -90,6 +92,8 @@ struct Running {
     node_file: Option<(NodeFile, PathBuf)>,
     shutdown: CancellationToken,
     operations: Operations,
+    mcp: McpServers,
+    tools: NodeTools,
 }
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
@@ -97,8 +101,10 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let NodeArgs { loaded, roles, join, ready, stop } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
+    let hooks = hooks::open(&loaded)?;
+    let plugins = Plugins::load(&loaded.config).await;
     let (answering, ground) = tokio::try_join!(
-        answering(&loaded.config, loaded.env(), &clock),
+        answering(&loaded.config, loaded.env(), &clock, (plugins, hooks)),
         ground::open(&loaded, (process, &roles), join.as_ref(), &clock)
     )?;
     let control = ground.control;
@@ -112,11 +118,13 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         substrate.health.close().await;
         return Err(failure);
     }
+    let latch = (panic::open(&substrate).await?, Arc::clone(&substrate.bucket));
     let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
-    let standing = Standing::new(stop.clone(), &loaded.config.node);
+    let standing = Standing::new(stop.clone(), &loaded.config.node, latch);
     let health = Arc::clone(&substrate.health);
     let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
-    let (running, told) = match Box::pin(start(&loaded, &roles, answering, on, clock)).await {
+    let started = start(&loaded, &roles, answering, on, clock);
+    let (running, told) = match Box::pin(started).await {
         Ok(started) => started,
         Err(failure) => {
             supervisor.stop().await;
@@ -136,7 +144,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     };
     tokio::select! {
         () = stop.cancelled() => {
-            running.stop().await;
+            Box::pin(running.stop()).await;
             standing.misfit().map_or(Ok(()), Err)
         }
         lost = health.lost() => {
@@ -159,37 +167,42 @@ async fn start(
     clock: Arc<dyn Clock>,
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
-    let bucket = Arc::clone(&substrate.bucket);
-    let agents = Agents::spawn(answering.agents, bucket, supervisor.clone());
-    let agents = agents.await.map_err(unspawned)?;
+    let (tell, members) = watch::channel(Members::default());
+    let on = (process, &clock, members.clone());
+    let mcp = McpServers::open((config, loaded.env(), roles), &substrate, on).await?;
+    let agents = answering.agents(config, &mcp.pins().borrow());
+    let parts = (&supervisor, &substrate, standing.door());
+    let agents = panic::agents(agents, parts, config.cluster.lost_after).await;
+    let agents = agents.map_err(unspawned)?;
     let routes = Arc::new(RwLock::new(answering.routes));
     let models = CurrentModels::new(answering.models);
     let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
-    let hub = FrameHub::default();
-    let (tell, members) = watch::channel(Members::default());
-    let tools = tools::open(config, loaded.env(), &clock).await?;
+    let (hub, on) = (FrameHub::default(), (process, &substrate, &members, standing.door()));
+    let tools = tools::open(loaded, on, (&answering.plugins, &mcp), &clock);
+    let tools = Box::pin(tools).await?;
     let runner = SessionRunner::new(
         substrate.clone(),
         agents.clone(),
-        (Arc::new(models.clone()), tools.toolbox.clone(), config.tools.job_wait),
+        (Arc::new(models.clone()), tools.available(), config.tools.job_wait),
         members.clone(),
         hub.clone(),
         Arc::clone(&clock),
-        (Arc::new(telemetry::set_parent), feed.clone()),
+        (Arc::new(telemetry::set_parent), feed.clone(), answering.hooks.clone()),
     );
     let on = (process, substrate.clone(), Arc::clone(&clock));
-    let context = Arc::new(context(loaded, on, runner, (members.clone(), &standing))?);
-    let gauges = Gauges::default();
-    let reached = Arc::new(OnceLock::new());
-    let saying =
-        greet::saying(config, roles, &context, &agents, &tools, (&standing, &gauges, &reached));
+    let of = (members.clone(), &*standing);
+    let context = Arc::new(context((loaded, roles), on, (runner, &supervisor), of).await?);
+    let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
+    let (able, of) = ((&tools.available(), mcp.hosts()), (&standing, &gauges, &reached));
+    let saying = greet::saying(config, roles, &context, &agents, able, of);
     greet::join(&substrate, &saying).await?;
-    let again = (agents.clone(), routes.clone(), models);
-    look_after(&supervisor, loaded, again, (&gauges, &hub)).await?;
-
+    let (pins, kept) = (mcp.pins(), agents.clone());
+    let (plugins, hooks) = (answering.plugins, answering.hooks);
+    let reloaded = Reloaded { agents: kept, routes: routes.clone(), models, pins, plugins, hooks };
+    look_after(&supervisor, loaded, reloaded, (&gauges, &hub)).await?;
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
-    let shutdown = CancellationToken::new();
     let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
+    let shutdown = CancellationToken::new();
     let own = (supervisor.clone(), agents.clone());
     let operations = Operations::new(feed, Arc::clone(&saying), own, shutdown.clone());
     let mut running = Running {
@@ -203,38 +216,41 @@ async fn start(
         node_file: None,
         shutdown: shutdown.clone(),
         operations: operations.clone(),
+        mcp: mcp.clone(),
+        tools,
     };
     let mut ready = Ready::soon(process, &model, &substrate);
     if roles.contains(&NodeRole::Gateway) {
-        let resident = Arc::clone(&context);
-        let node = Node {
-            process,
-            heartbeat: saying,
-            model,
-            members: members.clone(),
-            resident: Arc::new(move || resident.resident.load(Ordering::Relaxed)),
-            events: operations.events.clone(),
-            roots: operations.roots.clone(),
-        };
+        let mcp = mcp.door(members.clone(), Arc::clone(&saying));
+        let node = Node::new(&context, saying, model, members.clone(), &operations);
         let sessions = Sessions::new(substrate.clone(), Arc::clone(&clock));
         let sessions = sessions.writing(Arc::clone(&agreed));
-        let backend = Arc::new(NodeBackend::new(sessions, agents, routes, node));
-        open_gateway(loaded, backend, clock, (&mut running, &mut ready, &reached)).await?;
+        let switch = Switch::new(&substrate, running.standing.door(), &operations.feed);
+        let backend = NodeBackend::new(sessions, agents, routes, (node, switch, mcp));
+        let to = (&mut running, &mut ready, &*reached);
+        open_gateway(loaded, Arc::new(backend), clock, to).await?;
         running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
-    let parts = (context, Arc::new(hub), gauges, tools);
+    let parts = (context, Arc::new(hub), gauges);
     take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
     Ok((running, ready))
 }
 
 /// What all sessions of the process share.
-fn context(
-    loaded: &Loaded,
+async fn context(
+    (loaded, roles): (&Loaded, &[NodeRole]),
     (process, substrate, clock): (ProcessId, Substrate, Arc<dyn Clock>),
-    runner: SessionRunner,
+    (runner, supervisor): (SessionRunner, &Supervisor),
     (peers, standing): (watch::Receiver<Members>, &Standing),
 ) -> Result<Context<Session>, Failure> {
+    if substrate.shared && roles.contains(&NodeRole::Worker) {
+        let follow = runner.clone();
+        let follow = move || follow.clone().follow_runners();
+        supervisor.adopt_task("worker.awaited", follow).await.map_err(unspawned)?;
+    }
+    #[cfg(feature = "test-util")]
+    let clock = crate::node::failpoint::clock(clock, loaded.env());
     Ok(Context {
         process,
         substrate,
@@ -254,14 +270,14 @@ fn context(
 async fn look_after(
     supervisor: &Supervisor,
     loaded: &Loaded,
-    again: (Agents, Arc<RwLock<Routes>>, CurrentModels),
+    reloaded: Reloaded,
     (gauges, hub): (&Gauges, &FrameHub),
 ) -> Result<(), Failure> {
-    let (agents, gauges, hub) = (again.0.clone(), gauges.clone(), hub.clone());
+    let (agents, gauges, hub) = (reloaded.agents.clone(), gauges.clone(), hub.clone());
     let look = move || gauges.clone().look(agents.clone(), hub.clone());
     supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
     let watched = loaded.clone();
-    let reload = move || reload::follow_files(watched.clone(), again.clone());
+    let reload = move || reloaded.clone().follow(watched.clone());
     supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }
 
@@ -303,7 +319,7 @@ async fn open_gateway(
 async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
-    (context, hub, gauges, tools): (Arc<Context<Session>>, Arc<FrameHub>, Gauges, NodeTools),
+    (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
     agreed: Arc<AtomicU16>,
     (tell, members): (watch::Sender<Members>, watch::Receiver<Members>),
 ) -> Result<(), Failure> {
@@ -311,7 +327,13 @@ async fn take_part(
     let (ground, standing) = (running.substrate.clone(), Arc::clone(&running.standing));
     if roles.contains(&NodeRole::Worker) {
         let options = WorkerOptions { drain_grace: config.node.drain };
-        let runner = tools::runner(config, &context, tools);
+        let tools = running.tools.clone();
+        let runner = tools::runner(config, &context, tools.available());
+        let keep = move || tools.clone().keep();
+        supervisor.adopt_task("worker.executors", keep).await.map_err(unspawned)?;
+        let archive = runner.archive.clone();
+        let sweep = move || archive.clone().keep();
+        supervisor.adopt_task("worker.archive", sweep).await.map_err(unspawned)?;
         let current = standing.jobs().clone();
         let jobs = move || tools::run(runner.clone(), current.clone());
         supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)?;
@@ -324,6 +346,7 @@ async fn take_part(
             move || answer_requests(Arc::clone(&context), None, (hub.clone(), standing.clone()));
         supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)?;
     }
+    running.mcp.begin(&supervisor).await.map_err(unspawned)?;
     let begun = running.operations.begin(&ground, members.clone());
     begun.await.map_err(unspawned)?;
     if !ground.shared {
@@ -392,6 +415,7 @@ impl Running {
             if let Some(runner) = runner {
                 runner.drain().await;
             }
+            self.tools.close().await;
         };
         let sessions = async {
             if let Some(worker) = &self.worker {
@@ -399,6 +423,8 @@ impl Running {
             }
         };
         tokio::join!(jobs, sessions);
+        // After those who call them.
+        self.mcp.stop().await;
         if let Some(serving) = self.serving {
             serving.ended().await;
         }
@@ -440,51 +466,4 @@ fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {
             .hint("name another directory with `--data-dir`")
     })?;
     Ok(Some(ensure_token(dir)?))
-}
-
-fn gateway_options(
-    config: &Config,
-    token: Option<&Secret>,
-    clock: Arc<dyn Clock>,
-) -> GatewayOptions {
-    let it = &config.gateway;
-    let tls = match (&it.tls_cert, &it.tls_key) {
-        (Some(cert), Some(key)) => Some(TlsFiles { cert: cert.clone(), key: key.clone() }),
-        _ => None,
-    };
-    let connections = usize::try_from(it.max_connections).unwrap_or(usize::MAX);
-    let defaults = GatewayOptions::default();
-    GatewayOptions {
-        listen: it.listen,
-        token: token.map(|token| SecretString::from(token.expose().to_owned())),
-        tls,
-        plain_http: it.plain_http,
-        allowed_hosts: it.hosts.clone(),
-        allowed_origins: it.origins.clone(),
-        connections: connections.try_into().unwrap_or(defaults.connections),
-        drain: config.node.drain,
-        clock,
-        adopt_trace: telemetry::adopt,
-        ..defaults
-    }
-}
-
-fn refused(error: &ServeError) -> Failure {
-    let message = ErrorChain(error).to_string();
-    match error {
-        ServeError::Bind { .. } => Failure::new(Exit::Failed, "listen_failed", message)
-            .hint("name a free address with `--listen 127.0.0.1:0`; is another node running?"),
-        ServeError::TokenRequired { .. }
-        | ServeError::TlsRequired { .. }
-        | ServeError::EmptyToken
-        | ServeError::AllowList { .. }
-        | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
-    }
-}
-
-/// Where clients reach a gateway that serves at `url`, as far as it can tell.
-fn advertised(config: &Config, url: &str) -> Option<String> {
-    let it = &config.gateway;
-    let own = || (!it.listen.ip().is_unspecified()).then(|| url.to_owned());
-    it.advertise.clone().or_else(own)
 }

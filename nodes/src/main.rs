@@ -10,12 +10,17 @@ use clawnode::{cli, config::Env, failure::Exit};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().collect();
+    if let Some(keeper) = cli::keeper(&args) {
+        // One thread: there is one on each host for every MCP server that runs there.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        return ExitCode::from(runtime.map_or(Exit::Failed as u8, |it| it.block_on(keeper)));
+    }
     // Installing fails only if it was installed before, which serves as well.
     drop(rustls::crypto::ring::default_provider().install_default());
     let exit = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
-            let exit = runtime
-                .block_on(Box::pin(cli::main(std::env::args_os(), Env::new(std::env::vars_os()))));
+            let exit = runtime.block_on(Box::pin(cli::main(args, Env::new(std::env::vars_os()))));
             // A read of standard input cannot be cancelled; it must not keep the process.
             runtime.shutdown_background();
             exit

@@ -10,7 +10,10 @@ use std::io::IsTerminal;
 use clawnode_proto::Traceparent;
 use tracing::Span;
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, layer::SubscriberExt, util::SubscriberInitExt,
+    EnvFilter, Layer, Registry,
+    filter::{FilterExt, filter_fn},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
 };
 
 use crate::config::{Env, TelemetryOptions, options::LogFormat};
@@ -41,6 +44,9 @@ pub struct Telemetry {
     provider: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
 }
 
+/// How much the MCP client may log.
+const QUIET_RMCP: &str = "rmcp=off";
+
 /// One part of the subscriber.
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
@@ -60,9 +66,18 @@ pub fn start(
 }
 
 fn log_layer(options: &TelemetryOptions, env: &Env) -> Result<Boxed, TelemetryError> {
-    let filter = EnvFilter::try_new(&options.log)
+    let mut filter = EnvFilter::try_new(&options.log)
         .map_err(|source| TelemetryError::Filter { filter: options.log.clone(), source })?;
+    // It logs what MCP servers say, which is content of conversations, whoever asks for more.
+    if let Ok(quiet) = QUIET_RMCP.parse() {
+        filter = filter.add_directive(quiet);
+    }
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // At these levels the client of Docker writes down what it is asked to run, which is content.
+    let silent = filter_fn(|about| {
+        *about.level() <= tracing::Level::INFO || !about.target().starts_with("bollard")
+    });
+    let filter = filter.and(silent);
     Ok(match options.format {
         LogFormat::Json => lines.json().with_filter(filter).boxed(),
         LogFormat::Text => {

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Seq;
+use crate::{
+    id::{LatchId, Seq},
+    latch::LatchScope,
+};
 
 macro_rules! methods {
     ($( $(#[$doc:meta])* $variant:ident = $wire:literal; )*) => {
@@ -45,6 +48,12 @@ methods! {
     EventsList = "events.list";
     /// What the answering gateway measures.
     StatsShow = "stats.show";
+    /// Stops what its parameters say, everywhere, until that is cleared.
+    Panic = "panic";
+    /// What is stopped.
+    PanicList = "panic.list";
+    /// Lets what was stopped go on.
+    PanicClear = "panic.clear";
     /// Sends a message to a session and streams the turn.
     ChatSend = "chat.send";
     /// Cancels a turn.
@@ -71,6 +80,12 @@ methods! {
     AgentsPause = "agents.pause";
     /// Lets it start turns again.
     AgentsResume = "agents.resume";
+    /// The MCP servers there are, with their tools.
+    McpList = "mcp.list";
+    /// One of them.
+    McpShow = "mcp.show";
+    /// Approves what a server says of its tools now, or of one of them.
+    McpApprove = "mcp.approve";
     /// Lets a node hand everything over and end.
     NodesDrain = "nodes.drain";
     /// Lets a node take no more entities; it keeps those that it has.
@@ -89,6 +104,34 @@ methods! {
     ParkedList = "parked.list";
     /// Forgets a dead letter.
     ParkedDrop = "parked.drop";
+    /// The tool calls that wait for a person.
+    ApprovalsList = "approvals.list";
+    /// One of them.
+    ApprovalsShow = "approvals.show";
+    /// Has one of them done, once.
+    ApprovalsApprove = "approvals.approve";
+    /// Has one of them not done.
+    ApprovalsDeny = "approvals.deny";
+    /// The jobs that are kept: tool calls that any node with the capability ran.
+    JobsList = "jobs.list";
+    /// One of them.
+    JobsShow = "jobs.show";
+    /// What one of them said; waits for more, if told to.
+    JobsLogs = "jobs.logs";
+    /// A file that one of them made, in parts.
+    JobsArtifact = "jobs.artifact";
+    /// Removes what is kept of jobs.
+    JobsClean = "jobs.clean";
+    /// How much is kept of jobs.
+    JobsStats = "jobs.stats";
+    /// What an agent's policy says of a call, without making it.
+    PolicyCheck = "policy.check";
+    /// How what runs tools, and who serves models, fares on every node.
+    ProvidersHealth = "providers.health";
+    /// Which node would be chosen for some work, and why, without doing it.
+    SchedulerDiagnose = "scheduler.diagnose";
+    /// Gives a turn that has used up its steps more of them.
+    ChatContinue = "chat.continue";
     /// A one-time ticket that opens one WebSocket from a browser.
     TicketCreate = "ticket.create";
 }
@@ -149,6 +192,64 @@ pub struct ChatCancel {
     pub session: String,
     /// The turn, as `accepted` named it.
     pub turn: String,
+}
+
+/// Parameters of `chat.continue`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatContinue {
+    /// The session.
+    pub session: String,
+    /// The turn, as `accepted` named it; the running one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
+}
+
+/// Parameters of `approvals.show`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalParams {
+    /// The call, as `approvals.list` names it.
+    pub call: String,
+}
+
+/// Parameters of `approvals.approve` and `approvals.deny`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalDecide {
+    /// The call, as `approvals.list` names it.
+    pub call: String,
+    /// The digest of the action that was shown: nothing else is approved.
+    pub action: String,
+    /// Why; the model is told when it is a denial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Parameters of `policy.check`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyCheck {
+    /// What would be done: the name of a tool.
+    pub action: String,
+    /// What it would be done to: the argument `target`, unless `context` has one of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// By whom and how.
+    #[serde(default)]
+    pub context: PolicyContext,
+}
+
+/// By whom something would be done, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyContext {
+    /// Whose policy; the default agent's if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The arguments of the tool.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub arguments: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Parameters of `sessions.resume`.
@@ -212,6 +313,54 @@ pub struct ParkedDrop {
 pub struct AgentParams {
     /// Its name.
     pub agent: String,
+}
+
+/// Parameters of `panic`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PanicParams {
+    /// What to stop: `all` (also if absent), `egress`, `tool:NAME` or `agent:NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<LatchScope>,
+    /// Why; at most [`LATCH_TEXT`](crate::limits::LATCH_TEXT) characters are kept.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// How long the nodes may take to answer, in milliseconds (2,000 if absent, 10,000 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u32>,
+}
+
+/// Parameters of `panic.clear`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PanicClear {
+    /// The latch, as `panic.list` shows it: one that was set since is not cleared by mistake.
+    pub latch: LatchId,
+    /// How long the nodes may take to answer, in milliseconds (2,000 if absent, 10,000 at most).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u32>,
+}
+
+/// Parameters of `mcp.show`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpParams {
+    /// The server's name.
+    pub server: String,
+}
+
+/// Parameters of `mcp.approve`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpApprove {
+    /// The server's name.
+    pub server: String,
+    /// The tool, as the server or as a model calls it; all of them if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Approve the tool only if this is the digest of what the server says of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 /// Parameters that name a node.

@@ -71,6 +71,12 @@ codes! {
     Looped = "looped", 409, -32023;
     /// The model keeps on making tool calls that cannot be run.
     BadCalls = "bad_calls", 502, -32024;
+    /// The time of the turn, or of one of its steps, was over.
+    TimedOut = "timed_out", 504, -32025;
+    /// A hook did not let the model be asked.
+    Blocked = "blocked", 403, -32026;
+    /// An operator has stopped it, and it stays so until somebody clears that.
+    Stopped = "stopped", 503, -32029;
     /// Offered by other servers of this protocol, not by this one.
     Unsupported = "unsupported", 400, -32022;
     /// No connection to the provider.

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Timestamp,
-    id::{EntityId, Epoch, NodeName, ProcessId, TurnId},
+    id::{CallId, EntityId, Epoch, NodeName, ProcessId, TurnId},
+    latch::LatchScope,
     limits::EVENT_TEXT,
+    name::ToolName,
     node::NodeRole,
 };
 
@@ -60,6 +62,15 @@ pub enum EventBody {
         /// The turn.
         turn: TurnId,
     },
+    /// A tool call waits for a person.
+    ApprovalAsked {
+        /// Of which session.
+        session: EntityId,
+        /// The call.
+        call: CallId,
+        /// The tool.
+        tool: ToolName,
+    },
     /// A turn has ended and is in the journal; may be told again after a crash.
     TurnEnded {
         /// Of which session.
@@ -89,6 +100,18 @@ pub enum EventBody {
         session: EntityId,
         /// Why.
         reason: String,
+    },
+    /// An operator set a latch, or cleared it.
+    Latched {
+        /// What it stops.
+        scope: LatchScope,
+        /// Whether it is on now.
+        on: bool,
+        /// Whose credential did it, and where.
+        by: String,
+        /// Why, in the operator's words.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
     },
     /// Something that a person should know has come up.
     Warning {
@@ -122,10 +145,12 @@ impl EventBody {
             Self::NodeLeft => "node_left",
             Self::NodeDead { .. } => "node_dead",
             Self::TurnStarted { .. } => "turn_started",
+            Self::ApprovalAsked { .. } => "approval_asked",
             Self::TurnEnded { .. } => "turn_ended",
             Self::Claimed { .. } => "claimed",
             Self::Fenced { .. } => "fenced",
             Self::Quarantined { .. } => "quarantined",
+            Self::Latched { .. } => "latched",
             Self::Warning { .. } => "warning",
             Self::Unknown => "unknown",
         }

@@ -10,9 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     error::ErrorBody,
-    id::{Attempt, CallId, ParseIdError, TurnId},
+    event::Timestamp,
+    id::{Attempt, CallId, Digest, ParseIdError, TurnId},
     llm::Usage,
     session::TurnOutcome,
+    tool::Risk,
 };
 
 /// A frame's place in its turn; as text, the cursor that a client resumes from.
@@ -129,6 +131,24 @@ pub enum FrameBody {
         name: String,
         /// Its arguments, as the model wrote them; cut beyond a length.
         arguments: String,
+    },
+    /// A tool call waits for a person.
+    ApprovalRequest {
+        /// The call.
+        id: CallId,
+        /// The tool.
+        name: String,
+        /// Its arguments, as the model wrote them; cut beyond a length.
+        arguments: String,
+        /// The digest of the action: what is approved.
+        action: Digest,
+        /// How much harm it can do.
+        risk: Risk,
+        /// Why a person is asked, if a rule says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Until when.
+        expires: Timestamp,
     },
     /// A tool call has ended.
     ToolResult {

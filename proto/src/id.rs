@@ -10,7 +10,8 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use crate::name::{
-    AgentName, Capability, IdempotencyKey, KeyPart, NodeName, SessionKey, ToolName,
+    AgentName, Capability, HookName, IdempotencyKey, KeyPart, McpServerName, NodeName, SessionKey,
+    SshHostName, ToolName,
 };
 
 /// Crockford's base-32 alphabet in lower case.
@@ -179,6 +180,10 @@ opaque_id!(
     /// One timer of an entity.
     TimerId, "tmr"
 );
+opaque_id!(
+    /// One setting of a latch (a ULID).
+    LatchId, "latch"
+);
 
 impl EntityId {
     /// The id of the entity of this kind with this readable key.
@@ -245,6 +250,27 @@ impl CallId {
     /// What the frames about the tools of a model's reply belong to: they follow the reply's own.
     pub fn derive_tools(model_call: Self) -> Self {
         Self(derive("clawnode tool frames id v1", &[&model_call.as_u128().to_be_bytes()]))
+    }
+}
+
+impl TimerId {
+    /// The timer that ends the wait for a person who was asked about this call.
+    pub fn of_approval(call: CallId) -> Self {
+        Self(derive("clawnode approval timer id v1", &[&call.as_u128().to_be_bytes()]))
+    }
+
+    /// The timer that ends a turn's wait for more steps than so many.
+    pub fn of_steps(turn: TurnId, limit: u32) -> Self {
+        let parts: [&[u8]; 2] = [&turn.as_u128().to_be_bytes(), &limit.to_be_bytes()];
+        Self(derive("clawnode steps timer id v1", &parts))
+    }
+}
+
+impl TimerId {
+    /// The timer that ends a turn whose time is over; the next one after so many have fired.
+    pub fn of_time(turn: TurnId, fired: u32) -> Self {
+        let parts: [&[u8]; 2] = [&turn.as_u128().to_be_bytes(), &fired.to_be_bytes()];
+        Self(derive("clawnode time timer id v1", &parts))
     }
 }
 

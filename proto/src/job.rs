@@ -4,15 +4,20 @@
 //! compare-and-set: absent -> `started` -> `done` or `uncertain`; absent -> `revoked`; any of them ->
 //! `closed` by the owner, once the turn that asked for it has ended.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{CodecError, decode, encode},
     envelope::Traceparent,
     event::Timestamp,
-    id::{CallId, Capability, EventId, JobId, ProcessId, SessionKey, TurnId},
+    id::{CallId, Capability, Digest, EventId, JobId, ProcessId, SessionKey, TurnId},
     name::ToolName,
-    tool::{EffectClass, ToolOutcome},
+    policy::{Action, Policy},
+    session::Profile,
+    timeout::TimeLimit,
+    tool::{self, EffectClass, ToolOutcome},
 };
 
 /// A job as it waits.
@@ -36,11 +41,33 @@ pub struct Job {
     pub arguments: String,
     /// What running it twice does.
     pub class: EffectClass,
-    /// The longest that one run may take, in milliseconds.
+    /// The longest that one run may take, in milliseconds, as it was decided on.
     pub timeout_ms: u32,
+    /// What a run has of that, and who says so; all of it if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<TimeLimit>,
+    /// The digest of the action that was decided on; what runs has the same, or is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Digest>,
+    /// What it may call while it runs; nothing if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callbacks: Option<Callbacks>,
     /// The trace that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Traceparent>,
+}
+
+/// What a run may call while it runs, on behalf of its agent: never more than the agent does by
+/// itself, without a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Callbacks {
+    /// The agent's tools, each with the digest of all that is said of it: what differs where the
+    /// call runs is not called.
+    pub tools: BTreeMap<ToolName, Digest>,
+    /// What the agent does by itself.
+    pub policy: Policy,
+    /// Calls at a time, at most.
+    pub at_once: u32,
 }
 
 /// A job's state key.
@@ -75,6 +102,21 @@ pub enum JobState {
 }
 
 impl Job {
+    /// What it would do where this is behind its tool.
+    pub fn action(&self, pin: Option<Digest>) -> Action {
+        Action {
+            session: self.session.clone(),
+            turn: self.turn,
+            call: self.call,
+            tool: self.tool.clone(),
+            pin,
+            capability: Some(self.capability.clone()),
+            class: self.class,
+            timeout_ms: self.timeout_ms,
+            arguments: self.arguments.clone(),
+        }
+    }
+
     /// Its bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CodecError> {
         encode(self)
@@ -83,6 +125,21 @@ impl Job {
     /// Reads a job.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CodecError> {
         decode(bytes)
+    }
+}
+
+impl Callbacks {
+    /// What a run of this tool may call on behalf of an agent that is configured so.
+    pub fn of(profile: &Profile, tool: &ToolName) -> Option<Self> {
+        (tool.as_str() == tool::EXECUTE_CODE).then(|| Self {
+            tools: profile
+                .tools
+                .iter()
+                .filter_map(|spec| Some((spec.name.clone(), spec.digest().ok()?)))
+                .collect(),
+            policy: profile.policy.clone(),
+            at_once: profile.max_parallel_tools,
+        })
     }
 }
 

@@ -2,29 +2,38 @@
 //!
 //! Synchronous, without I/O, clock or runtime. Four kinds of thing live here: ids
 //! ([`id`]), what is written down ([`event`], [`kernel`], [`session`]), what travels
-//! ([`envelope`], [`frame`], [`job`], [`node`], [`subject`]) and what is promised ([`limits`],
-//! [`error`], [`api`]).
+//! ([`envelope`], [`frame`], [`job`], [`node`], [`subject`]), what may be done ([`policy`]) and what
+//! is promised ([`limits`], [`error`], [`api`]).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod api;
+pub mod archive;
 pub mod codec;
 pub mod envelope;
 pub mod error;
 pub mod event;
 pub mod feed;
 pub mod frame;
+pub mod hook;
 pub mod id;
 pub mod job;
 pub mod kernel;
+pub mod latch;
 pub mod limits;
 pub mod llm;
+pub mod mcp;
 mod name;
 pub mod node;
+mod outcome;
 pub mod overview;
+pub mod policy;
+pub mod provider;
 pub mod session;
+pub mod ssh;
 pub mod subject;
+pub mod timeout;
 pub mod tool;
 pub mod tree;
 pub mod view;
@@ -35,7 +44,7 @@ pub use error::{ErrorBody, ErrorChain, ErrorCode};
 pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
-    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
-    Incarnation, InputId, JobId, Kind, NodeName, Partition, Position, ProcessId, Seq, SessionKey,
-    TimerId, ToolName, TurnId,
+    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, HookName,
+    IdempotencyKey, Incarnation, InputId, JobId, Kind, LatchId, McpServerName, NodeName, Partition,
+    Position, ProcessId, Seq, SessionKey, SshHostName, TimerId, ToolName, TurnId,
 };

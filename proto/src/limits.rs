@@ -63,5 +63,63 @@ pub const FRAME_TOOL_CHARS: usize = 4_000;
 /// How long the state key of a job stays after its result was folded, so that a job that is
 /// delivered late is known to be done.
 pub const JOB_CLOSED_TTL: Duration = Duration::from_hours(7 * 24);
+/// Pieces of work of one provider that a node remembers: enough to see a change, and soon forgotten.
+pub const PROVIDER_RUNS: usize = 64;
+/// Providers that one heartbeat tells of.
+pub const PROVIDERS_TOLD: usize = 32;
+/// Steps of what a planner wants done.
+pub const EXECUTION_STEPS: usize = 64;
+/// Rules of one agent's policy: they are journaled with its configuration.
+pub const POLICY_RULES: usize = 64;
+/// Characters of one pattern or reason of a rule.
+pub const RULE_CHARS: usize = 1_000;
+/// Characters of what a person says with a decision.
+pub const DECISION_CHARS: usize = 1_000;
+/// The longest that a person is waited for: 90 days.
+pub const APPROVAL_WAIT_MAX: Duration = Duration::from_hours(90 * 24);
+/// How much longer than the wait itself what a person is shown stays: for clocks that differ.
+pub const APPROVAL_KEPT: Duration = Duration::from_hours(24);
+/// Steps that a turn is given when it is told to go on.
+pub const MORE_STEPS: u32 = 25;
+/// Characters of an operator's reason for a latch.
+pub const LATCH_TEXT: usize = 500;
+/// Scopes that have a latch, on or cleared lately; who wants one more is refused.
+pub const LATCHES_MAX: usize = 256;
 /// Tool calls that cannot be run, of one turn, that the model is told about; the next ends it.
 pub const BAD_CALLS: u32 = 2;
+/// Bytes of one line of a job's log; a longer one is several.
+pub const LOG_LINE_BYTES: usize = 8 << 10;
+/// What the beginning of a job's log may cost (256 KiB): its text, and [`LOG_LINE_COST`] a line.
+pub const LOG_FIRST_BYTES: usize = 256 << 10;
+/// What the end of a job's log may cost (768 KiB). What is between the two is left out.
+pub const LOG_LAST_BYTES: usize = 768 << 10;
+/// What a line costs beside its text: its number, its time.
+pub const LOG_LINE_COST: usize = 64;
+/// Bytes of what one run says that are looked at (64 MiB); what is beyond is only counted.
+pub const LOG_HEARD_BYTES: u64 = 64 << 20;
+/// Bytes of a log in one message between processes (256 KiB).
+pub const LOG_PART_BYTES: usize = 256 << 10;
+/// Runs of one job that are kept; the oldest go first.
+pub const RUNS_KEPT: usize = 8;
+/// Files of one run that are kept.
+pub const ARTIFACTS_KEPT: usize = 32;
+/// Bytes of all files of one run that are kept (16 MiB): they are in memory until they are stored.
+pub const ARTIFACTS_BYTES: usize = 16 << 20;
+/// Bytes of the name of such a file.
+pub const ARTIFACT_NAME: usize = 200;
+/// Bytes of a file in one answer (2 MiB): in base64 it fits into a WebSocket frame.
+pub const ARTIFACT_PART_BYTES: usize = 2 << 20;
+/// Jobs that one request removes from the archive.
+pub const CLEAN_JOBS: usize = 500;
+/// Hooks of one point that one agent may have (16): they are journaled with its configuration, and
+/// each takes its time of every call.
+pub const HOOKS_PER_POINT: usize = 16;
+/// The longest that a hook may take (60 s).
+pub const HOOK_TIMEOUT_MAX: Duration = Duration::from_mins(1);
+/// Bytes of what all hooks change of one model request (64 KiB): it is journaled.
+pub const HOOK_PATCH_BYTES: usize = 64 << 10;
+/// Bytes of a tool call's arguments that a hook has changed (32 KiB): they are journaled, and those of
+/// several calls may come at once.
+pub const HOOK_ARGUMENTS_BYTES: usize = 32 << 10;
+/// Characters of a hook's reason.
+pub const HOOK_REASON_CHARS: usize = 1_000;

@@ -227,6 +227,12 @@ pub enum FailureClass {
     NoAgent,
     /// The process that made it is gone, and nobody knows.
     Lost,
+    /// An operator stopped it, or stopped it from being made.
+    Stopped,
+    /// The time of its turn was over.
+    GlobalTime,
+    /// The time of its step was over.
+    StepTime,
 }
 
 /// A failed model call.
@@ -254,6 +260,8 @@ impl ModelFailure {
             FailureClass::BrokenStream => ErrorCode::ProviderBrokenStream,
             FailureClass::Cancelled => ErrorCode::Cancelled,
             FailureClass::NoAgent => ErrorCode::NotFound,
+            FailureClass::Stopped => ErrorCode::Stopped,
+            FailureClass::GlobalTime | FailureClass::StepTime => ErrorCode::TimedOut,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Digest, EntityId, JobId, Kind, ParseIdError, TimerId};
 
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident, $max:literal, $expected:literal, $allowed:expr) => {
+    ($(#[$doc:meta])* $name:ident, $max:literal, $expected:literal, $allowed:expr $(, $whole:expr)?) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -28,7 +28,11 @@ macro_rules! name {
 
             fn from_str(text: &str) -> Result<Self, ParseIdError> {
                 let allowed: fn(char) -> bool = $allowed;
-                if text.is_empty() || text.len() > Self::MAX || !text.chars().all(allowed) {
+                let fits = !text.is_empty()
+                    && text.len() <= Self::MAX
+                    && text.chars().all(allowed)
+                    $(&& { let whole: fn(&str) -> bool = $whole; whole(text) })?;
+                if !fits {
                     return Err(ParseIdError::new(text, $expected));
                 }
                 Ok(Self(text.to_owned()))
@@ -84,6 +88,26 @@ name!(
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 );
 name!(
+    /// An MCP server's name in the configuration. Without `__` it is told apart from the tool in
+    /// `server__tool`, whatever the tool is called.
+    McpServerName, 32,
+    "an MCP server's name: 1 to 32 of a-z, A-Z, 0-9, `-`, `_`, without `__`, and no `_` at an end",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'),
+    |text| !text.contains("__") && !text.starts_with('_') && !text.ends_with('_')
+);
+name!(
+    /// What the file of a hook is called; hooks are asked in the order of their names.
+    HookName, 64, "a hook's name: 1 to 64 of a-z, A-Z, 0-9, `-`, `_`, `.`",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+);
+name!(
+    /// A host's name in the configuration, to which agents' commands may go over SSH.
+    SshHostName, 32,
+    "an SSH host's name: 1 to 32 of a-z, A-Z, 0-9, `-`, `_`, without `__`, and no `_` at an end",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'),
+    |text| !text.contains("__") && !text.starts_with('_') && !text.ends_with('_')
+);
+name!(
     /// What a client calls one request, so that sending it again is harmless.
     IdempotencyKey, 256, "an idempotency key: 1 to 256 bytes without control characters",
     |c| !c.is_control()
@@ -93,6 +117,41 @@ name!(
     KeyPart, 256, "a part of a session key: 1 to 256 bytes without `:` and control characters",
     |c| c != ':' && !c.is_control()
 );
+
+impl Capability {
+    /// Running the tools of this MCP server.
+    pub fn of_mcp(server: &McpServerName) -> Self {
+        Self(format!("mcp.{server}"))
+    }
+
+    /// Running commands on this host.
+    pub fn of_ssh(host: &SshHostName) -> Self {
+        Self(format!("ssh.{host}"))
+    }
+
+    /// Having this MCP server configured; who runs it is chosen among those.
+    pub fn of_mcp_host(server: &McpServerName) -> Self {
+        Self(format!("mcp.{server}:host"))
+    }
+}
+
+impl ToolName {
+    /// What a model calls a tool of an MCP server.
+    pub fn of_mcp(server: &McpServerName, tool: &str) -> Result<Self, ParseIdError> {
+        format!("{server}__{tool}").parse()
+    }
+
+    /// What a model calls running a command on a host.
+    pub fn of_ssh(host: &SshHostName) -> Self {
+        Self(format!("ssh_{host}"))
+    }
+
+    /// The MCP server whose tool this is, if it can be one.
+    pub fn mcp_server(&self) -> Option<McpServerName> {
+        let (server, tool) = self.0.split_once("__")?;
+        if tool.is_empty() { None } else { server.parse().ok() }
+    }
+}
 
 impl IdempotencyKey {
     /// What an order of this name about the state behind `about` is called: a repeat is the same.
@@ -172,5 +231,32 @@ impl TryFrom<String> for SessionKey {
 impl From<SessionKey> for String {
     fn from(key: SessionKey) -> Self {
         key.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_of_an_mcp_server_is_told_apart_in_one_way() {
+        for good in ["fs", "my_server", "a-b", "A1"] {
+            let server: McpServerName = good.parse().unwrap();
+            for tool in ["read", "_read", "__x", "a__b"] {
+                let name = ToolName::of_mcp(&server, tool).unwrap();
+                assert_eq!(name.mcp_server(), Some(server.clone()), "{name}");
+            }
+        }
+        for bad in ["", "a__b", "_a", "a_", "a.b", "a b", &"a".repeat(33)] {
+            assert!(bad.parse::<McpServerName>().is_err(), "{bad}");
+        }
+        let server: McpServerName = "fs".parse().unwrap();
+        for bad in ["a.b", "a/b", "", &"x".repeat(61), "é"] {
+            let made = ToolName::of_mcp(&server, bad).ok().and_then(|name| name.mcp_server());
+            assert_eq!(made, None, "{bad}");
+        }
+        for none in ["calculate", "http_fetch", "__x", "x__"] {
+            assert_eq!(none.parse::<ToolName>().unwrap().mcp_server(), None, "{none}");
+        }
     }
 }

@@ -5,9 +5,14 @@ use std::{collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    archive::{CleanJobs, CleanView, LogPart},
     event::Timestamp,
     frame::Frame,
-    id::{Capability, Digest, EntityId, Epoch, InputId, JobId, NodeName, ProcessId, TurnId},
+    id::{
+        Capability, Digest, EntityId, Epoch, InputId, JobId, NodeName, Position, ProcessId, TurnId,
+    },
+    latch::LatchScope,
+    provider::ProviderReport,
     tree::ProcessTree,
 };
 
@@ -74,6 +79,10 @@ pub struct Heartbeat {
     /// Where clients reach it, if it is a gateway that says so.
     #[serde(default)]
     pub url: Option<String>,
+    /// How what runs its tools, and who serves its models, fares; at most
+    /// [`crate::limits::PROVIDERS_TOLD`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<ProviderReport>,
 }
 
 /// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.
@@ -206,6 +215,28 @@ pub enum NodeRequest {
         /// Which.
         job: JobId,
     },
+    /// An operator has set or cleared a latch: read its record now. Answered `Latched`.
+    Latch {
+        /// What it stops.
+        scope: LatchScope,
+        /// If what it stops still runs, wait so long for its end before answering, in
+        /// milliseconds.
+        wait_ms: u32,
+    },
+    /// What has a job said that you run? Answered `JobLog`, or `NotMine`.
+    JobLog {
+        /// Which job.
+        job: JobId,
+        /// Only lines after this number.
+        after: u64,
+        /// If there are none yet, wait so long for one, in milliseconds.
+        wait_ms: u32,
+    },
+    /// Remove these jobs from the archive. Answered `Cleaned`.
+    CleanJobs {
+        /// Which.
+        which: CleanJobs,
+    },
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.
@@ -231,6 +262,24 @@ pub enum NodeReply {
     Tree {
         /// Bounded: see [`crate::tree`].
         tree: ProcessTree,
+    },
+    /// To `Latch`: what the record says holds here. If it is on, nothing that it stops begins any
+    /// more, and what ran was told to stop.
+    Latched {
+        /// Where the record stands.
+        position: Position,
+        /// How much of it still runs.
+        running: u32,
+    },
+    /// To `JobLog`.
+    JobLog {
+        /// At most [`crate::limits::LOG_PART_BYTES`].
+        part: LogPart,
+    },
+    /// To `CleanJobs`.
+    Cleaned {
+        /// What was removed.
+        view: CleanView,
     },
     /// What is left of the turn's frames, in order.
     Frames {

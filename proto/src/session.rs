@@ -2,14 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::outcome::TurnOutcome;
 use crate::{
-    error::{ErrorBody, ErrorCode},
     grammar,
+    hook::{HookSpec, HookTrail},
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
     name::ToolName,
+    policy::{Decided, Policy},
+    timeout::TurnTime,
     tool::{LoopGuard, ToolOutcome, ToolSpec, ToolUse},
 };
+
+pub use crate::hook::{ModelHooked, ToolHooked};
 
 /// What may be sent to a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +31,13 @@ pub enum SessionInput {
     },
     /// What came of a tool call that ran elsewhere.
     ToolResult(ToolResult),
+    /// What a person decided about a tool call.
+    ApprovalDecided(ApprovalDecided),
+    /// More steps for a turn that has used up its own; no effect on one that has not.
+    Continue {
+        /// Which.
+        turn: TurnId,
+    },
     /// A timer's time has come. That of a tool call has the call's bits.
     TimerFired {
         /// Which.
@@ -44,6 +56,18 @@ pub struct ToolResult {
     pub nonce: EventId,
     /// What came of it.
     pub end: ToolEnd,
+}
+
+/// What a person decided about a tool call. The first for a call counts, if it is about the action
+/// that was asked about and comes before the time is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalDecided {
+    /// The call.
+    pub call: CallId,
+    /// The digest of the action that the person was shown.
+    pub action: Digest,
+    /// What was decided.
+    pub decided: Decided,
 }
 
 /// How a tool call ended.
@@ -95,12 +119,22 @@ grammar! {
     pub enum SessionEvent {
         /// The agent's configuration as the turns from here on see it.
         Configured(Profile) = "configured", required;
+        /// Hooks have judged a model call.
+        ModelHooked(ModelHooked) = "model_hooked", required;
         /// A model call is about to be sent.
         ModelBegun(ModelBegun) = "model_begun", required;
         /// A model call ended well; it is never made again.
         ModelDone(ModelDone) = "model_done", required, progress;
         /// A model call ended badly; it is never made again.
         ModelFailed(ModelFailed) = "model_failed", required, progress;
+        /// Hooks have judged a tool call.
+        ToolHooked(ToolHooked) = "tool_hooked", required;
+        /// A person is asked about a tool call.
+        ApprovalAsked(ApprovalAsked) = "approval_asked", required;
+        /// A person has decided about a tool call.
+        ApprovalGiven(ApprovalGiven) = "approval_given", required;
+        /// A turn has used up its steps, and a person may give it more.
+        StepLimitReached(StepLimitReached) = "step_limit_reached", required;
         /// A tool call is about to run: from here on it may have happened.
         ToolAsked(ToolAsked) = "tool_asked", required;
         /// A tool call has ended, or was never run; it is never run again.
@@ -145,6 +179,18 @@ pub struct Profile {
     /// What is done about a call that is made over and over.
     #[serde(default, skip_serializing_if = "is_usual_guard")]
     pub loop_guard: LoopGuard,
+    /// What it does by itself, and what a person is asked about.
+    #[serde(default, skip_serializing_if = "Policy::is_usual")]
+    pub policy: Policy,
+    /// How long a turn that has used up its steps waits for more, in milliseconds; 0: it ends.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub step_wait_ms: u32,
+    /// How long a turn and a step of it may take.
+    #[serde(default, skip_serializing_if = "TurnTime::is_none")]
+    pub time: TurnTime,
+    /// The hooks that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookSpec>,
 }
 
 impl Profile {
@@ -162,6 +208,11 @@ impl Profile {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_usual_parallel(tools: &u32) -> bool {
     *tools == Profile::parallel_tools()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn is_usual_guard(guard: &LoopGuard) -> bool {
@@ -219,6 +270,42 @@ pub struct ModelFailed {
     pub usage: Usage,
 }
 
+/// A person is asked about a tool call; from here on the wait for them counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalAsked {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// The digest of the action that they are asked about.
+    pub action: Digest,
+    /// Why they are asked, if a rule says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A person has decided about a tool call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalGiven {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// The digest of the action that they decided about.
+    pub action: Digest,
+    /// What, and who.
+    pub decided: Decided,
+}
+
+/// A turn has used up its steps; it waits for more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepLimitReached {
+    /// Which turn.
+    pub turn: TurnId,
+    /// How many steps it had.
+    pub limit: u32,
+}
+
 /// A tool call is about to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolAsked {
@@ -240,6 +327,9 @@ pub struct ToolDone {
     /// What came of it; absent if an input brought it, which has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ToolOutcome>,
+    /// What hooks did to it.
+    #[serde(default, skip_serializing_if = "HookTrail::is_empty")]
+    pub hooks: HookTrail,
 }
 
 /// A tool call may or may not have happened.
@@ -261,83 +351,6 @@ pub struct Reply {
     pub turn: TurnId,
     /// The call whose content it is.
     pub call: CallId,
-}
-
-/// How a turn ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum TurnOutcome {
-    /// With a reply.
-    Completed {
-        /// Why the model stopped.
-        stop: StopReason,
-    },
-    /// The model call failed.
-    Failed {
-        /// How.
-        failure: ModelFailure,
-    },
-    /// Somebody cancelled it.
-    Cancelled,
-    /// It made the same tool call over and over.
-    Looped {
-        /// The tool.
-        tool: String,
-        /// How often.
-        times: u32,
-    },
-    /// The model kept on making tool calls that cannot be run.
-    BadCalls {
-        /// What was wrong with the last one.
-        detail: String,
-    },
-    /// It used up its steps.
-    StepLimit {
-        /// How many there were.
-        limit: u32,
-    },
-}
-
-impl TurnOutcome {
-    /// Its name for people and metrics.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Completed { .. } => "completed",
-            Self::Failed { .. } => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Looped { .. } => "looped",
-            Self::BadCalls { .. } => "bad_calls",
-            Self::StepLimit { .. } => "step_limit",
-        }
-    }
-
-    /// What a person is told of a turn that ended without a proper reply, and was not cancelled.
-    pub fn error(&self) -> Option<ErrorBody> {
-        match self {
-            Self::Failed { failure } => {
-                Some(ErrorBody::new(failure.code(), failure.message.clone()))
-            }
-            Self::Looped { tool, times } => Some(
-                ErrorBody::new(
-                    ErrorCode::Looped,
-                    format!("the turn made the same call of tool `{tool}` {times} times"),
-                )
-                .hint("say what to do instead; `loop_guard` of the agent has the limits"),
-            ),
-            Self::BadCalls { detail } => Some(
-                ErrorBody::new(
-                    ErrorCode::BadCalls,
-                    format!("the model keeps on making tool calls that cannot be run: {detail}"),
-                )
-                .hint("send another message to go on, or choose a model that is better at tools"),
-            ),
-            Self::StepLimit { limit } => Some(
-                ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
-                    .hint("send another message to go on"),
-            ),
-            Self::Completed { .. } | Self::Cancelled => None,
-        }
-    }
 }
 
 /// A turn has ended.

@@ -9,15 +9,26 @@
 use std::{fmt, str::FromStr};
 
 use crate::id::{
-    Capability, Digest, EntityId, JobId, NodeName, ParseIdError, Partition, ProcessId, TimerId,
+    CallId, Capability, Digest, EntityId, JobId, McpServerName, NodeName, ParseIdError, Partition,
+    ProcessId, SshHostName, TimerId,
 };
 
 /// Keys of the bucket about agents begin with this.
 pub const AGENT_KEYS: &str = "agent.";
 /// What the keys of dead letters in the bucket begin with.
 pub const LETTER_KEYS: &str = "letter.";
+/// Keys of the bucket with calls that wait for a person begin with this.
+pub const APPROVAL_KEYS: &str = "approval.";
 /// Keys of the bucket with the states of jobs begin with this.
 pub const JOB_KEYS: &str = "js.";
+/// Keys of the bucket with what is kept of jobs for people begin with this.
+pub const ARCHIVE_KEYS: &str = "archive.";
+/// Keys of the bucket with what operators have stopped begin with this.
+pub const LATCH_KEYS: &str = "latch.";
+/// Keys of the bucket with the tools of MCP servers begin with this.
+pub const MCP_KEYS: &str = "mcp.";
+/// Keys of the bucket with the keys of SSH hosts begin with this.
+pub const SSH_KEYS: &str = "ssh.";
 /// Keys of the bucket about nodes that may join begin with this.
 pub const JOIN_KEYS: &str = "join.";
 
@@ -228,9 +239,29 @@ pub fn capability_token(capability: &Capability) -> String {
     token(capability.as_str())
 }
 
+/// The key of the bucket with a call that waits for a person.
+pub fn approval_key(call: CallId) -> String {
+    format!("{APPROVAL_KEYS}{call}")
+}
+
+/// The key of the bucket with what is known of an MCP server's tools.
+pub fn mcp_key(server: &McpServerName) -> String {
+    format!("{MCP_KEYS}{server}")
+}
+
+/// The key of the bucket with an SSH host's key.
+pub fn ssh_key(host: &SshHostName) -> String {
+    format!("{SSH_KEYS}{host}")
+}
+
 /// The key of the bucket with a job's state.
 pub fn job_key(job: JobId) -> String {
     format!("{JOB_KEYS}{job}")
+}
+
+/// The key of the bucket with what is kept of a job for people.
+pub fn archive_key(job: JobId) -> String {
+    format!("{ARCHIVE_KEYS}{job}")
 }
 
 impl Default for Prefix {

@@ -3,10 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    codec::{self, CodecError},
     id::{Capability, Digest},
     llm::Text,
     name::ToolName,
+    timeout::ToolTime,
 };
+
+/// The tool whose code may call the agent's other tools while it runs.
+pub const EXECUTE_CODE: &str = "execute_code";
 
 /// What running a tool twice does to the world; decides what a crash in the middle of it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +46,16 @@ pub enum Risk {
     Admin,
 }
 
+impl ToolSpec {
+    /// The digest of all that is said of it: differs if any of it does.
+    ///
+    /// # Errors
+    /// What cannot be written has none; none such can be made from text.
+    pub fn digest(&self) -> Result<Digest, CodecError> {
+        codec::encode(self).map(|bytes| Digest::of(&bytes))
+    }
+}
+
 impl Risk {
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -71,6 +86,21 @@ pub struct ToolSpec {
     pub capability: Option<Capability>,
     /// The longest that one run may take, in milliseconds.
     pub timeout_ms: u32,
+    /// The digest of what is behind it where it runs (image, command, environment, description),
+    /// if that may differ from node to node: a run elsewhere than behind the same is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Digest>,
+    /// How long a call may take, and who says so, where that is not simply `timeout_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<ToolTime>,
+}
+
+impl ToolSpec {
+    /// How long a call may take, and who says so.
+    pub fn time(&self) -> ToolTime {
+        let known = self.time.clone();
+        known.unwrap_or_else(|| ToolTime::of_tool(self.name.as_str(), self.timeout_ms))
+    }
 }
 
 /// A tool call as the model made it; nothing about it is checked yet.

@@ -13,10 +13,13 @@ use crate::{
         AgentName, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
         InputId, NodeName, ProcessId, Seq, TurnId,
     },
+    latch::Latch,
     llm::{Message, ModelRef, Usage},
     node::{Load, NodeRole, VersionRange},
     overview::{BusView, DeadView, LookedView},
+    policy::{Approval, Verdict},
     session::TurnOutcome,
+    tool::Risk,
 };
 
 /// Something a person should know.
@@ -33,7 +36,8 @@ pub struct WarningView {
 impl WarningView {
     /// Whether nothing goes on until somebody acts.
     pub fn is_fatal(&self) -> bool {
-        ["bus.unreachable", "bus.no_leader", "nodes.no_worker"].contains(&self.name.as_str())
+        let name = self.name.as_str();
+        ["bus.unreachable", "bus.no_leader", "nodes.no_worker", "panic.all"].contains(&name)
     }
 }
 
@@ -360,6 +364,9 @@ pub struct AgentView {
     pub waiting: u32,
     /// Whether it is paused, in the whole cluster.
     pub paused: bool,
+    /// The latch that stops it, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Latch>,
 }
 
 /// Answer of `agents.list`.
@@ -367,6 +374,42 @@ pub struct AgentView {
 pub struct AgentList {
     /// In name order.
     pub agents: Vec<AgentView>,
+}
+
+/// Answer of `approvals.list`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalList {
+    /// The tool calls that wait for a person, the oldest first; at most 1,000.
+    pub approvals: Vec<Approval>,
+}
+
+/// Answer of `policy.check`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyView {
+    /// It would run, at once or once a person has approved.
+    pub allowed: bool,
+    /// A person would be asked.
+    pub requires_approval: bool,
+    /// How much harm it can do.
+    pub risk_level: Risk,
+    /// What the policy says.
+    pub verdict: Verdict,
+    /// Why, if a rule says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whose policy it is.
+    pub agent: AgentName,
+    /// What would be done.
+    pub action: String,
+}
+
+/// Answer of `chat.continue`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContinuedView {
+    /// The turn that goes on.
+    pub turn: TurnId,
+    /// Steps that it was given.
+    pub steps: u32,
 }
 
 /// First frame of a `chat.send` or `sessions.resume`.

@@ -7,6 +7,7 @@ pub mod docker;
 pub mod effects;
 pub mod fuzz;
 pub mod journals;
+pub mod mcp;
 pub mod model;
 pub mod nats;
 pub mod process;

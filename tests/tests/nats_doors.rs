@@ -64,6 +64,9 @@ fn job(number: u128) -> Result<Job> {
         arguments: "{}".to_owned(),
         class: EffectClass::Safe,
         timeout_ms: 1_000,
+        limit: None,
+        action: None,
+        callbacks: None,
         traceparent: None,
     })
 }

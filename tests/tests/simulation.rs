@@ -21,12 +21,12 @@ const SESSIONS: usize = 10_000;
 const SESSIONS_SOAK: usize = 1_000_000;
 
 fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
-    run(&SimOptions { seed, planted, trace: false, sessions: None })
+    run(&SimOptions { seed, planted, trace: false, sessions: None, hooks: false })
 }
 
 /// Runs the seed again with its trace, and fails with its end.
 fn replay(seed: u64, planted: Planted) -> Report {
-    traced(&SimOptions { seed, planted, trace: true, sessions: None })
+    traced(&SimOptions { seed, planted, trace: true, sessions: None, hooks: false })
 }
 
 fn traced(options: &SimOptions) -> Report {
@@ -74,6 +74,31 @@ fn sweep(seeds: std::ops::Range<u64>) {
     );
 }
 
+/// The same with hooks, which may decide otherwise whenever they are asked again.
+#[test]
+fn sim_hooks() {
+    for seed in 0..SEEDS / 2 {
+        hooked(seed, Planted::None).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+fn hooked(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
+    run(&SimOptions { seed, planted, trace: planted == Planted::None, sessions: None, hooks: true })
+}
+
+/// HOOK-1: what a hook decided and nobody wrote down is found, and the seed is green without.
+#[test]
+fn hook_1_finds_what_takes_effect_unjournaled() {
+    for seed in 0..100 {
+        if let Err(failure) = hooked(seed, Planted::HookUnjournaled) {
+            assert_eq!(failure.violation.name, "HOOK-1", "{failure}");
+            hooked(seed, Planted::None).unwrap_or_else(|failure| panic!("{failure}"));
+            return;
+        }
+    }
+    panic!("it was not found");
+}
+
 /// All failures of many seeds at once, by name; for long runs.
 #[test]
 #[ignore = "long: `CLAWNODE_SOAK=50000 cargo nextest run --run-ignored all -E 'test(sim_soak)'`"]
@@ -99,7 +124,7 @@ fn sim_soak() {
 fn sim_replay() {
     let (seed, planted) = (number("CLAWNODE_SEED").unwrap_or(1), Planted::None);
     let sessions = number("CLAWNODE_SESSIONS").and_then(|count| usize::try_from(count).ok());
-    println!("{:?}", traced(&SimOptions { seed, planted, trace: true, sessions }));
+    println!("{:?}", traced(&SimOptions { seed, planted, trace: true, sessions, hooks: false }));
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -111,7 +136,8 @@ fn number(name: &str) -> Option<u64> {
 /// for their sender and 20 % of reads show the past.
 fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<Report, Box<Failure>> {
     let began = std::time::Instant::now();
-    let ran = run(&SimOptions { seed, planted, trace: false, sessions: Some(sessions) });
+    let ran =
+        run(&SimOptions { seed, planted, trace: false, sessions: Some(sessions), hooks: false });
     println!("seed {seed}, {sessions} sessions, {:?}: {ran:?}", began.elapsed());
     ran
 }
@@ -225,7 +251,7 @@ planted! {
     finds_bury_forgets_waiting: BuryForgetsWaiting in 1000 by ["I4", "E1"];
     finds_dedup_by_window_only: DedupByWindowOnly in 1000 by ["D1"];
     finds_act_before_append: ActBeforeAppend in 1000 by ["I8", "I5"];
-    finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I8", "I5"];
+    finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I4", "I8", "I5"];
     finds_retry_with_new_bytes: RetryWithNewBytes in 1000 by ["I1"];
     finds_absent_means_failed: AbsentMeansFailed in 1000 by ["I1", "C6"];
     finds_rebase_on_conflict: RebaseOnConflict in 1000 by ["I1", "I2"];

@@ -2,13 +2,16 @@
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
-use clawnode_proto::{AgentName, view::AgentView};
+use clawnode_proto::{AgentName, latch::Latch, view::AgentView};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::AgentOptions;
-use crate::session::kind::Grant;
+use crate::{
+    latch::{LatchDoor, Work},
+    session::kind::Grant,
+};
 
 /// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.
 const WAITING_MAX: usize = 65_536;
@@ -19,6 +22,9 @@ pub trait AdmitPort: Send + 'static {
     fn granted(self: Box<Self>, grant: Grant);
     /// The call must wait; `granted` follows.
     fn deferred(&self);
+    /// An operator stopped the call. One of a turn that has begun ends; another waits, and comes
+    /// back.
+    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>>;
     /// Whether anybody still waits.
     fn is_closed(&self) -> bool;
 }
@@ -41,6 +47,8 @@ pub(super) enum Message {
     Reload(Box<AgentOptions>),
     /// The pause has changed, in the whole cluster.
     Pause(bool),
+    /// What operators have stopped has changed.
+    Latch,
     /// Somebody looks.
     View(oneshot::Sender<AgentView>),
 }
@@ -52,6 +60,7 @@ impl fmt::Debug for Message {
             Self::Release => "Release",
             Self::Reload(_) => "Reload",
             Self::Pause(_) => "Pause",
+            Self::Latch => "Latch",
             Self::View(_) => "View",
         })
     }
@@ -62,6 +71,7 @@ struct AgentActor;
 struct State {
     options: AgentOptions,
     paused: bool,
+    door: LatchDoor,
     running: u32,
     waiting: VecDeque<Box<dyn AdmitPort>>,
 }
@@ -73,9 +83,10 @@ impl AgentHandle {
     pub async fn spawn(
         options: AgentOptions,
         paused: bool,
+        door: LatchDoor,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
-        let arguments = (options, paused);
+        let arguments = (options, paused, door);
         Ok(Self(AgentActor::spawn_linked(None, AgentActor, arguments, parent).await?.0))
     }
 
@@ -98,6 +109,13 @@ impl AgentHandle {
     pub fn pause(&self, paused: bool) {
         if self.0.cast(Message::Pause(paused)).is_err() {
             debug!("an agent stopped before it could be paused");
+        }
+    }
+
+    /// What operators have stopped has changed: it looks.
+    pub fn latch(&self) {
+        if self.0.cast(Message::Latch).is_err() {
+            debug!("an agent stopped before it could look at the latch");
         }
     }
 
@@ -135,7 +153,8 @@ impl Drop for Permit {
 
 impl State {
     fn has_room(&self) -> bool {
-        !self.paused && self.running < self.options.max_turns
+        let call = Work::Call { agent: self.name() };
+        !self.paused && self.running < self.options.max_turns && self.door.stops(&call).is_none()
     }
 
     fn grant(&mut self, myself: &ActorRef<Message>, port: Box<dyn AdmitPort>) {
@@ -148,8 +167,14 @@ impl State {
 
     fn admit(&mut self, myself: &ActorRef<Message>, port: Box<dyn AdmitPort>) {
         if self.has_room() && self.waiting.is_empty() {
-            self.grant(myself, port);
-        } else if self.waiting.len() < WAITING_MAX {
+            return self.grant(myself, port);
+        }
+        let port = match self.door.latches().of_agent(&self.options.name) {
+            Some(latch) => port.stopped(latch),
+            None => Some(port),
+        };
+        let Some(port) = port else { return };
+        if self.waiting.len() < WAITING_MAX {
             port.deferred();
             self.waiting.push_back(port);
         }
@@ -165,6 +190,15 @@ impl State {
         }
     }
 
+    /// Turns that have begun do not wait for a latch to be cleared; all others do.
+    fn latch(&mut self, myself: &ActorRef<Message>) {
+        if let Some(latch) = self.door.latches().of_agent(&self.options.name) {
+            let waiting = std::mem::take(&mut self.waiting);
+            self.waiting = waiting.into_iter().filter_map(|port| port.stopped(latch)).collect();
+        }
+        self.next(myself);
+    }
+
     fn view(&self) -> AgentView {
         AgentView {
             agent: self.name(),
@@ -175,6 +209,7 @@ impl State {
             running: self.running,
             waiting: u32::try_from(self.waiting.len()).unwrap_or(u32::MAX),
             paused: self.paused,
+            stopped: self.door.latches().of_agent(&self.options.name).cloned(),
         }
     }
 
@@ -188,14 +223,14 @@ impl State {
 impl Actor for AgentActor {
     type Msg = Message;
     type State = State;
-    type Arguments = (AgentOptions, bool);
+    type Arguments = (AgentOptions, bool, LatchDoor);
 
     async fn pre_start(
         &self,
         _: ActorRef<Message>,
-        (options, paused): (AgentOptions, bool),
+        (options, paused, door): (AgentOptions, bool, LatchDoor),
     ) -> Result<State, ActorProcessingErr> {
-        Ok(State { options, paused, running: 0, waiting: VecDeque::new() })
+        Ok(State { options, paused, door, running: 0, waiting: VecDeque::new() })
     }
 
     async fn handle(
@@ -218,6 +253,7 @@ impl Actor for AgentActor {
                 state.paused = paused;
                 state.next(&myself);
             }
+            Message::Latch => state.latch(&myself),
             Message::View(reply) => {
                 if reply.send(state.view()).is_err() {
                     debug!("whoever looked at an agent did not wait");
@@ -230,6 +266,7 @@ impl Actor for AgentActor {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::{Position, latch::LatchRecord};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -237,15 +274,17 @@ mod tests {
     /// What a port was told.
     #[derive(Debug)]
     enum Told {
-        Granted(Grant),
+        Granted(Box<Grant>),
         Deferred,
+        Stopped,
     }
 
-    struct TestPort(mpsc::Sender<Told>);
+    /// Where it is told, and whether its turn has begun.
+    struct TestPort(mpsc::Sender<Told>, bool);
 
     impl AdmitPort for TestPort {
         fn granted(self: Box<Self>, grant: Grant) {
-            self.0.try_send(Told::Granted(grant)).unwrap();
+            self.0.try_send(Told::Granted(Box::new(grant))).unwrap();
         }
 
         fn deferred(&self) {
@@ -254,6 +293,14 @@ mod tests {
 
         fn is_closed(&self) -> bool {
             self.0.is_closed()
+        }
+
+        fn stopped(self: Box<Self>, _: &Latch) -> Option<Box<dyn AdmitPort>> {
+            if self.1 {
+                self.0.try_send(Told::Stopped).unwrap();
+                return None;
+            }
+            Some(self)
         }
     }
 
@@ -274,13 +321,18 @@ mod tests {
         let name = "default".parse().unwrap();
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = max_turns;
-        let handle = AgentHandle::spawn(options, false, parent.get_cell()).await.unwrap();
+        let (door, cell) = (LatchDoor::default(), parent.get_cell());
+        let handle = AgentHandle::spawn(options, false, door, cell).await.unwrap();
         (parent, handle)
     }
 
     fn ask(agent: &AgentHandle) -> mpsc::Receiver<Told> {
+        ask_for(agent, false)
+    }
+
+    fn ask_for(agent: &AgentHandle, begun: bool) -> mpsc::Receiver<Told> {
         let (tell, told) = mpsc::channel(4);
-        agent.admit(Box::new(TestPort(tell)));
+        agent.admit(Box::new(TestPort(tell, begun)));
         told
     }
 
@@ -315,6 +367,46 @@ mod tests {
         assert!(agent.view().await.unwrap().paused, "AGT-2");
         agent.pause(false);
         assert!(matches!(port.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+
+    /// LATCH-1 at the agents' door.
+    #[tokio::test]
+    async fn latch_1_a_stopped_agent_gives_no_permit_and_ends_turns_that_have_begun() {
+        let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
+        let (door, name) = (LatchDoor::default(), "ada".parse().unwrap());
+        let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
+        options.max_turns = 1;
+        let cell = parent.get_cell();
+        let agent = AgentHandle::spawn(options, false, door.clone(), cell).await.unwrap();
+        let mut first = ask(&agent);
+        let Some(Told::Granted(held)) = first.recv().await else { panic!("not granted") };
+        let (mut fresh, mut begun) = (ask_for(&agent, false), ask_for(&agent, true));
+        assert!(matches!(fresh.recv().await, Some(Told::Deferred)));
+        assert!(matches!(begun.recv().await, Some(Told::Deferred)));
+        let latch = Latch {
+            id: clawnode_proto::LatchId::from_u128(1),
+            scope: "agent:ada".parse().unwrap(),
+            by: "token at a".to_owned(),
+            at: clawnode_proto::Timestamp(1),
+            why: String::new(),
+        };
+        let set = LatchRecord::Set { latch: latch.clone() };
+        door.take(Position(1), set);
+        agent.latch();
+        assert!(matches!(begun.recv().await, Some(Told::Stopped)));
+        drop(held);
+        let mut late = ask_for(&agent, true);
+        assert!(matches!(late.recv().await, Some(Told::Stopped)));
+        let view = agent.view().await.unwrap();
+        assert_eq!((view.running, view.waiting), (0, 1), "LATCH-1");
+        assert_eq!(view.stopped, Some(latch.clone()));
+        assert!(fresh.try_recv().is_err());
+        let cleared =
+            LatchRecord::Cleared { latch, by: String::new(), at: clawnode_proto::Timestamp(2) };
+        door.take(Position(2), cleared);
+        agent.latch();
+        assert!(matches!(fresh.recv().await, Some(Told::Granted(_))));
         parent.stop(None);
     }
 }

@@ -2,8 +2,9 @@
 //! paused.
 //!
 //! Supervised by: the node's supervisor. Messages come from: sessions (admission), the
-//! configuration (reload), the bucket (pause). Phases: running, paused. The pause is cluster-wide
-//! (a value in the bucket), the bound is per node. On crash: permits in use are forgotten by the
+//! configuration (reload), the bucket (pause), the latch. Phases: running, paused, stopped by an
+//! operator. The pause is cluster-wide (a value in the bucket), the bound is per node. A pause lets
+//! running turns end; a latch ends them. On crash: permits in use are forgotten by the
 //! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait
 //! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::context`]).
 //!

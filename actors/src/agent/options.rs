@@ -1,9 +1,14 @@
 //! An agent's configuration.
 
+use std::time::Duration;
+
 use clawnode_proto::{
     AgentName,
+    hook::HookSpec,
     llm::{ModelRef, Sampling},
+    policy::Policy,
     session::Profile,
+    timeout::TurnTime,
     tool::{LoopGuard, ToolSpec},
 };
 
@@ -31,6 +36,15 @@ pub struct AgentOptions {
     /// What is done about a tool call that is made over and over (default: warn at 3, refuse from
     /// 5 on, end the turn at 30).
     pub loop_guard: LoopGuard,
+    /// What it does by itself, and what a person is asked about (default: it looks, and asks about
+    /// everything else).
+    pub policy: Policy,
+    /// How long a turn that has used up its steps waits for more (default 5 min; zero: it ends).
+    pub step_wait: Duration,
+    /// How long a turn and a step of it may take (default 1 h and 15 min).
+    pub time: TurnTime,
+    /// The hooks that judge its calls, by point and name (none).
+    pub hooks: Vec<HookSpec>,
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
@@ -49,6 +63,10 @@ impl AgentOptions {
             tools: Vec::new(),
             max_parallel_tools: Profile::parallel_tools(),
             loop_guard: LoopGuard::default(),
+            policy: Policy::default(),
+            step_wait: Duration::from_mins(5),
+            time: TurnTime { global_ms: 3_600_000, step_ms: 900_000 },
+            hooks: Vec::new(),
             max_turns: 256,
         }
     }
@@ -65,6 +83,10 @@ impl AgentOptions {
             tools: self.tools.clone(),
             max_parallel_tools: self.max_parallel_tools,
             loop_guard: self.loop_guard,
+            policy: self.policy.clone(),
+            step_wait_ms: u32::try_from(self.step_wait.as_millis()).unwrap_or(u32::MAX),
+            time: self.time,
+            hooks: self.hooks.clone(),
         }
     }
 }

@@ -8,7 +8,8 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
 use clawnode_proto::{
-    AgentName, Digest, Position, codec, subject::AGENT_KEYS as KEYS, view::AgentView,
+    AgentName, Digest, Position, codec, session::Profile, subject::AGENT_KEYS as KEYS,
+    view::AgentView,
 };
 use futures_util::StreamExt;
 use ractor::SpawnErr;
@@ -16,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::{AgentHandle, AgentOptions};
-use crate::supervise::{ChildKind, Factory, Supervisor};
+use crate::{
+    latch::LatchDoor,
+    supervise::{ChildKind, Factory, Supervisor},
+};
 
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
@@ -46,21 +50,25 @@ type Entries = Arc<RwLock<BTreeMap<AgentName, Entry>>>;
 pub struct Agents {
     entries: Entries,
     bucket: Arc<dyn Bucket>,
+    door: LatchDoor,
     supervisor: Supervisor,
 }
 
 impl Agents {
-    /// Starts the agents and follows their pauses.
+    /// Starts the agents, and follows their pauses and what operators stop.
     pub async fn spawn(
         options: Vec<AgentOptions>,
-        bucket: Arc<dyn Bucket>,
+        (bucket, door): (Arc<dyn Bucket>, LatchDoor),
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let agents = Self { entries: Entries::default(), bucket, supervisor };
+        let agents = Self { entries: Entries::default(), bucket, door, supervisor };
         agents.reload(options).await?;
         let (entries, bucket) = (Arc::clone(&agents.entries), Arc::clone(&agents.bucket));
         let follow = move || follow(Arc::clone(&entries), Arc::clone(&bucket));
         agents.supervisor.adopt_task("agents.follow", follow).await?;
+        let (entries, door) = (Arc::clone(&agents.entries), agents.door.clone());
+        let latch = move || follow_latches(Arc::clone(&entries), door.clone());
+        agents.supervisor.adopt_task("agents.latch", latch).await?;
         Ok(agents)
     }
 
@@ -105,17 +113,17 @@ impl Agents {
             Ok(known) => heard(&self.entries, &name, known.as_ref()),
             Err(error) => warn!(agent = %name, %error, "cannot read whether an agent is paused"),
         }
-        let entries = Arc::clone(&self.entries);
+        let (entries, door) = (Arc::clone(&self.entries), self.door.clone());
         let child = child_name(&name);
         let factory: Factory = Box::new(move |parent| {
-            let (entries, name) = (Arc::clone(&entries), name.clone());
+            let (entries, name, door) = (Arc::clone(&entries), name.clone(), door.clone());
             Box::pin(async move {
                 let known =
                     read(&entries).get(&name).map(|entry| (entry.options.clone(), entry.paused));
                 let Some((options, paused)) = known else {
                     return Err(SpawnErr::StartupFailed(Box::new(UnknownAgent(name.to_string()))));
                 };
-                let handle = AgentHandle::spawn(options.clone(), paused, parent).await?;
+                let handle = AgentHandle::spawn(options.clone(), paused, door, parent).await?;
                 if let Some(entry) = write(&entries).get_mut(&name) {
                     // What changed while it started was told to nobody.
                     if entry.options != options {
@@ -138,6 +146,19 @@ impl Agents {
             .get(name)
             .and_then(|entry| entry.handle.clone())
             .ok_or_else(|| UnknownAgent(name.to_string()))
+    }
+
+    /// The configuration of the agent of this name, as its next turn would see it.
+    pub fn profile(&self, name: &AgentName) -> Result<Profile, UnknownAgent> {
+        read(&self.entries)
+            .get(name)
+            .map(|entry| entry.options.profile())
+            .ok_or_else(|| UnknownAgent(name.to_string()))
+    }
+
+    /// The door that their calls pass.
+    pub const fn door(&self) -> &LatchDoor {
+        &self.door
     }
 
     /// Their names.
@@ -198,6 +219,21 @@ async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
             continue;
         };
         heard(&entries, &name, change.entry.as_ref());
+    }
+}
+
+/// Has the agents look whenever what operators have stopped changes.
+async fn follow_latches(entries: Entries, door: LatchDoor) {
+    let mut view = door.view();
+    loop {
+        view.borrow_and_update();
+        let handles: Vec<AgentHandle> =
+            read(&entries).values().filter_map(|entry| entry.handle.clone()).collect();
+        handles.iter().for_each(AgentHandle::latch);
+        // The door itself holds the sender.
+        if view.changed().await.is_err() {
+            return;
+        }
     }
 }
 
@@ -263,6 +299,13 @@ mod tests {
         fn is_closed(&self) -> bool {
             false
         }
+
+        fn stopped(
+            self: Box<Self>,
+            _: &clawnode_proto::latch::Latch,
+        ) -> Option<Box<dyn AdmitPort>> {
+            Some(self)
+        }
     }
 
     #[tokio::test]
@@ -275,10 +318,13 @@ mod tests {
         let mut options = AgentOptions::new("ada".parse().unwrap(), "demo/echo".parse().unwrap());
         options.max_turns = 1;
         let name = options.name.clone();
-        let agents =
-            Agents::spawn(vec![options.clone()], Arc::clone(&substrate.bucket), supervisor.clone())
-                .await
-                .unwrap();
+        let agents = Agents::spawn(
+            vec![options.clone()],
+            (Arc::clone(&substrate.bucket), LatchDoor::default()),
+            supervisor.clone(),
+        )
+        .await
+        .unwrap();
         let (tx, mut rx) = mpsc::channel(8);
         let agent = agents.get(&name).unwrap();
         agent.admit(Box::new(Asking(tx.clone(), false)));
@@ -295,7 +341,7 @@ mod tests {
         assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
         agents.pause(&name, true).await.unwrap();
-        let bucket = Arc::clone(&substrate.bucket);
+        let bucket = (Arc::clone(&substrate.bucket), LatchDoor::default());
         let other = Supervisor::spawn().await.unwrap();
         let again = Agents::spawn(vec![paused], bucket, other.clone()).await.unwrap();
         assert!(again.views().await[0].paused, "a pause is known before the first turn");

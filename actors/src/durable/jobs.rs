@@ -444,6 +444,9 @@ mod tests {
             arguments: "{}".to_owned(),
             class,
             timeout_ms: 1_000,
+            limit: None,
+            action: None,
+            callbacks: None,
             traceparent: None,
         })
     }

@@ -42,6 +42,8 @@ pub enum Planted {
     WriteWithoutClaim,
     /// What ran before a crash is made again, whatever the journal says.
     RecallAfterOutcome,
+    /// What a hook decided takes effect, and the journal does not say so.
+    HookUnjournaled,
     /// A tool is run before its `started` is stored.
     RunBeforeStarted,
     /// A tool that may run once is run again when its runner died.

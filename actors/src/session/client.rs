@@ -84,6 +84,32 @@ pub enum SendError {
         /// Its name.
         letter: String,
     },
+    /// No call of this id waits for a person.
+    #[error("no tool call `{call}` waits for a person")]
+    NoApproval {
+        /// Which.
+        call: String,
+    },
+    /// What was shown is not what waits.
+    #[error("tool call `{call}` is about another action than that")]
+    OtherAction {
+        /// Which.
+        call: String,
+    },
+    /// It is decided, or over.
+    #[error("nothing is left to decide about tool call `{call}`: {what}")]
+    Decided {
+        /// Which.
+        call: String,
+        /// Why not.
+        what: String,
+    },
+    /// No such turn waits for more steps.
+    #[error("no such turn of session `{session}` waits for more steps")]
+    NoStepsWanted {
+        /// Which.
+        session: String,
+    },
     /// A page begins nowhere.
     #[error("`after` is not the end of a page: {0}")]
     Cursor(String),
@@ -154,6 +180,14 @@ impl From<SendError> for ErrorBody {
                 .hint("look again with `clawnode quarantine list`"),
             SendError::NoLetter { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode parked` shows those there are"),
+            SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)
+                .hint("`clawnode approvals list` shows those that do"),
+            SendError::OtherAction { .. } => Self::new(ErrorCode::Conflict, message)
+                .hint("look at it again with `clawnode approvals show`"),
+            SendError::Decided { .. } => Self::new(ErrorCode::Conflict, message)
+                .hint("`clawnode approvals list` shows what still waits"),
+            SendError::NoStepsWanted { .. } => Self::new(ErrorCode::Conflict, message)
+                .hint("it runs, or has ended; `clawnode sessions show` has it"),
             SendError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
                 .hint("pass `next` of the page before as it is"),
             SendError::TooLarge { .. } => {
@@ -177,6 +211,11 @@ impl From<SendError> for ErrorBody {
 // === impl Sessions ===
 
 impl Sessions {
+    /// What time it is for those who send.
+    pub fn now(&self) -> clawnode_proto::Timestamp {
+        self.clock.now()
+    }
+
     /// A door on these stores.
     pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
         let version = Arc::new(AtomicU16::new(*VERSIONS.end()));
@@ -255,7 +294,7 @@ impl Sessions {
         self.tell(session, &SessionInput::Delete, idempotency_key, None).await
     }
 
-    async fn tell(
+    pub(super) async fn tell(
         &self,
         session: EntityId,
         input: &SessionInput,
@@ -365,6 +404,8 @@ impl Sessions {
             }
             other @ (SessionInput::Cancel { .. }
             | SessionInput::ToolResult(_)
+            | SessionInput::ApprovalDecided(_)
+            | SessionInput::Continue { .. }
             | SessionInput::TimerFired { .. }
             | SessionInput::Delete) => other,
         })

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec, frame::FrameBatch,
-    session::TurnOutcome,
+    CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
+    frame::FrameBatch, session::TurnOutcome,
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tokio::{sync::mpsc, time::Instant};
@@ -68,6 +68,7 @@ pub(super) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
             tx,
             lagged: false,
             absences: 0,
+            asked: Vec::new(),
         };
         follower.run(it.frames, it.fresh).await;
     }));
@@ -86,6 +87,8 @@ struct Follower {
     lagged: bool,
     /// Looks in a row that found the turn neither in the journal nor on its way there.
     absences: u32,
+    /// Calls that the reader knows to wait for a person.
+    asked: Vec<CallId>,
 }
 
 impl Follower {
@@ -198,6 +201,12 @@ impl Follower {
         if self.lagged {
             return;
         }
+        if let TurnBody::ApprovalRequest(it) = &event.body {
+            if self.asked.contains(&it.id) {
+                return;
+            }
+            self.asked.push(it.id);
+        }
         if self.tx.try_send(event).is_err() {
             self.lagged = true;
         }
@@ -237,10 +246,27 @@ impl Follower {
             return self.absent(nothing_waits).await;
         };
         self.progress.is_of(turn.id);
-        if ask && let Some(owner) = entity.core.incarnation {
-            return self.ask(owner.process).await;
+        if ask
+            && let Some(owner) = entity.core.incarnation
+            && let over @ (Next::ReadJournal | Next::Over) = self.ask(owner.process).await
+        {
+            return over;
         }
+        self.tell_asked(turn).await;
         Next::More
+    }
+
+    /// Tells what waits for a person, if nobody told it: whoever asked may have left memory, with
+    /// the frames that said so.
+    async fn tell_asked(&mut self, turn: &Turn) {
+        let cursor = self.progress.at();
+        let cursor = cursor.unwrap_or_else(|| super::client::start_of(turn.id));
+        let tools = turn.steps.iter().flat_map(|step| &step.tools);
+        for tool in tools.filter(|tool| tool.is_asked_about()) {
+            if let Some(body) = tool.request_frame().and_then(TurnBody::of_tool) {
+                self.tell(TurnEvent { cursor, body }).await;
+            }
+        }
     }
 
     /// The journal does not know the turn. It will, while inputs wait; otherwise it was deleted, or
@@ -342,7 +368,7 @@ mod tests {
 
     use clawnode_cluster::{SystemClock, local};
     use clawnode_proto::{
-        Attempt, CallId, FrameBody,
+        Attempt, FrameBody,
         llm::{Sampling, StopReason, Text, Usage},
     };
 
@@ -356,6 +382,7 @@ mod tests {
             usage: Usage::default(),
         };
         Turn {
+            judged: None,
             id,
             said: Vec::new(),
             steers: Vec::new(),
@@ -366,10 +393,14 @@ mod tests {
             steps: vec![Step {
                 call: CallId::derive(id, 0),
                 attempt: Attempt(1),
+                begun_ms: 0,
                 end: Some(end),
                 tools: Vec::new(),
             }],
             cancelled: false,
+            more_steps: 0,
+            clock: crate::session::clock::TurnClock::default(),
+            limit_reached: None,
             outcome: None,
             usage: Usage::default(),
             lost_attempts: 0,
@@ -392,6 +423,7 @@ mod tests {
             tx,
             lagged: false,
             absences: 0,
+            asked: Vec::new(),
         };
         let key =
             |index| FrameKey { turn: id, call: CallId::derive(id, 0), attempt: Attempt(1), index };

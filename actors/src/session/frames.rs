@@ -95,6 +95,7 @@ fn size(frame: &Frame) -> usize {
     match &frame.body {
         FrameBody::Text { delta } => delta.len(),
         FrameBody::ToolUse { arguments: text, .. }
+        | FrameBody::ApprovalRequest { arguments: text, .. }
         | FrameBody::ToolResult { content: text, .. } => text.len(),
         _ => 0,
     }

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::{
     client::{SendError, Sessions},
-    context::assemble,
+    hooks::shown,
     kind::Session,
     state::Turn,
 };
@@ -366,7 +366,7 @@ fn replay(id: EntityId, loaded: &Loaded, compared: &mut u64) -> Result<(), SendE
                 *compared += 1;
                 let expected = entity.state.profile.as_ref().and_then(|profile| {
                     let turn = entity.state.turn(begun.turn)?;
-                    Some(assemble(&entity.state, profile, turn).digest())
+                    Some(shown(&entity.state, profile, turn, begun.call).digest())
                 });
                 if expected != Some(begun.request) {
                     let text = format!("`{}` was not shown what the journal says", begun.call);
@@ -466,7 +466,11 @@ pub(super) fn texts_of_input(input: &Input) -> Vec<Digest> {
             ToolEnd::Uncertain { .. } => Vec::new(),
         },
         Ok(
-            SessionInput::Cancel { .. } | SessionInput::TimerFired { .. } | SessionInput::Delete,
+            SessionInput::Cancel { .. }
+            | SessionInput::ApprovalDecided(_)
+            | SessionInput::Continue { .. }
+            | SessionInput::TimerFired { .. }
+            | SessionInput::Delete,
         )
         | Err(_) => Vec::new(),
     }

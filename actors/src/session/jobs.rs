@@ -7,7 +7,8 @@ use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
 use clawnode_proto::{
     EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
     TurnId, codec,
-    job::{Job, JobState},
+    hook::HookTrail,
+    job::JobState,
     limits::JOB_CLOSED_TTL,
     node::NodeRequest,
     session::{SessionInput, ToolEnd},
@@ -18,12 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    prepare::{PublishJob, Results, ToolJob},
+    judge::OfCall,
+    prepare::{PublishJob, Results, SettleJob, ToolJob},
     run::{AGAIN, SessionRunner},
     texts::stored_outcome,
     tools,
 };
-use crate::tool::ToolRun;
+use crate::tool::{RunSink, ToolRun};
 
 /// How soon the state of a job is looked at again that somebody runs who is alive.
 const RUNS_ON: Duration = Duration::from_secs(2);
@@ -33,24 +35,51 @@ impl SessionRunner {
     pub(super) async fn tool(
         &self,
         entity: EntityId,
+        mut job: ToolJob,
+        cancelled: CancellationToken,
+    ) -> (ToolEnd, HookTrail) {
+        let after = std::mem::take(&mut job.after);
+        let (session, arguments) = (job.would.session.clone(), job.arguments.clone());
+        let (turn, call, tool) = (job.turn, job.call, job.tool.clone());
+        let end = self.run_tool(entity, job, cancelled).await;
+        let (tool, arguments) = (&tool, arguments.as_str());
+        let of = OfCall { session: &session, turn, call, tool, arguments };
+        self.judged_end(entity, &of, end, &after).await
+    }
+
+    async fn run_tool(
+        &self,
+        entity: EntityId,
         job: ToolJob,
         cancelled: CancellationToken,
-    ) -> ToolOutcome {
+    ) -> ToolEnd {
         self.tell_tools(entity, job.trace.as_ref(), job.turn, &job.results).await;
         let Ok(arguments) = serde_json::from_str(&job.arguments) else {
             let why = "the arguments are not a JSON object";
-            return ToolOutcome::failed(ToolFailure::Invalid, why);
+            return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
         };
+        let toolbox = self.available.borrow().toolbox.clone();
+        if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
+            return ToolEnd::Known { outcome };
+        }
         let run = ToolRun {
             call: job.call,
             agent: job.agent,
             tool: job.tool,
             arguments,
             idempotency_key: JobId::from(job.call).to_string(),
-            timeout: job.timeout,
+            timeout: job.limit.left(),
+            limit: Some(job.limit),
+            // Only jobs are archived.
+            sink: RunSink::default(),
         };
-        let outcome = self.toolbox.execute(run, cancelled).await;
-        stored_outcome(&self.substrate, entity, outcome).await
+        match toolbox.end(run, cancelled).await {
+            ToolEnd::Known { outcome } => {
+                let outcome = stored_outcome(&self.substrate, entity, outcome).await;
+                ToolEnd::Known { outcome }
+            }
+            uncertain @ ToolEnd::Uncertain { .. } => uncertain,
+        }
     }
 
     /// Tells what is known of a reply's tools, as far as this process has not told it.
@@ -96,7 +125,7 @@ impl SessionRunner {
                 self.substrate.jobs.put(job).await
             };
             match stored.await {
-                Ok(()) => return,
+                Ok(()) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
                     let wait = backoff.next(&mut rand::rng());
@@ -106,12 +135,23 @@ impl SessionRunner {
         }
     }
 
+    /// The end of a job whose time is over, as hooks leave it.
+    pub(super) async fn settled(&self, entity: EntityId, it: &SettleJob) -> (ToolEnd, HookTrail) {
+        let SettleJob { job, after, .. } = it;
+        let end = self.settle(it).await;
+        let (turn, call) = (job.turn, job.call);
+        let (tool, arguments) = (&job.tool, job.arguments.as_str());
+        let of = OfCall { session: &job.session, turn, call, tool, arguments };
+        self.judged_end(entity, &of, end, after).await
+    }
+
     /// Brings a job to an end whose time is over: whoever runs it is waited for, and nobody else may
     /// begin it.
-    pub(super) async fn settle(&self, job: &Job) -> ToolEnd {
+    async fn settle(&self, it: &SettleJob) -> ToolEnd {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let job = &it.job;
         loop {
-            match self.try_settle(job).await {
+            match self.try_settle(it).await {
                 Ok(Some(end)) => return end,
                 Ok(None) => tokio::time::sleep(RUNS_ON).await,
                 Err(failure) => {
@@ -124,8 +164,13 @@ impl SessionRunner {
     }
 
     /// `None`: somebody runs it.
-    async fn try_settle(&self, job: &Job) -> Result<Option<ToolEnd>, BucketError> {
+    async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
+        let job = &it.job;
         let nobody = || {
+            if let Some(late) = &it.late {
+                let why = format!("no node began it: {late}");
+                return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::TimedOut, why) };
+            }
             let why = format!(
                 "no node that can (`{}`) took the call of `{}` within {} s",
                 job.capability,
@@ -136,7 +181,12 @@ impl SessionRunner {
         };
         let (position, state) = self.state_of(job.id).await?;
         Ok(match state {
-            Some(JobState::Started { process, .. }) if !self.is_dead(process) => None,
+            Some(JobState::Started { process, .. }) if !self.is_dead(process) => {
+                if it.late.is_some() {
+                    self.cancel_at(process, job.id).await;
+                }
+                None
+            }
             Some(JobState::Started { process, .. }) if job.class == EffectClass::Once => {
                 let detail = format!("the process that ran it, `{process}`, died");
                 let state = JobState::Uncertain { detail: detail.clone() };
@@ -167,6 +217,7 @@ impl SessionRunner {
     }
 
     async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
+        self.waits.remove(job);
         // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
         self.substrate.timers.cancel(entity, TimerId::from(job)).await?;
         let (position, state) = self.state_of(job).await?;
@@ -188,7 +239,10 @@ impl SessionRunner {
         }
     }
 
-    async fn state_of(&self, job: JobId) -> Result<(Position, Option<JobState>), StoreError> {
+    pub(super) async fn state_of(
+        &self,
+        job: JobId,
+    ) -> Result<(Position, Option<JobState>), StoreError> {
         let Some(entry) = self.substrate.bucket.get(&job_key(job)).await? else {
             return Ok((Position(0), None));
         };
@@ -200,7 +254,7 @@ impl SessionRunner {
         }
     }
 
-    async fn set_state(
+    pub(super) async fn set_state(
         &self,
         job: JobId,
         expected: Position,
@@ -214,7 +268,7 @@ impl SessionRunner {
         self.substrate.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
     }
 
-    fn is_dead(&self, process: ProcessId) -> bool {
+    pub(super) fn is_dead(&self, process: ProcessId) -> bool {
         !self.substrate.shared || self.peers.borrow().holds_dead(process)
     }
 }

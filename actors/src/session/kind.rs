@@ -3,21 +3,27 @@
 use std::sync::Arc;
 
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Head, Input, Kind, TurnId, codec,
+    AgentName, Attempt, CallId, Digest, Head, Input, Kind, TimerId, Timestamp, TurnId, codec,
+    hook::{HookPoint, HookTrail, ModelPatch},
     limits::PENDING_INPUTS,
-    llm::{ModelFailure, StopReason, Text, Usage},
+    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     session::{
-        ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
-        ToolDone, ToolEnd, ToolUncertain, TurnDone, TurnOutcome,
+        ModelBegun, ModelDone, ModelFailed, ModelHooked, Profile, SessionEvent, SessionInput,
+        ToolDone, ToolEnd, ToolUncertain, TurnOutcome,
     },
-    tool::ToolUse,
+    tool::{ToolOutcome, ToolUse},
 };
 
 use super::{
     context::assemble,
-    prepare::{CallJob, SessionJob, emission, results_before, tool_job},
+    ending::{after, end},
+    hooks,
+    prepare::{
+        CallJob, SessionJob, TimeJob, ask_job, ask_steps_job, emission, judge_job, judge_model_job,
+        results_before, tool_job,
+    },
     state::{SEAM, SessionState, Step, StepEnd, Turn},
-    tools::{self, Asked, Next},
+    tools::Asked,
 };
 use crate::{
     agent::Permit,
@@ -40,6 +46,13 @@ pub enum Effect {
         /// Which.
         call: CallId,
     },
+    /// A tool call, or its result, that hooks are asked about.
+    Judge {
+        /// Which.
+        call: CallId,
+        /// About the call or its result.
+        point: HookPoint,
+    },
     /// A tool call that runs beside the session.
     Tool {
         /// Which.
@@ -55,6 +68,27 @@ pub enum Effect {
         /// Which.
         call: CallId,
     },
+    /// A tool call that people are asked about.
+    Ask {
+        /// Which.
+        call: CallId,
+    },
+    /// A turn that has used up its steps; people may give it more.
+    AskSteps {
+        /// Which.
+        turn: TurnId,
+        /// How many it had.
+        limit: u32,
+    },
+    /// The timer that ends a turn or its step.
+    Time {
+        /// Of which turn.
+        turn: TurnId,
+        /// How many of its timers have fired.
+        fired: u32,
+        /// When.
+        due: Timestamp,
+    },
     /// A turn's post-turn effects.
     Emit {
         /// Which turn.
@@ -67,8 +101,16 @@ pub enum Effect {
 pub enum CallKey {
     /// A model or tool call.
     Call(CallId),
+    /// What hooks are asked about a tool call.
+    Judge(CallId, HookPoint),
     /// The job of a tool call.
     Publish(CallId),
+    /// The question about a tool call.
+    Ask(CallId),
+    /// The question about a turn's steps.
+    AskSteps(TurnId, u32),
+    /// The timer of a turn, and when it is due.
+    Time(TurnId, u32, Timestamp),
     /// A turn's post-turn effects.
     Emit(TurnId),
 }
@@ -82,7 +124,7 @@ pub struct Grant {
     pub permit: Arc<Permit>,
 }
 
-/// How a model call ended.
+/// How a call ended, or what hooks decided about it.
 #[derive(Debug)]
 pub enum Outcome {
     /// Well.
@@ -100,8 +142,31 @@ pub enum Outcome {
         /// The tools that it asks for.
         tool_uses: Vec<ToolUse>,
     },
-    /// Of a tool.
-    Tool(ToolEnd),
+    /// Of a tool, and what hooks did to it.
+    Tool(ToolEnd, HookTrail),
+    /// Of hooks, about a model call.
+    ModelJudged {
+        /// The request that they were shown.
+        request: Digest,
+        /// What they change of it.
+        patches: Vec<ModelPatch>,
+        /// What they did.
+        trail: HookTrail,
+    },
+    /// Of hooks, about a tool call.
+    ToolJudged {
+        /// Its arguments, if they were changed.
+        arguments: Option<String>,
+        /// What they did.
+        trail: HookTrail,
+    },
+    /// Of hooks, about a tool's result.
+    ResultJudged {
+        /// What the model is told instead, if it was changed or is held back.
+        outcome: Option<ToolOutcome>,
+        /// What they did.
+        trail: HookTrail,
+    },
     /// Badly.
     Failed {
         /// Which try.
@@ -135,8 +200,8 @@ impl EntityKind for Session {
         state.fold(head, event)
     }
 
-    fn accept(state: &mut SessionState, _: &Head, input: &Input) -> Result<(), Violation> {
-        state.accept(input)
+    fn accept(state: &mut SessionState, head: &Head, input: &Input) -> Result<(), Violation> {
+        state.accept(head, input)
     }
 
     fn emitted(state: &mut SessionState, turn: TurnId) {
@@ -174,14 +239,24 @@ impl EntityKind for Session {
             return end(turn, TurnOutcome::Cancelled);
         }
         let Some(turn) = state.running() else { return Vec::new() };
+        if let Some(block) = turn.blocked()
+            && !turn.cancelled
+        {
+            return end(turn, TurnOutcome::Blocked { block: block.clone() });
+        }
         let last = turn.steps.last();
-        match last.and_then(|step| step.end.as_ref()) {
+        let over = state.timed_out();
+        match (last.and_then(|step| step.end.as_ref()), over) {
             _ if turn.cancelled => end(turn, TurnOutcome::Cancelled),
-            None => Vec::new(),
-            Some(StepEnd::Failed { failure, .. }) => {
-                end(turn, TurnOutcome::Failed { failure: failure.clone() })
+            (None, None) => Vec::new(),
+            (None, Some(over)) => end(turn, over),
+            (Some(StepEnd::Failed { failure, .. }), Some(over))
+                if failure.class == FailureClass::Cancelled =>
+            {
+                end(turn, over)
             }
-            Some(StepEnd::Done { stop, .. }) => after(state, turn, stop),
+            (Some(StepEnd::Failed { failure, .. }), _) => end(turn, failure.clone().into()),
+            (Some(StepEnd::Done { stop, .. }), over) => after(state, turn, stop, over),
         }
     }
 
@@ -191,14 +266,23 @@ impl EntityKind for Session {
         if let Some(turn) = state.running()
             && let Some(key) = &state.key
             && !turn.cancelled
+            && state.timed_out().is_none()
         {
             let next =
                 || CallId::derive(turn.id, u32::try_from(turn.steps.len()).unwrap_or(u32::MAX));
             let model = |call| Effect::Call { agent: key.agent.clone(), turn: turn.id, call };
             match turn.steps.last() {
                 Some(Step { call, end: None, .. }) => effects.push(model(*call)),
+                _ if turn.limit_reached.is_some() => {
+                    let limit = turn.limit_reached.map_or(0, |reached| reached.limit);
+                    effects.push(Effect::AskSteps { turn: turn.id, limit });
+                }
                 Some(step) if step.tools.iter().any(|tool| tool.end.is_none()) => {
+                    effects.extend(hooks::effects(state, step));
+                    let asked = step.tools.iter().filter(|tool| tool.is_asked_about());
+                    effects.extend(asked.map(|tool| Effect::Ask { call: tool.call }));
                     let open = step.tools.iter().filter(|tool| tool.is_open());
+                    effects.extend(timer(state, turn, step));
                     effects.extend(open.map(|tool| match &tool.asked {
                         Some(Asked { capability: Some(_), .. }) if tool.overdue => {
                             Effect::Settle { call: tool.call }
@@ -220,7 +304,11 @@ impl EntityKind for Session {
             Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call } => {
                 CallKey::Call(*call)
             }
+            Effect::Judge { call, point } => CallKey::Judge(*call, *point),
             Effect::Publish { call } => CallKey::Publish(*call),
+            Effect::Ask { call } => CallKey::Ask(*call),
+            Effect::AskSteps { turn, limit } => CallKey::AskSteps(*turn, *limit),
+            Effect::Time { turn, fired, due } => CallKey::Time(*turn, *fired, *due),
             Effect::Emit { turn } => CallKey::Emit(*turn),
         }
     }
@@ -228,8 +316,11 @@ impl EntityKind for Session {
     fn class(effect: &Effect) -> EffectClass {
         match effect {
             Effect::Call { .. } => EffectClass::Call,
-            Effect::Tool { .. } | Effect::Settle { .. } => EffectClass::Run,
-            Effect::Publish { .. } => EffectClass::Publish,
+            Effect::Judge { .. } | Effect::Tool { .. } | Effect::Settle { .. } => EffectClass::Run,
+            Effect::Publish { .. }
+            | Effect::Ask { .. }
+            | Effect::AskSteps { .. }
+            | Effect::Time { .. } => EffectClass::Publish,
             Effect::Emit { turn } => EffectClass::Emit(*turn),
         }
     }
@@ -251,7 +342,16 @@ impl EntityKind for Session {
             .iter()
             .find(|step| step.call == call)
             .map_or(Attempt(1), |step| step.attempt.next());
-        let request = assemble(state, &grant.profile, turn);
+        let mut request = assemble(state, &grant.profile, turn);
+        let by = hooks::of_model(&grant.profile);
+        if !by.is_empty() {
+            let judgement = turn.judgement(call, request.digest());
+            let Some(judged) = judgement.filter(|_| events.is_empty()) else {
+                let job = judge_model_job(state, turn, call, (request, by), &grant.permit)?;
+                return Some((events, job));
+            };
+            request = hooks::patched(request, &judged.patches);
+        }
         events.push(SessionEvent::from(ModelBegun {
             turn: turn.id,
             call,
@@ -266,7 +366,10 @@ impl EntityKind for Session {
         let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
         let turn = turn.id;
-        let job = CallJob { turn, call, attempt, request, trace, permit, results, seam };
+        let agent = grant.profile.agent.clone();
+        let limit = state.left_for(call, grant.profile.time, agent.as_str());
+        let job =
+            CallJob { agent, turn, call, attempt, request, trace, permit, results, seam, limit };
         Some((events, SessionJob::Call(job)))
     }
 
@@ -274,6 +377,13 @@ impl EntityKind for Session {
         match effect {
             Effect::Tool { call } | Effect::Publish { call } | Effect::Settle { call } => {
                 tool_job(state, effect, *call)
+            }
+            Effect::Judge { call, point } => judge_job(state, *call, *point),
+            Effect::Ask { call } => ask_job(state, *call),
+            Effect::AskSteps { .. } => ask_steps_job(state),
+            Effect::Time { turn, fired, due } => {
+                let (session, timer) = (state.key.clone()?, TimerId::of_time(*turn, *fired));
+                Some(SessionJob::Time(TimeJob { session, timer, due: *due }))
             }
             Effect::Emit { turn } => Some(emission(state, *turn)),
             Effect::Call { .. } => None,
@@ -283,29 +393,35 @@ impl EntityKind for Session {
     fn refuse(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
         let wanted = Self::decide(state).iter().any(|effect| Self::key(effect) == *key);
         match (state.running(), outcome) {
-            (Some(turn), Outcome::Failed { failure, .. }) if wanted => {
-                end(turn, TurnOutcome::Failed { failure })
-            }
+            (Some(turn), Outcome::Failed { failure, .. }) if wanted => end(turn, failure.into()),
             _ => Vec::new(),
         }
     }
 
     fn conclude(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
-        let CallKey::Call(call) = *key else { return Vec::new() };
         let Some(turn) = state.running() else { return Vec::new() };
-        if let Outcome::Tool(end) = outcome {
+        if let CallKey::Judge(call, _) = *key {
+            return hooks::conclude(turn, call, outcome);
+        }
+        let CallKey::Call(call) = *key else { return Vec::new() };
+        if let Outcome::Tool(end, hooks) = outcome {
             let mut tools = turn.steps.iter().flat_map(|step| &step.tools);
             if !tools.any(|tool| tool.call == call && tool.is_open()) {
                 return Vec::new();
             }
             return vec![match end {
                 ToolEnd::Known { outcome } => {
-                    ToolDone { turn: turn.id, call, outcome: Some(outcome) }.into()
+                    ToolDone { turn: turn.id, call, outcome: Some(outcome), hooks }.into()
                 }
                 ToolEnd::Uncertain { detail } => {
                     ToolUncertain { turn: turn.id, call, detail: Some(detail) }.into()
                 }
             }];
+        }
+        if let Outcome::ModelJudged { request, patches, trail } = outcome {
+            let is_over = turn.steps.iter().any(|step| step.call == call && step.end.is_some());
+            let hooked = ModelHooked { turn: turn.id, call, request, patches, trail };
+            return if is_over { Vec::new() } else { vec![hooked.into()] };
         }
         if !turn.steps.iter().any(|step| step.call == call && step.end.is_none()) {
             return Vec::new();
@@ -314,7 +430,10 @@ impl EntityKind for Session {
             Outcome::Done { attempt, content, stop, usage, model, tool_uses } => {
                 ModelDone { call, attempt, content, stop, usage, model, tool_uses }.into()
             }
-            Outcome::Tool(_) => return Vec::new(),
+            Outcome::Tool(..)
+            | Outcome::ModelJudged { .. }
+            | Outcome::ToolJudged { .. }
+            | Outcome::ResultJudged { .. } => return Vec::new(),
             Outcome::Failed { attempt, failure, partial, usage } => {
                 ModelFailed { call, attempt, failure, partial, usage }.into()
             }
@@ -323,39 +442,10 @@ impl EntityKind for Session {
     }
 }
 
-/// What follows a reply: the turn's end, its tools, or the next call.
-fn after(state: &SessionState, turn: &Turn, why: &StopReason) -> Vec<SessionEvent> {
-    let (Some(profile), Some(step)) = (&state.profile, turn.steps.last()) else {
-        return Vec::new();
-    };
-    if step.tools.is_empty() && turn.steers.is_empty() {
-        return end(turn, TurnOutcome::Completed { stop: why.clone() });
-    }
-    match tools::next(profile, turn, step) {
-        Next::Record(events) => return events,
-        Next::End(outcome) => return end(turn, outcome),
-        Next::Nothing => {}
-    }
-    let limit = profile.step_limit;
-    let ready = step.tools.iter().all(|tool| tool.end.is_some());
-    if ready && turn.steps.len() as u64 >= u64::from(limit) {
-        return end(turn, TurnOutcome::StepLimit { limit });
-    }
-    Vec::new()
-}
-
-/// A turn's last events: its reply if it has one, its end, and what it used.
-fn end(turn: &Turn, outcome: TurnOutcome) -> Vec<SessionEvent> {
-    let mut events = Vec::new();
-    let last_done =
-        turn.steps.iter().rev().find(|step| matches!(step.end, Some(StepEnd::Done { .. })));
-    if let Some(step) = last_done
-        && matches!(outcome, TurnOutcome::Completed { .. } | TurnOutcome::StepLimit { .. })
-    {
-        events.push(Reply { turn: turn.id, call: step.call }.into());
-    }
-    events.push(TurnDone { turn: turn.id, outcome }.into());
-    events
-        .push(Settled { turn: turn.id, usage: turn.reported(), lost_attempts: turn.lost() }.into());
-    events
+/// The timer that ends the running turn or step, while jobs of it may outlast its session's stay in
+/// memory: all else that runs ends by itself.
+fn timer(state: &SessionState, turn: &Turn, step: &Step) -> Option<Effect> {
+    step.tools.iter().find(|tool| tool.is_open() && !tool.overdue && tool.job().is_some())?;
+    let (fired, due) = turn.timer(state.profile.as_ref()?.time)?;
+    Some(Effect::Time { turn: turn.id, fired, due })
 }

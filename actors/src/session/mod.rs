@@ -10,16 +10,27 @@
 //! Invariants: SES-1 (I3) a call has at most one outcome, and attempts at it count up by one.
 //! SES-2 turns end in the order in which they were accepted.
 
+mod admission;
+pub mod approval;
+mod approvals;
+mod awaited;
 mod call;
 pub mod client;
+pub mod clock;
 pub mod context;
+mod ending;
+mod erase;
 mod flight;
+mod fold;
 mod follow;
 mod frames;
+pub(crate) mod hooks;
 mod inspect;
 mod jobs;
+mod judge;
 pub mod kind;
 mod look;
+mod people;
 pub mod prepare;
 mod progress;
 mod quarantine;
@@ -30,12 +41,13 @@ pub mod state;
 mod texts;
 pub mod tools;
 
+pub(crate) use awaited::Awaited;
 pub use client::{SendError, Sent, Sessions};
 pub use context::Assembled;
 pub use frames::FrameHub;
 pub use kind::{CallKey, Outcome, Session};
 pub use prepare::SessionJob;
-pub use progress::{TurnBody, TurnEvent};
+pub use progress::{ApprovalRequest, TurnBody, TurnEvent};
 pub use run::{ResolveModel, SessionRunner, TraceLink};
 pub use state::{SessionState, Step, StepEnd, Turn};
 pub(crate) use texts::stored_outcome;

@@ -3,23 +3,31 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_proto::{
-    AgentName, Attempt, CallId, FrameKey, JobId, Timestamp, ToolName, Traceparent, TurnId,
-    job::Job,
+    AgentName, Attempt, CallId, Digest, FrameKey, JobId, SessionKey, TimerId, Timestamp, ToolName,
+    Traceparent, TurnId,
+    hook::{HookPoint, HookSpec},
+    job::{Callbacks, Job},
     llm::Usage,
-    session::{Profile, TurnOutcome},
+    policy::{Action, Approval},
+    session::{Profile, ToolEnd, TurnOutcome},
+    timeout::TimeLimit,
+    tool::{ToolOutcome, ToolSpec},
 };
 
 use super::{
     context::Assembled,
+    hooks,
     kind::Effect,
     state::{SessionState, StepEnd, Turn},
-    tools::ToolCall,
+    tools::{self, ToolCall, action_of},
 };
 use crate::agent::Permit;
 
 /// All that running an effect takes.
 #[derive(Debug)]
 pub enum SessionJob {
+    /// Ask hooks.
+    Judge(Box<JudgeJob>),
     /// Make a model call.
     Call(CallJob),
     /// Run a tool.
@@ -27,7 +35,13 @@ pub enum SessionJob {
     /// Give a tool call to whoever can run it.
     Publish(PublishJob),
     /// Bring a tool call to an end, whoever runs it.
-    Settle(Box<Job>),
+    Settle(Box<SettleJob>),
+    /// Ask people about a tool call.
+    Ask(Box<AskJob>),
+    /// Ask people whether a turn shall go on.
+    AskSteps(AskStepsJob),
+    /// Set the timer that ends a turn or its step.
+    Time(TimeJob),
     /// Tell the world that a turn has ended.
     Emit(EmitJob),
 }
@@ -35,6 +49,8 @@ pub enum SessionJob {
 /// All that a model call takes.
 #[derive(Debug)]
 pub struct CallJob {
+    /// On behalf of which agent.
+    pub agent: AgentName,
     /// Of which turn.
     pub turn: TurnId,
     /// The call.
@@ -51,6 +67,30 @@ pub struct CallJob {
     pub results: Option<Results>,
     /// What stands before its text, because an earlier call has said something.
     pub seam: &'static str,
+    /// What its turn and step have left for it.
+    pub limit: Option<TimeLimit>,
+}
+
+/// All that setting the timer of a turn takes.
+#[derive(Debug)]
+pub struct TimeJob {
+    /// Whose turn.
+    pub session: SessionKey,
+    /// The timer.
+    pub timer: TimerId,
+    /// When.
+    pub due: Timestamp,
+}
+
+/// All that bringing a tool call to an end takes.
+#[derive(Debug)]
+pub struct SettleJob {
+    /// What whoever runs it was given.
+    pub job: Job,
+    /// The limit that ends it; absent if nobody took it in time.
+    pub late: Option<TimeLimit>,
+    /// The hooks that judge its result.
+    pub after: Vec<HookSpec>,
 }
 
 /// What came of the tools that a model call asked for.
@@ -62,6 +102,48 @@ pub struct Results {
     pub tools: Vec<ToolCall>,
 }
 
+/// All that asking hooks takes.
+#[derive(Debug)]
+pub struct JudgeJob {
+    /// Whose.
+    pub session: SessionKey,
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// What they are asked about.
+    pub subject: JudgeSubject,
+    /// Who is asked, in order.
+    pub hooks: Vec<HookSpec>,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+    /// Held while they are asked, if a model call follows.
+    pub permit: Option<Arc<Permit>>,
+}
+
+/// What hooks are asked about.
+#[derive(Debug)]
+pub enum JudgeSubject {
+    /// A model request.
+    Model(Assembled),
+    /// A tool call.
+    Tool {
+        /// The tool.
+        spec: ToolSpec,
+        /// The arguments that the model gave.
+        arguments: String,
+    },
+    /// The result of a tool call.
+    Result {
+        /// The tool.
+        tool: ToolName,
+        /// What it was run with.
+        arguments: String,
+        /// What came of it.
+        outcome: ToolOutcome,
+    },
+}
+
 /// All that giving a tool call away takes.
 #[derive(Debug)]
 pub struct PublishJob {
@@ -71,6 +153,38 @@ pub struct PublishJob {
     pub asked_at: Timestamp,
     /// What is known of all calls of the same reply.
     pub results: Results,
+}
+
+/// All that asking people about a tool call takes.
+#[derive(Debug)]
+pub struct AskJob {
+    /// What they are shown.
+    pub approval: Approval,
+    /// What is known of all calls of the same reply.
+    pub results: Results,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+}
+
+/// All that asking people whether a turn shall go on takes.
+#[derive(Debug)]
+pub struct AskStepsJob {
+    /// Whose turn.
+    pub session: SessionKey,
+    /// Which.
+    pub turn: TurnId,
+    /// The steps that it has used up.
+    pub limit: u32,
+    /// Since when it waits.
+    pub asked: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
+    /// The key of the frame that says so.
+    pub frame: FrameKey,
+    /// What came of the tools that its last call asked for.
+    pub results: Option<Results>,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
 }
 
 /// All that running a tool takes.
@@ -88,8 +202,14 @@ pub struct ToolJob {
     pub tool: ToolName,
     /// Its arguments, which fit the tool's schema.
     pub arguments: String,
-    /// The longest it may take.
-    pub timeout: Duration,
+    /// How long it may take.
+    pub limit: TimeLimit,
+    /// The digest of the action that was decided on.
+    pub action: Digest,
+    /// That action, with what the session knows of what is behind the tool.
+    pub would: Action,
+    /// The hooks that judge its result.
+    pub after: Vec<HookSpec>,
     /// The trace that the turn belongs to.
     pub trace: Option<Traceparent>,
 }
@@ -113,6 +233,10 @@ pub struct EmitJob {
     pub results: Option<Results>,
     /// Its jobs.
     pub jobs: Vec<JobId>,
+    /// The timer that may still be set for it.
+    pub timer: Option<TimerId>,
+    /// Its calls that people were asked about.
+    pub approvals: Vec<CallId>,
 }
 
 /// What came of the tools that the call before this one asked for, if it did.
@@ -131,6 +255,18 @@ pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> O
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
     let results = Results { model_call: step.call, tools: step.tools.clone() };
+    let would = action_of(session, turn.id, tool, spec);
+    // What a person approved, if one was asked: whatever has changed since is not that.
+    let approved = tool.approval.as_ref().map(|approval| approval.action);
+    let action = approved.or_else(|| would.digest().ok())?;
+    let limit = asked.limit.clone();
+    // What was begun by a build that knew no limits has what its tool gives it.
+    let limit = limit.unwrap_or_else(|| {
+        let time = spec.time();
+        time.limit(time.asked_s(tool.arguments()), Vec::new())
+    });
+    let profile = state.profile.as_ref()?;
+    let after = hooks::of_tool(profile, HookPoint::AfterToolCall, &tool.using.name);
     let Some(capability) = &asked.capability else {
         return Some(SessionJob::Tool(ToolJob {
             agent: session.agent.clone(),
@@ -138,11 +274,15 @@ pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> O
             results,
             call,
             tool: spec.name.clone(),
-            arguments: tool.using.arguments.clone(),
-            timeout: Duration::from_millis(u64::from(spec.timeout_ms)),
+            arguments: tool.arguments().to_owned(),
+            limit,
+            action,
+            would,
+            after,
             trace: turn.trace.clone(),
         }));
     };
+    let callbacks = state.profile.as_ref().and_then(|it| Callbacks::of(it, &spec.name));
     let job = Job {
         id: JobId::from(call),
         capability: capability.clone(),
@@ -151,15 +291,111 @@ pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> O
         call,
         nonce: asked.nonce,
         tool: spec.name.clone(),
-        arguments: tool.using.arguments.clone(),
+        arguments: tool.arguments().to_owned(),
         class: spec.class,
         timeout_ms: spec.timeout_ms,
+        limit: Some(limit),
+        action: Some(action),
+        callbacks,
         traceparent: turn.trace.clone(),
     };
     Some(match effect {
-        Effect::Settle { .. } => SessionJob::Settle(Box::new(job)),
+        Effect::Settle { .. } => {
+            SessionJob::Settle(Box::new(SettleJob { job, late: tool.late.clone(), after }))
+        }
         _ => SessionJob::Publish(PublishJob { job, asked_at: asked.at, results }),
     })
+}
+
+/// All that asking hooks about a model call takes.
+pub(super) fn judge_model_job(
+    state: &SessionState,
+    turn: &Turn,
+    call: CallId,
+    (request, hooks): (Assembled, Vec<HookSpec>),
+    permit: &Arc<Permit>,
+) -> Option<SessionJob> {
+    Some(SessionJob::Judge(Box::new(JudgeJob {
+        session: state.key.clone()?,
+        turn: turn.id,
+        call,
+        subject: JudgeSubject::Model(request),
+        hooks,
+        trace: turn.trace.clone(),
+        permit: Some(Arc::clone(permit)),
+    })))
+}
+
+/// All that asking hooks about a tool call, or its result, takes.
+pub(super) fn judge_job(
+    state: &SessionState,
+    call: CallId,
+    point: HookPoint,
+) -> Option<SessionJob> {
+    let (turn, session, profile) = (state.running()?, state.key.as_ref()?, state.profile.as_ref()?);
+    let tool = turn.steps.iter().flat_map(|step| &step.tools).find(|tool| tool.call == call)?;
+    let spec = profile.tool(&tool.using.name)?.clone();
+    let arguments = tool.arguments().to_owned();
+    let subject = match (point, &tool.brought) {
+        (HookPoint::BeforeToolCall, _) => JudgeSubject::Tool { spec, arguments },
+        (HookPoint::AfterToolCall, Some(ToolEnd::Known { outcome })) => {
+            JudgeSubject::Result { tool: spec.name, arguments, outcome: outcome.clone() }
+        }
+        (HookPoint::AfterToolCall | HookPoint::BeforeLlmCall, _) => return None,
+    };
+    Some(SessionJob::Judge(Box::new(JudgeJob {
+        session: session.clone(),
+        turn: turn.id,
+        call,
+        subject,
+        hooks: hooks::of_tool(profile, point, &tool.using.name),
+        trace: turn.trace.clone(),
+        permit: None,
+    })))
+}
+
+/// All that asking people about a tool call takes.
+pub(super) fn ask_job(state: &SessionState, call: CallId) -> Option<SessionJob> {
+    let (turn, session) = (state.running()?, state.key.as_ref()?);
+    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
+    let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
+    let asked = tool.approval.as_ref()?;
+    let approval = Approval {
+        action: action_of(session, turn.id, tool, spec),
+        digest: asked.action,
+        risk: asked.risk,
+        reason: asked.reason.clone(),
+        asked: asked.asked,
+        expires: asked.expires,
+        decided: None,
+    };
+    let results = Results { model_call: step.call, tools: step.tools.clone() };
+    Some(SessionJob::Ask(Box::new(AskJob { approval, results, trace: turn.trace.clone() })))
+}
+
+/// All that asking people whether the running turn shall go on takes.
+pub(super) fn ask_steps_job(state: &SessionState) -> Option<SessionJob> {
+    let (turn, session) = (state.running()?, state.key.as_ref()?);
+    let (reached, last) = (turn.limit_reached?, turn.steps.last()?);
+    let wait = Duration::from_millis(u64::from(state.profile.as_ref()?.step_wait_ms));
+    let told = tools::frames(turn.id, last.call, &last.tools).len();
+    let results = Results { model_call: last.call, tools: last.tools.clone() };
+    Some(SessionJob::AskSteps(AskStepsJob {
+        session: session.clone(),
+        turn: turn.id,
+        limit: reached.limit,
+        asked: reached.at,
+        until: reached.at.plus(wait),
+        frame: FrameKey {
+            turn: turn.id,
+            call: CallId::derive_tools(last.call),
+            attempt: Attempt(1),
+            index: u32::try_from(told).unwrap_or(u32::MAX / 2),
+        },
+        results: (!last.tools.is_empty()).then_some(results),
+        trace: turn.trace.clone(),
+    }))
 }
 
 /// All that telling the world of a turn's end takes.
@@ -190,7 +426,14 @@ pub(super) fn emission(state: &SessionState, id: TurnId) -> SessionJob {
             })
             .collect(),
         profile: state.profile.clone(),
+        timer: turn.and_then(Turn::last_timer).map(|(_turn, timer)| timer),
         jobs: steps.iter().flat_map(|step| &step.tools).filter_map(ToolCall::job).collect(),
+        approvals: steps
+            .iter()
+            .flat_map(|step| &step.tools)
+            .filter(|tool| tool.approval.is_some())
+            .map(|tool| tool.call)
+            .collect(),
         results: last
             .filter(|step| !step.tools.is_empty())
             .map(|step| Results { model_call: step.call, tools: step.tools.clone() }),

@@ -6,7 +6,8 @@
 //! cursor and told only after it, so that nothing is missed and nothing repeated.
 
 use clawnode_proto::{
-    CallId, ErrorBody, Frame, FrameBody, FrameKey, TurnId, llm::Usage, session::TurnOutcome,
+    CallId, Digest, ErrorBody, Frame, FrameBody, FrameKey, Timestamp, TurnId, llm::Usage,
+    session::TurnOutcome, tool::Risk,
 };
 
 /// One event of a turn, as a client will see it.
@@ -41,6 +42,8 @@ pub enum TurnBody {
         /// Its arguments, as the model wrote them; cut beyond a length.
         arguments: String,
     },
+    /// A tool call waits for a person.
+    ApprovalRequest(ApprovalRequest),
     /// A tool call has ended.
     ToolResult {
         /// The call.
@@ -65,6 +68,25 @@ pub enum TurnBody {
     Done(TurnOutcome),
 }
 
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalRequest {
+    /// The call.
+    pub id: CallId,
+    /// The tool.
+    pub name: String,
+    /// Its arguments, as the model wrote them; cut beyond a length.
+    pub arguments: String,
+    /// The digest of the action: what is approved.
+    pub action: Digest,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// Why a person is asked, if a rule says so.
+    pub reason: Option<String>,
+    /// Until when.
+    pub expires: Timestamp,
+}
+
 // === impl TurnBody ===
 
 impl TurnBody {
@@ -76,6 +98,17 @@ impl TurnBody {
             }
             FrameBody::ToolResult { id, name, content, failure } => {
                 Some(Self::ToolResult { id, name, content, failure })
+            }
+            FrameBody::ApprovalRequest { id, name, arguments, action, risk, reason, expires } => {
+                Some(Self::ApprovalRequest(ApprovalRequest {
+                    id,
+                    name,
+                    arguments,
+                    action,
+                    risk,
+                    reason,
+                    expires,
+                }))
             }
             FrameBody::Text { .. }
             | FrameBody::Usage { .. }
@@ -131,6 +164,11 @@ impl Progress {
     /// The turn that the followed one has joined.
     pub(super) fn is_of(&mut self, turn: TurnId) {
         self.turn = turn;
+    }
+
+    /// The last frame that was taken.
+    pub(super) const fn at(&self) -> Option<FrameKey> {
+        self.at
     }
 
     /// Whether the reader may have been shown anything.
@@ -225,10 +263,12 @@ impl Progress {
             }
             FrameBody::Usage { usage } => TurnBody::Usage(usage),
             FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
-            FrameBody::ToolUse { id, name, arguments } => TurnBody::ToolUse { id, name, arguments },
-            FrameBody::ToolResult { id, name, content, failure } => {
-                TurnBody::ToolResult { id, name, content, failure }
-            }
+            body @ (FrameBody::ToolUse { .. }
+            | FrameBody::ApprovalRequest { .. }
+            | FrameBody::ToolResult { .. }) => match TurnBody::of_tool(body) {
+                Some(body) => body,
+                None => return events,
+            },
             FrameBody::Error { error } => TurnBody::Error(error),
             FrameBody::Done { outcome, text_bytes } => {
                 self.holes |= text_bytes != self.text_before + self.text_of_call;

@@ -3,7 +3,7 @@
 use clawnode_cluster::Backoff;
 use clawnode_proto::{
     limits::TOOL_RESULT_CHARS,
-    llm::{FailureClass, ModelFailure, Text},
+    llm::{FailureClass, Message, ModelFailure, Text},
     tool::ToolSpec,
 };
 use tracing::warn;
@@ -17,8 +17,23 @@ use crate::llm::{ModelRequest, PlainMessage, PlainReply, ToolOffer};
 
 impl SessionRunner {
     pub(super) async fn request(&self, job: &CallJob) -> Result<ModelRequest, ModelFailure> {
+        Ok(ModelRequest {
+            model: job.request.model.model.clone(),
+            system: job.request.system.clone(),
+            messages: self.messages(&job.request.messages).await?,
+            tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
+            sampling: job.request.sampling.clone(),
+            idempotency_key: format!("{}.{}", job.call, job.attempt),
+        })
+    }
+
+    /// Messages with their texts in place.
+    pub(super) async fn messages(
+        &self,
+        assembled: &[Message],
+    ) -> Result<Vec<PlainMessage>, ModelFailure> {
         let mut messages: Vec<PlainMessage> = Vec::new();
-        for message in &job.request.messages {
+        for message in assembled {
             let mut plain = PlainMessage::text(message.role, self.text(&message.content).await?);
             plain.tool_uses.clone_from(&message.tool_uses);
             for reply in &message.tool_replies {
@@ -28,17 +43,10 @@ impl SessionRunner {
             }
             messages.push(plain);
         }
-        Ok(ModelRequest {
-            model: job.request.model.model.clone(),
-            system: job.request.system.clone(),
-            messages,
-            tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
-            sampling: job.request.sampling.clone(),
-            idempotency_key: format!("{}.{}", job.call, job.attempt),
-        })
+        Ok(messages)
     }
 
-    async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
+    pub(super) async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
         let (digest, length) = match text {
             Text::Inline { text } => return Ok(text.clone()),
             Text::Blob { digest, bytes } => (*digest, *bytes),

@@ -11,32 +11,35 @@ use clawnode_proto::{
     feed::{EventBody, brief},
     frame::FrameBatch,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, ModelRef, Text, Usage, UsageRecord},
-    session::ToolEnd,
+    llm::{FailureClass, ModelFailure, ModelRef, UsageRecord},
+    provider::ProviderKind,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
 
 use super::{
+    admission::{Admission, out_of_time, stopped},
+    awaited::Waits,
     call::{Call, End},
-    client::{SendError, Sessions},
+    client::Sessions,
+    erase::erase,
     follow::refusal_key,
     frames::FrameHub,
-    inspect::texts_of_input,
-    kind::{CallKey, Effect, Grant, Outcome, Session},
+    kind::{CallKey, Effect, Outcome, Session},
     prepare::{CallJob, EmitJob, SessionJob},
     texts::stored_text,
 };
 use crate::{
-    agent::{AdmitPort, Agents},
+    agent::{AdmitPort as _, Agents},
     durable::{
         Stop,
-        core::snapshot_blob,
         driver::{Port, Runner},
     },
+    hook::Hooks,
+    latch::{Stopped, Work},
     llm::{Model, Models},
-    tool::Toolbox,
+    tool::Available,
 };
 
 /// The first and the longest wait before a store or bus that failed is tried again.
@@ -69,60 +72,22 @@ pub type TraceLink = Arc<dyn Fn(&Span, &Traceparent) + Send + Sync>;
 #[derive(Clone)]
 pub struct SessionRunner {
     pub(super) substrate: Substrate,
-    agents: Agents,
+    pub(super) agents: Agents,
+    pub(super) hooks: Hooks,
     pub(super) models: Arc<dyn ResolveModel>,
-    pub(super) toolbox: Toolbox,
+    pub(super) available: watch::Receiver<Available>,
     pub(super) job_wait: Duration,
     pub(super) peers: watch::Receiver<Members>,
     pub(super) hub: FrameHub,
-    clock: Arc<dyn Clock>,
-    link: TraceLink,
-    feed: Feed,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) link: TraceLink,
+    pub(super) feed: Feed,
+    pub(super) waits: Arc<Waits>,
 }
 
 impl fmt::Debug for SessionRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionRunner").finish_non_exhaustive()
-    }
-}
-
-/// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
-/// removed, or has too many waiting), it says so, and the session asks again.
-struct Admission {
-    key: CallKey,
-    port: Port<Session>,
-    granted: bool,
-}
-
-impl Admission {
-    fn refuse(mut self, failure: ModelFailure) {
-        self.granted = true;
-        let (partial, usage) = (Text::from(String::new()), Usage::default());
-        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
-        self.port.refused(self.key, outcome);
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        if !self.granted {
-            self.port.forgotten(self.key);
-        }
-    }
-}
-
-impl AdmitPort for Admission {
-    fn granted(mut self: Box<Self>, grant: Grant) {
-        self.granted = true;
-        self.port.granted(self.key, grant);
-    }
-
-    fn deferred(&self) {
-        self.port.deferred(self.key);
-    }
-
-    fn is_closed(&self) -> bool {
-        self.port.is_closed()
     }
 }
 
@@ -133,13 +98,31 @@ impl SessionRunner {
     pub fn new(
         substrate: Substrate,
         agents: Agents,
-        (models, toolbox, job_wait): (Arc<dyn ResolveModel>, Toolbox, Duration),
+        (models, available, job_wait): (
+            Arc<dyn ResolveModel>,
+            watch::Receiver<Available>,
+            Duration,
+        ),
         peers: watch::Receiver<Members>,
         hub: FrameHub,
         clock: Arc<dyn Clock>,
-        (link, feed): (TraceLink, Feed),
+        (link, feed, hooks): (TraceLink, Feed, Hooks),
     ) -> Self {
-        Self { substrate, agents, models, toolbox, job_wait, peers, hub, clock, link, feed }
+        let waits = Arc::default();
+        Self {
+            substrate,
+            agents,
+            hooks,
+            models,
+            available,
+            job_wait,
+            peers,
+            hub,
+            clock,
+            link,
+            feed,
+            waits,
+        }
     }
 
     pub(super) async fn publish(
@@ -154,7 +137,16 @@ impl SessionRunner {
         self.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
     }
 
-    async fn call(self, entity: EntityId, job: CallJob, cancelled: CancellationToken) -> Outcome {
+    /// Makes a model call; `None` if it was given up without an outcome, because this process is
+    /// out of touch with the store.
+    async fn call(
+        self,
+        entity: EntityId,
+        job: CallJob,
+        cancelled: CancellationToken,
+    ) -> Option<Outcome> {
+        let providers = self.available.borrow().providers.clone();
+        let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let mut call = Call::new(&self, entity, &job);
         let end = tokio::select! {
             biased;
@@ -163,8 +155,12 @@ impl SessionRunner {
                 message: "cancelled".to_owned(),
                 status: None,
             }),
-            end = call.run(&job) => end,
+            end = self.unless_stopped(&mut call, &job) => end?,
         };
+        in_hand.called(match &end {
+            End::Done { .. } => None,
+            End::Failed(failure) => Some(failure.class),
+        });
         call.flush().await;
         let Call { text, usage, tool_uses, .. } = call;
         let attempt = job.attempt;
@@ -172,11 +168,30 @@ impl SessionRunner {
         let end = refused.map_or(end, |why| {
             End::Failed(ModelFailure { class: FailureClass::Lost, message: why, status: None })
         });
-        match end {
+        Some(match end {
             End::Done { stop, model } => {
                 Outcome::Done { attempt, content, stop, usage, model, tool_uses }
             }
             End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
+        })
+    }
+
+    /// Makes a call with a pass of the latch's door.
+    async fn unless_stopped(&self, call: &mut Call<'_>, job: &CallJob) -> Option<End> {
+        let work = Work::Call { agent: job.agent.clone() };
+        let pass = match self.agents.door().pass(work).await {
+            Ok(pass) => pass,
+            Err(latch) => return Some(End::Failed(stopped(&latch))),
+        };
+        tokio::select! {
+            biased;
+            why = pass.stopped() => match why {
+                Stopped::Latched(latch) => Some(End::Failed(stopped(&latch))),
+                Stopped::OutOfTouch => None,
+            },
+            // Before the call: what has no time left is not asked of the provider.
+            failure = out_of_time(job) => Some(End::Failed(failure)),
+            end = call.run(job) => Some(end),
         }
     }
 
@@ -232,6 +247,10 @@ impl SessionRunner {
         let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
         self.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
         self.close(entity, &job.jobs).await;
+        self.forget_approvals(entity, &job.approvals).await;
+        if let Some(timer) = job.timer {
+            self.forget_timer(entity, timer).await;
+        }
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
         self.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
@@ -263,7 +282,8 @@ impl SessionRunner {
 impl Runner<Session> for SessionRunner {
     fn acquire(&self, entity: EntityId, effect: &Effect, key: CallKey, port: Port<Session>) {
         let Effect::Call { agent, turn, call } = effect else { return };
-        let admission = Box::new(Admission { key, port, granted: false });
+        let begun = *call != CallId::derive(*turn, 0);
+        let admission = Box::new(Admission { key, port, granted: false, begun });
         match self.agents.get(agent) {
             Ok(handle) => handle.admit(admission),
             Err(failure) => {
@@ -302,10 +322,16 @@ impl Runner<Session> for SessionRunner {
                     (self.link)(&span, trace);
                 }
                 let run = async move {
-                    let outcome = runner.call(entity, job, cancelled).await;
-                    port.ended(key, outcome);
+                    match runner.call(entity, job, cancelled).await {
+                        Some(outcome) => port.ended(key, outcome),
+                        // It is made again, once this process is in touch with the store.
+                        None => port.gone(key),
+                    }
                 };
                 Box::pin(run.instrument(span))
+            }
+            SessionJob::Judge(job) => {
+                Box::pin(runner.judging(entity, key, *job, (port, cancelled)))
             }
             SessionJob::Tool(job) => {
                 let span = info_span!(
@@ -316,8 +342,8 @@ impl Runner<Session> for SessionRunner {
                     (self.link)(&span, trace);
                 }
                 let run = async move {
-                    let outcome = runner.tool(entity, job, cancelled).await;
-                    port.ended(key, Outcome::Tool(ToolEnd::Known { outcome }));
+                    let (end, trail) = runner.tool(entity, job, cancelled).await;
+                    port.ended(key, Outcome::Tool(end, trail));
                 };
                 Box::pin(run.instrument(span))
             }
@@ -326,12 +352,24 @@ impl Runner<Session> for SessionRunner {
                 port.confirmed(key);
             }),
             SessionJob::Settle(job) => Box::pin(async move {
-                let end = tokio::select! {
+                let (end, trail) = tokio::select! {
                     biased;
                     () = cancelled.cancelled() => return port.gone(key),
-                    end = runner.settle(&job) => end,
+                    end = runner.settled(entity, &job) => end,
                 };
-                port.ended(key, Outcome::Tool(end));
+                port.ended(key, Outcome::Tool(end, trail));
+            }),
+            SessionJob::Ask(job) => Box::pin(async move {
+                runner.ask(entity, &job).await;
+                port.confirmed(key);
+            }),
+            SessionJob::AskSteps(job) => Box::pin(async move {
+                runner.ask_steps(entity, &job).await;
+                port.confirmed(key);
+            }),
+            SessionJob::Time(job) => Box::pin(async move {
+                runner.time(entity, &job).await;
+                port.confirmed(key);
             }),
             SessionJob::Emit(job) => Box::pin(async move {
                 runner.emit(entity, &job).await;
@@ -409,26 +447,4 @@ impl Runner<Session> for SessionRunner {
             }));
         }
     }
-}
-
-async fn erase(
-    sessions: &Sessions,
-    entity: EntityId,
-    dropped: &[Input],
-) -> Result<Option<Digest>, SendError> {
-    let snapshot = match sessions.load(entity).await {
-        Ok(loaded) => snapshot_blob(&loaded.records),
-        // What only a damaged record tells of is not found any more.
-        Err(SendError::Store(StoreError::Corrupt { .. })) => None,
-        Err(failure) => return Err(failure),
-    };
-    let mut blobs = sessions.blobs_of(entity).await?;
-    blobs.extend(dropped.iter().flat_map(texts_of_input));
-    // The oldest first: what is left of the chain stays walkable, should this break off.
-    for blob in blobs.into_iter().rev() {
-        if Some(blob) != snapshot {
-            sessions.substrate().blobs.delete(blob).await?;
-        }
-    }
-    Ok(snapshot)
 }

@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 
 use clawnode_proto::{
-    Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Traceparent, TurnId, codec,
+    Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
+    codec,
+    limits::MORE_STEPS,
     llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
-    session::{Profile, SessionEvent, SessionInput, ToolEnd, ToolResult, TurnOutcome, UserMessage},
+    session::{Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     tool::{ToolReply, ToolUse},
 };
 use serde::{Deserialize, Serialize};
 
-use super::tools::{Asked, ToolCall};
+use super::{clock::TurnClock, hooks::ModelJudged, tools::ToolCall};
 use crate::durable::{Slim, Violation};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
@@ -57,14 +59,37 @@ pub struct Turn {
     pub trace: Option<Traceparent>,
     /// Its model calls.
     pub steps: Vec<Step>,
+    /// What hooks decided about the call that is next or under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<ModelJudged>,
     /// Somebody cancelled it.
     pub cancelled: bool,
+    /// Steps that it was given beside its agent's.
+    #[serde(default)]
+    pub more_steps: u32,
+    /// It has used up its steps and waits for more.
+    #[serde(default)]
+    pub limit_reached: Option<LimitReached>,
+    /// The time that it has had.
+    #[serde(default)]
+    pub clock: TurnClock,
     /// How it ended.
     pub outcome: Option<TurnOutcome>,
     /// What it used, once it is settled.
     pub usage: Usage,
     /// Calls begun whose outcome nobody knows.
     pub lost_attempts: u32,
+}
+
+/// A turn has used up its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitReached {
+    /// How many it had.
+    pub limit: u32,
+    /// When, by the writer's clock.
+    pub at: Timestamp,
+    /// Nobody gave it more in time.
+    pub overdue: bool,
 }
 
 /// One model call.
@@ -74,6 +99,9 @@ pub struct Step {
     pub call: CallId,
     /// The last try at it.
     pub attempt: Attempt,
+    /// What its turn had of its time when it began, in milliseconds.
+    #[serde(default)]
+    pub begun_ms: u64,
     /// How it ended; absent while it is under way.
     pub end: Option<StepEnd>,
     /// The tools that it asked for.
@@ -127,11 +155,12 @@ impl SessionState {
     }
 
     /// Takes an input that was journaled.
-    pub(super) fn accept(&mut self, input: &Input) -> Result<(), Violation> {
+    pub(super) fn accept(&mut self, head: &Head, input: &Input) -> Result<(), Violation> {
         let body: SessionInput = codec::decode(&input.body)
             .map_err(|error| Violation(format!("the input's body is not readable: {error}")))?;
         let id = TurnId::from(input.id);
         let trace = input.traceparent.clone();
+        self.see(head.ts);
         match body {
             SessionInput::UserMessage(message) => self.begin_turn(id, message, trace),
             SessionInput::Steer(message) => match self.open.front_mut() {
@@ -149,13 +178,20 @@ impl SessionState {
                 }
             }
             SessionInput::ToolResult(result) => self.bring(result),
-            SessionInput::TimerFired { timer } => {
-                let tools = self.open.iter_mut().flat_map(|turn| &mut turn.steps);
-                let mut tools = tools.flat_map(|step| &mut step.tools);
-                if let Some(tool) = tools.find(|tool| TimerId::from(tool.call) == timer) {
-                    tool.overdue = tool.is_open();
+            SessionInput::ApprovalDecided(it) => {
+                if let Some(tool) = self.tools().find(|tool| tool.call == it.call) {
+                    tool.decide(it, head.ts);
                 }
             }
+            SessionInput::Continue { turn } => {
+                let open = self.open.front_mut().filter(|open| open.id == turn);
+                if let Some(open) = open
+                    && open.limit_reached.take().is_some()
+                {
+                    open.more_steps = open.more_steps.saturating_add(MORE_STEPS);
+                }
+            }
+            SessionInput::TimerFired { timer } => self.fired(timer),
             SessionInput::Delete => {
                 self.doomed = true;
                 for open in &mut self.open {
@@ -163,23 +199,52 @@ impl SessionState {
                 }
             }
         }
+        self.see(head.ts);
         Ok(())
+    }
+
+    /// All tool calls of turns that have not ended.
+    fn tools(&mut self) -> impl Iterator<Item = &mut ToolCall> {
+        let steps = self.open.iter_mut().flat_map(|turn| &mut turn.steps);
+        steps.flat_map(|step| &mut step.tools)
+    }
+
+    fn fired(&mut self, timer: TimerId) {
+        if let Some(tool) = self.tools().find(|tool| TimerId::from(tool.call) == timer) {
+            tool.overdue = tool.is_open();
+        } else if let Some(tool) =
+            self.tools().find(|tool| TimerId::of_approval(tool.call) == timer)
+        {
+            if let Some(approval) = &mut tool.approval {
+                approval.overdue = approval.is_open();
+            }
+        } else if let Some(turn) = self.open.front_mut() {
+            match &mut turn.limit_reached {
+                Some(reached) if TimerId::of_steps(turn.id, reached.limit) == timer => {
+                    reached.overdue = true;
+                }
+                Some(_) | None => turn.fired(timer),
+            }
+        }
     }
 
     /// A result is the first for its call, of the asking that it answers, or nothing.
     fn bring(&mut self, result: ToolResult) {
-        let tools =
-            self.open.iter_mut().flat_map(|turn| &mut turn.steps).flat_map(|it| &mut it.tools);
         let answers = |tool: &&mut ToolCall| {
             let asked = tool.asked.as_ref().is_some_and(|asked| asked.nonce == result.nonce);
             tool.call == result.call && asked && tool.is_open()
         };
-        if let Some(tool) = tools.into_iter().find(answers) {
+        if let Some(tool) = self.tools().find(answers) {
             tool.brought = Some(result.end);
         }
     }
 
-    fn begin_turn(&mut self, id: TurnId, message: UserMessage, trace: Option<Traceparent>) {
+    pub(super) fn begin_turn(
+        &mut self,
+        id: TurnId,
+        message: UserMessage,
+        trace: Option<Traceparent>,
+    ) {
         if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
             self.seed = message.history;
         }
@@ -192,202 +257,15 @@ impl SessionState {
             sampling: message.sampling,
             trace,
             steps: Vec::new(),
+            judged: None,
             cancelled: self.doomed,
+            more_steps: 0,
+            limit_reached: None,
+            clock: TurnClock::default(),
             outcome: None,
             usage: Usage::default(),
             lost_attempts: 0,
         });
-    }
-
-    /// Takes one of the session's own events.
-    pub(super) fn fold(&mut self, head: &Head, event: &SessionEvent) -> Result<(), Violation> {
-        match event {
-            SessionEvent::Configured(profile) => {
-                self.profile = Some(profile.clone());
-                Ok(())
-            }
-            SessionEvent::ModelBegun(begun) => self.begun(begun.turn, begun.call, begun.attempt),
-            SessionEvent::ModelDone(done) => {
-                let end = StepEnd::Done {
-                    content: done.content.clone(),
-                    stop: done.stop.clone(),
-                    usage: done.usage,
-                };
-                self.ended(done.call, done.attempt, end)?;
-                self.wanted(done.call, &done.tool_uses);
-                Ok(())
-            }
-            SessionEvent::ModelFailed(failed) => {
-                let end = StepEnd::Failed {
-                    failure: failed.failure.clone(),
-                    partial: failed.partial.clone(),
-                    usage: failed.usage,
-                };
-                self.ended(failed.call, failed.attempt, end)
-            }
-            SessionEvent::ToolAsked(asked) => {
-                let spec = self.profile.as_ref().and_then(|it| it.tool(asked.tool.as_str()));
-                let capability = spec.and_then(|spec| spec.capability.clone());
-                let tool = self.waiting_tool(asked.call)?;
-                if tool.asked.is_some() {
-                    return Err(Violation(format!("`{}` is begun twice (I3)", asked.call)));
-                }
-                tool.asked = Some(Asked { nonce: head.eid, at: head.ts, capability });
-                Ok(())
-            }
-            SessionEvent::ToolDone(done) => {
-                let tool = self.waiting_tool(done.call)?;
-                tool.end = match (&done.outcome, tool.brought.take()) {
-                    (Some(outcome), _) => Some(ToolEnd::Known { outcome: outcome.clone() }),
-                    (None, Some(end @ ToolEnd::Known { .. })) => Some(end),
-                    (None, _) => return Err(Violation(format!("nothing brought `{}`", done.call))),
-                };
-                Ok(())
-            }
-            SessionEvent::ToolUncertain(uncertain) => {
-                let tool = self.waiting_tool(uncertain.call)?;
-                tool.end = match (&uncertain.detail, tool.brought.take()) {
-                    (Some(detail), _) => Some(ToolEnd::Uncertain { detail: detail.clone() }),
-                    (None, Some(end @ ToolEnd::Uncertain { .. })) => Some(end),
-                    _ => return Err(Violation(format!("nothing brought `{}`", uncertain.call))),
-                };
-                Ok(())
-            }
-            // A pointer for readers; the content is the call's.
-            SessionEvent::Reply(_) => Ok(()),
-            SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
-            SessionEvent::Settled(settled) => {
-                self.usage = self.usage.plus(settled.usage);
-                let turn = self
-                    .closed
-                    .iter_mut()
-                    .rev()
-                    .find(|turn| turn.id == settled.turn)
-                    .ok_or_else(|| Violation(format!("`{}` has not ended", settled.turn)))?;
-                turn.usage = settled.usage;
-                turn.lost_attempts = settled.lost_attempts;
-                Ok(())
-            }
-        }
-    }
-
-    fn begun(&mut self, turn: TurnId, call: CallId, attempt: Attempt) -> Result<(), Violation> {
-        let running = match self.open.front_mut() {
-            Some(running) if running.id == turn => running,
-            _ => return Err(Violation(format!("`{turn}` is not the running turn (SES-2)"))),
-        };
-        match running.steps.iter_mut().find(|step| step.call == call) {
-            Some(step) if step.end.is_some() => {
-                Err(Violation(format!("`{call}` has ended and was begun again (I3, SES-1)")))
-            }
-            Some(step) if attempt != step.attempt.next() => Err(Violation(format!(
-                "attempt {attempt} at `{call}` follows attempt {} (SES-1)",
-                step.attempt
-            ))),
-            Some(step) => {
-                step.attempt = attempt;
-                Ok(())
-            }
-            None if attempt != Attempt(1) => {
-                Err(Violation(format!("`{call}` begins with attempt {attempt} (SES-1)")))
-            }
-            None => {
-                let index = u32::try_from(running.steps.len()).unwrap_or(u32::MAX);
-                let steers = std::mem::take(&mut running.steers);
-                running.said.extend(steers.into_iter().map(|(_, steer)| (index, steer.content)));
-                running.steps.push(Step { call, attempt, end: None, tools: Vec::new() });
-                Ok(())
-            }
-        }
-    }
-
-    fn ended(&mut self, call: CallId, attempt: Attempt, end: StepEnd) -> Result<(), Violation> {
-        let step = self
-            .open
-            .front_mut()
-            .and_then(|turn| turn.steps.iter_mut().find(|step| step.call == call))
-            .ok_or_else(|| Violation(format!("`{call}` was not begun (I3, SES-1)")))?;
-        if step.end.is_some() {
-            return Err(Violation(format!("`{call}` has two outcomes (I3, SES-1)")));
-        }
-        if step.attempt != attempt {
-            return Err(Violation(format!(
-                "outcome of attempt {attempt} at `{call}`, but attempt {} is under way (SES-1)",
-                step.attempt
-            )));
-        }
-        step.end = Some(end);
-        Ok(())
-    }
-
-    /// Takes note of the tools that a model's reply asks for.
-    fn wanted(&mut self, call: CallId, uses: &[ToolUse]) {
-        let warn = self.profile.as_ref().map_or(u32::MAX, |profile| profile.loop_guard.warn);
-        let Some(turn) = self.open.front_mut() else { return };
-        let mut digests: Vec<_> = turn
-            .steps
-            .iter()
-            .flat_map(|step| &step.tools)
-            .map(|tool| tool.using.digest())
-            .collect();
-        let Some(step) = turn.steps.iter_mut().find(|step| step.call == call) else { return };
-        for (index, using) in uses.iter().enumerate() {
-            let digest = using.digest();
-            digests.push(digest);
-            let times = digests.iter().filter(|one| **one == digest).count();
-            let times = u32::try_from(times).unwrap_or(u32::MAX);
-            step.tools.push(ToolCall {
-                call: CallId::derive_tool(call, u32::try_from(index).unwrap_or(u32::MAX)),
-                using: using.clone(),
-                times,
-                warned: times >= warn,
-                overdue: false,
-                asked: None,
-                brought: None,
-                end: None,
-            });
-        }
-    }
-
-    /// A tool call of the running turn that has no end.
-    fn waiting_tool(&mut self, call: CallId) -> Result<&mut ToolCall, Violation> {
-        let tools = self.open.front_mut().map(|turn| &mut turn.steps);
-        let tool = tools
-            .into_iter()
-            .flatten()
-            .flat_map(|step| &mut step.tools)
-            .find(|tool| tool.call == call)
-            .ok_or_else(|| Violation(format!("no model asked for `{call}` (I3)")))?;
-        if tool.end.is_some() {
-            return Err(Violation(format!("`{call}` has two outcomes (I3)")));
-        }
-        Ok(tool)
-    }
-
-    fn close(&mut self, id: TurnId, outcome: &TurnOutcome) -> Result<(), Violation> {
-        let at = self.open.iter().position(|turn| turn.id == id);
-        let Some(mut turn) = at.and_then(|at| self.open.remove(at)) else {
-            return Err(Violation(format!("`{id}` is not open (SES-2)")));
-        };
-        if at != Some(0) && !turn.cancelled {
-            return Err(Violation(format!("`{id}` ends before the turns before it (SES-2)")));
-        }
-        turn.outcome = Some(outcome.clone());
-        // What wanted to join and came too late is a turn of its own.
-        for (late, message) in std::mem::take(&mut turn.steers).into_iter().rev() {
-            turn.joined.retain(|joined| *joined != late);
-            self.begin_turn(late, message, turn.trace.clone());
-            if let Some(last) = self.open.pop_back() {
-                self.open.push_front(last);
-            }
-        }
-        turn.said.slim();
-        turn.steers.slim();
-        turn.joined.slim();
-        turn.steps.slim();
-        self.unemitted.push(turn.id);
-        self.closed.push(turn);
-        Ok(())
     }
 }
 
@@ -422,7 +300,8 @@ impl Turn {
     pub fn end_key(&self) -> FrameKey {
         let turn = self.id;
         let (call, attempt) = match self.steps.last() {
-            None => (CallId::derive(turn, 0), Attempt(0)),
+            // Not attempt 0: an error with that key only rings (see `refusal_key`).
+            None => (CallId::derive(turn, 0), Attempt(1)),
             Some(step) if step.tools.is_empty() => (step.call, step.attempt),
             Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
         };
@@ -471,6 +350,11 @@ impl Step {
             messages.push(answer);
         }
         messages.extend(complaints.into_iter().map(|text| Message::text(Role::User, text)));
+    }
+
+    /// Its model call and its tools have ended.
+    pub fn is_over(&self) -> bool {
+        self.end.is_some() && self.tools.iter().all(|tool| tool.end.is_some())
     }
 
     /// What the model said, whole or as far as it came.

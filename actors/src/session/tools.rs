@@ -4,15 +4,27 @@
 //! after a crash.
 
 use clawnode_proto::{
-    Attempt, CallId, Capability, EventId, Frame, FrameBody, FrameKey, JobId, Timestamp, TurnId,
+    Attempt, CallId, Capability, Digest, EventId, Frame, FrameBody, FrameKey, JobId, SessionKey,
+    Timestamp, TurnId,
+    hook::HookTrail,
     limits::{BAD_CALLS, FRAME_TOOL_CHARS, REPLY_TOOLS},
     llm::{StopReason, Text},
-    session::{Profile, SessionEvent, ToolAsked, ToolDone, ToolEnd, ToolUncertain, TurnOutcome},
+    policy::{Action, Verdict},
+    session::{
+        ApprovalAsked, ApprovalGiven, Profile, SessionEvent, ToolAsked, ToolDone, ToolEnd,
+        ToolUncertain, TurnOutcome,
+    },
+    timeout::TimeLimit,
     tool::{ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
 use serde::{Deserialize, Serialize};
 
-use super::state::{Step, StepEnd, Turn};
+use super::{
+    approval::ApprovalState,
+    hooks::{self, Fate, ToolJudged},
+    state::{Step, StepEnd, Turn},
+};
+use crate::policy;
 
 /// One tool call of a model's reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,10 +37,19 @@ pub struct ToolCall {
     pub times: u32,
     /// Whether the model is warned that it goes round in circles.
     pub warned: bool,
+    /// What hooks decided about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<ToolJudged>,
     /// That it was begun; absent while it waits, and for one that was never run.
     pub asked: Option<Asked>,
+    /// That a person was asked about it.
+    #[serde(default)]
+    pub approval: Option<ApprovalState>,
     /// Its time is over: it is brought to an end, whoever runs it.
     pub overdue: bool,
+    /// The limit that brings it to an end, if it is one of its turn or step.
+    #[serde(default)]
+    pub late: Option<TimeLimit>,
     /// How it ended, as an input says; the journal's own word follows.
     pub brought: Option<ToolEnd>,
     /// How it ended.
@@ -44,6 +65,9 @@ pub struct Asked {
     pub at: Timestamp,
     /// What a node needs to run it; absent if it runs beside the session.
     pub capability: Option<Capability>,
+    /// How long it may take.
+    #[serde(default)]
+    pub limit: Option<TimeLimit>,
 }
 
 /// What comes next of a model's reply that asks for tools.
@@ -81,10 +105,28 @@ impl ToolCall {
         )
     }
 
+    /// How it ended: what was cancelled because its time was over has timed out.
+    fn ended(&self) -> Option<ToolEnd> {
+        let end = self.end.clone()?;
+        Some(match (end, &self.late) {
+            (ToolEnd::Known { outcome }, Some(limit))
+                if outcome.failure == Some(ToolFailure::Cancelled) =>
+            {
+                let content = match &outcome.content {
+                    Text::Inline { text } => format!("{text}\n[{limit}]").into(),
+                    content @ Text::Blob { .. } => content.clone(),
+                };
+                let failure = Some(ToolFailure::TimedOut);
+                ToolEnd::Known { outcome: ToolOutcome { content, failure } }
+            }
+            (end, _) => end,
+        })
+    }
+
     /// What the model is told came of it, and whether that is an error.
     pub fn told(&self) -> (Text, bool) {
         let name: String = self.using.name.chars().take(80).collect();
-        match &self.end {
+        match self.ended().as_ref() {
             Some(ToolEnd::Known { outcome: ToolOutcome { content, failure: None } }) => {
                 (content.clone(), false)
             }
@@ -140,9 +182,12 @@ pub(super) fn frames(turn: TurnId, model_call: CallId, tools: &[ToolCall]) -> Ve
         name: cut(&tool.using.name),
         arguments: cut(&tool.using.arguments),
     });
+    // All that people are asked about is asked at once, before anything of the reply runs.
+    let asked = tools.iter().filter_map(ToolCall::request_frame);
     let results = tools.iter().map_while(ToolCall::result_frame);
     let key = |index| FrameKey { turn, call, attempt: Attempt(1), index };
-    (0..).zip(uses.chain(results)).map(|(index, body)| Frame { key: key(index), body }).collect()
+    let bodies = uses.chain(asked).chain(results);
+    (0..).zip(bodies).map(|(index, body)| Frame { key: key(index), body }).collect()
 }
 
 /// At most as many characters as a frame takes.
@@ -154,9 +199,23 @@ fn cut(text: &str) -> String {
 }
 
 impl ToolCall {
+    /// What the world is told when a person is asked.
+    pub(super) fn request_frame(&self) -> Option<FrameBody> {
+        let approval = self.approval.as_ref()?;
+        Some(FrameBody::ApprovalRequest {
+            id: self.call,
+            name: cut(&self.using.name),
+            arguments: cut(self.arguments()),
+            action: approval.action,
+            risk: approval.risk,
+            reason: approval.reason.clone(),
+            expires: approval.expires,
+        })
+    }
+
     /// What the world is told of its end.
     fn result_frame(&self) -> Option<FrameBody> {
-        let (content, failure) = match self.end.as_ref()? {
+        let (content, failure) = match &self.ended()? {
             ToolEnd::Known { outcome } => {
                 let content = match outcome.content.inline() {
                     Some(text) => cut(text),
@@ -174,20 +233,13 @@ impl ToolCall {
 // === what comes next ===
 
 /// What comes next of the last reply of `turn`, whose tools are not all done with.
-pub(super) fn next(profile: &Profile, turn: &Turn, step: &Step) -> Next {
-    let brought: Vec<SessionEvent> = step
-        .tools
-        .iter()
-        .filter(|tool| tool.end.is_none())
-        .filter_map(|tool| match tool.brought.as_ref()? {
-            ToolEnd::Known { .. } => {
-                Some(ToolDone { turn: turn.id, call: tool.call, outcome: None }.into())
-            }
-            ToolEnd::Uncertain { .. } => {
-                Some(ToolUncertain { turn: turn.id, call: tool.call, detail: None }.into())
-            }
-        })
-        .collect();
+pub(super) fn next(
+    session: &SessionKey,
+    profile: &Profile,
+    turn: &Turn,
+    (step, over): (&Step, Option<TimeLimit>),
+) -> Next {
+    let brought = brought(profile, turn, step);
     if !brought.is_empty() {
         return Next::Record(brought);
     }
@@ -195,7 +247,10 @@ pub(super) fn next(profile: &Profile, turn: &Turn, step: &Step) -> Next {
         let (tool, times) = (tool.using.name.clone(), tool.times);
         return Next::End(TurnOutcome::Looped { tool, times });
     }
-    let events = begin(profile, turn, step);
+    let events = match over {
+        Some(over) => give_up(turn, step, &over),
+        None => begin(session, profile, turn, step),
+    };
     if !events.is_empty() {
         return Next::Record(events);
     }
@@ -207,8 +262,39 @@ pub(super) fn next(profile: &Profile, turn: &Turn, step: &Step) -> Next {
     Next::Nothing
 }
 
-/// Begins as many of the calls that wait as may run at a time; those that never will are ended.
-fn begin(profile: &Profile, turn: &Turn, step: &Step) -> Vec<SessionEvent> {
+/// What inputs say came of the calls of a reply, or was decided about them.
+pub(super) fn brought(profile: &Profile, turn: &Turn, step: &Step) -> Vec<SessionEvent> {
+    let brought: Vec<SessionEvent> = step
+        .tools
+        .iter()
+        .filter(|tool| tool.end.is_none() && !hooks::is_result_to_be_judged(profile, tool))
+        .filter_map(|tool| match tool.brought.as_ref()? {
+            ToolEnd::Known { .. } => Some(done(turn.id, tool.call, None)),
+            ToolEnd::Uncertain { .. } => {
+                Some(ToolUncertain { turn: turn.id, call: tool.call, detail: None }.into())
+            }
+        })
+        .collect();
+    let decided = step.tools.iter().filter_map(|tool| {
+        let approval = tool.approval.as_ref().filter(|_| tool.end.is_none())?;
+        let (turn, call, action) = (turn.id, tool.call, approval.action);
+        let decided = approval.brought.clone()?;
+        Some(ApprovalGiven { turn, call, action, decided }.into())
+    });
+    brought.into_iter().chain(decided).collect()
+}
+
+/// Ends the calls that wait: there is no time left for them.
+fn give_up(turn: &Turn, step: &Step, over: &TimeLimit) -> Vec<SessionEvent> {
+    let waits =
+        |tool: &&ToolCall| tool.asked.is_none() && tool.end.is_none() && !tool.is_asked_about();
+    let late = || ToolOutcome::failed(ToolFailure::TimedOut, format!("not run: {over}"));
+    step.tools.iter().filter(waits).map(|tool| ended(turn.id, tool.call, late())).collect()
+}
+
+/// Begins as many of the calls that wait as may run at a time; people are asked about those that
+/// need it, and those that never will run are ended.
+fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> Vec<SessionEvent> {
     let most = usize::try_from(profile.max_parallel_tools.max(1)).unwrap_or(usize::MAX);
     let mut open = step.tools.iter().filter(|tool| tool.is_open()).count();
     let mut events = Vec::new();
@@ -216,21 +302,98 @@ fn begin(profile: &Profile, turn: &Turn, step: &Step) -> Vec<SessionEvent> {
         if tool.asked.is_some() || tool.end.is_some() {
             continue;
         }
-        match judge(profile, step, index, tool) {
-            Ok(spec) if open < most => {
+        let judged = judge(profile, step, index, tool)
+            .and_then(|spec| Ok((spec, permitted(session, profile, turn, (tool, spec))?)));
+        match judged {
+            Ok((spec, Permitted::Yes)) if open < most => {
                 open += 1;
                 let (call, tool) = (tool.call, spec.name.clone());
                 events.push(ToolAsked { turn: turn.id, call, tool }.into());
             }
-            Ok(_waits) => {}
+            Ok((_, Permitted::Yes | Permitted::Waits)) => {}
+            Ok((_, Permitted::Asks { action, reason })) => {
+                let (turn, call) = (turn.id, tool.call);
+                events.push(ApprovalAsked { turn, call, action, reason }.into());
+            }
             Err(outcome) => events.push(ended(turn.id, tool.call, outcome)),
         }
     }
     events
 }
 
+/// Whether policy and people let a call run.
+enum Permitted {
+    /// They do.
+    Yes,
+    /// A person is to be asked.
+    Asks { action: Digest, reason: Option<String> },
+    /// A person was asked, or hooks are to be.
+    Waits,
+}
+
+fn permitted(
+    session: &SessionKey,
+    profile: &Profile,
+    turn: &Turn,
+    (tool, spec): (&ToolCall, &ToolSpec),
+) -> Result<Permitted, ToolOutcome> {
+    let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
+    if let Some(approval) = &tool.approval {
+        return match approval.refusal() {
+            Some(refusal) => Err(refusal),
+            None if approval.is_approved() => Ok(Permitted::Yes),
+            None => Ok(Permitted::Waits),
+        };
+    }
+    if let Fate::Waits = hooks::fate(profile, tool, spec)? {
+        return Ok(Permitted::Waits);
+    }
+    let Ok(arguments) = serde_json::from_str(tool.arguments()) else {
+        return refused("its arguments are not a JSON object".to_owned());
+    };
+    let judgement = policy::judge(&profile.policy, spec, &arguments);
+    match judgement.verdict {
+        Verdict::Allow => Ok(Permitted::Yes),
+        Verdict::Deny => refused(match judgement.reason {
+            Some(reason) => format!("the rules of this agent do not allow it: {reason}"),
+            None => "the rules of this agent do not allow it".to_owned(),
+        }),
+        Verdict::Ask => match action_of(session, turn.id, tool, spec).digest() {
+            Ok(action) => {
+                let reason = judgement.reason.map(str::to_owned);
+                Ok(Permitted::Asks { action, reason })
+            }
+            Err(failure) => refused(format!("nobody can be asked about it: {failure}")),
+        },
+    }
+}
+
+/// Exactly what a call would do.
+pub(super) fn action_of(
+    session: &SessionKey,
+    turn: TurnId,
+    tool: &ToolCall,
+    spec: &ToolSpec,
+) -> Action {
+    Action {
+        session: session.clone(),
+        turn,
+        call: tool.call,
+        tool: spec.name.clone(),
+        pin: spec.pin,
+        capability: spec.capability.clone(),
+        class: spec.class,
+        timeout_ms: spec.timeout_ms,
+        arguments: tool.arguments().to_owned(),
+    }
+}
+
 fn ended(turn: TurnId, call: CallId, outcome: ToolOutcome) -> SessionEvent {
-    ToolDone { turn, call, outcome: Some(outcome) }.into()
+    done(turn, call, Some(outcome))
+}
+
+fn done(turn: TurnId, call: CallId, outcome: Option<ToolOutcome>) -> SessionEvent {
+    ToolDone { turn, call, outcome, hooks: HookTrail::default() }.into()
 }
 
 /// Whether a call may run, as its tool is now; or why it never will.

@@ -5,11 +5,14 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use clawnode_proto::{
     AgentName, CallId, ToolName,
+    session::ToolEnd,
+    timeout::TimeLimit,
     tool::{ToolOutcome, ToolSpec},
 };
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::{CallBack, RunSink};
 use crate::durable::jobs::Probe;
 
 /// One way of running tools.
@@ -22,14 +25,32 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// end soon, and leaves time to clean up. Dropping the future stops the call for good.
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome;
 
+    /// The same for an executor that has more to say than an outcome: one whose calls may call
+    /// other tools while they run, or may be lost without anybody knowing what came of them.
+    async fn end(&self, run: ToolRun, _back: CallBack, cancelled: CancellationToken) -> ToolEnd {
+        ToolEnd::Known { outcome: self.execute(run, cancelled).await }
+    }
+
     /// Whether an earlier run of this call has happened, for tools of class `check`. Others are not
     /// asked.
     async fn probe(&self, run: ToolRun) -> Probe {
         Probe::Unclear(format!("`{}` has no way to tell whether it has happened", run.tool))
     }
 
-    /// Whether it can run anything now; if not, why not, for people.
+    /// Whether this tool reaches for other machines: it is stopped when an operator lets nothing
+    /// out of the cluster.
+    fn reaches_out(&self, _tool: &ToolName) -> bool {
+        false
+    }
+
+    /// Whether it can run anything now; if not, why not, for people. Asked again and again.
     async fn health_check(&self) -> Result<(), String>;
+
+    /// Returns once its tools or its health may have changed since the last look at them. One that
+    /// never notices is looked at from time to time all the same.
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// One run of a tool call.
@@ -47,6 +68,10 @@ pub struct ToolRun {
     pub idempotency_key: String,
     /// The longest that it may take.
     pub timeout: Duration,
+    /// Takes what it says, for people.
+    pub sink: RunSink,
+    /// The limit that this is, if it is known.
+    pub limit: Option<TimeLimit>,
 }
 
 impl fmt::Debug for ToolRun {

@@ -33,6 +33,8 @@ impl BuiltIn {
             risk: self.risk,
             capability,
             timeout_ms: u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX),
+            pin: None,
+            time: None,
         }
     }
 }

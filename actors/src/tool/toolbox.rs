@@ -2,39 +2,66 @@
 //!
 //! However an executor behaves, a run ends: on its timeout or when it is cancelled the executor is
 //! asked to stop and given a moment to clean up; then its future is dropped. A panic is an outcome
-//! like another, and no output is longer than [`OUTPUT_BYTES`].
+//! like another, and no output is longer than [`OUTPUT_BYTES`]. Nothing runs without a pass of the
+//! latch's door, and what an operator stops has a shorter moment.
 
-use std::{any::Any, collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use clawnode_proto::{
-    ToolName,
+    Capability, Digest, ToolName,
+    job::Callbacks,
     llm::Text,
-    tool::{ToolFailure, ToolOutcome, ToolSpec},
+    policy::Action,
+    provider::ProviderKind,
+    session::ToolEnd,
+    timeout::TimeLimit,
+    tool::{EffectClass, ToolFailure, ToolOutcome, ToolSpec},
 };
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-use super::{Executor, ToolRun, append::append};
-use crate::durable::jobs::Probe;
+use super::{
+    CallBack, Executor, ToolRun,
+    append::append,
+    providers::{Providers, name_of},
+};
+use crate::{
+    durable::jobs::Probe,
+    latch::{LatchDoor, Pass, Stopped, Work},
+};
 
 /// Bytes of output that an executor may hand on (1 MiB): more is cut, and the cut is told. What
 /// fits into a journal is a smaller matter, which the caller settles with the blob store.
 pub const OUTPUT_BYTES: usize = 1 << 20;
 /// How long an executor that was asked to stop may take to clean up.
 const GRACE: Duration = Duration::from_secs(5);
+/// The same where an operator stopped it, who waits to hear that it is dead.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// A tool that can be run.
 #[derive(Clone, Debug)]
 pub struct Tool {
     spec: ToolSpec,
     executor: Arc<dyn Executor>,
+    door: LatchDoor,
+    providers: Providers,
 }
 
 /// Tools by name. Cheap to clone; made anew when an executor's tools change.
 #[derive(Clone, Debug, Default)]
-pub struct Toolbox(Arc<BTreeMap<ToolName, Tool>>);
+pub struct Toolbox {
+    tools: Arc<BTreeMap<ToolName, Tool>>,
+    #[cfg(feature = "test-util")]
+    planted: crate::policy::Planted,
+}
 
 /// Executors that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,10 +72,11 @@ pub enum ToolboxError {
 }
 
 /// Why a run is stopped.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Stop {
-    TimedOut(Duration),
+    TimedOut(Duration, Option<TimeLimit>),
     Cancelled,
+    Stopped(Stopped),
 }
 
 // === impl Toolbox ===
@@ -62,40 +90,132 @@ impl Toolbox {
         for executor in executors {
             for spec in executor.tools() {
                 let name = spec.name.clone();
-                let tool = Tool { spec, executor: Arc::clone(&executor) };
+                let (executor, door) = (Arc::clone(&executor), LatchDoor::default());
+                let tool = Tool { spec, executor, door, providers: Providers::default() };
                 if tools.insert(name.clone(), tool).is_some() {
                     return Err(ToolboxError::Duplicate(name));
                 }
             }
         }
-        Ok(Self(Arc::new(tools)))
+        Ok(Self { tools: Arc::new(tools), ..Self::default() })
+    }
+
+    /// The same, with a bug in it.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn plant(self, planted: crate::policy::Planted) -> Self {
+        Self { planted, ..self }
+    }
+
+    /// The same, whose runs an operator can stop.
+    #[must_use]
+    pub fn behind(&self, door: &LatchDoor) -> Self {
+        let tools = self.tools.iter().map(|(name, tool)| {
+            let tool = Tool { door: door.clone(), ..tool.clone() };
+            (name.clone(), tool)
+        });
+        Self { tools: Arc::new(tools.collect()), ..self.clone() }
+    }
+
+    /// The same, whose runs are told of there.
+    #[must_use]
+    pub fn told(&self, providers: &Providers) -> Self {
+        let tools = self.tools.iter().map(|(name, tool)| {
+            let tool = Tool { providers: providers.clone(), ..tool.clone() };
+            (name.clone(), tool)
+        });
+        Self { tools: Arc::new(tools.collect()), ..self.clone() }
     }
 
     /// The tool of this name.
     pub fn find(&self, name: &ToolName) -> Option<&Tool> {
-        self.0.get(name)
+        self.tools.get(name)
+    }
+
+    /// Whether the same executors would run the same tools.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let same = |one: &Tool, another: &Tool| {
+            one.spec == another.spec && Arc::ptr_eq(&one.executor, &another.executor)
+        };
+        self.tools.len() == other.tools.len()
+            && self.tools.values().zip(other.tools.values()).all(|(a, b)| same(a, b))
     }
 
     /// All of them, by name.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.0.values().map(Tool::spec)
+        self.tools.values().map(Tool::spec)
+    }
+
+    /// Whether an action, with what is behind its tool here, is the one that was decided on (APR-2);
+    /// a tool that is not here is for [`Self::execute`] to miss.
+    ///
+    /// # Errors
+    /// The refusal, for the model.
+    pub fn is_decided(&self, action: Action, decided: Digest) -> Result<(), ToolOutcome> {
+        #[cfg(feature = "test-util")]
+        if self.planted == crate::policy::Planted::NotCompared {
+            return Ok(());
+        }
+        let Some(tool) = self.find(&action.tool) else { return Ok(()) };
+        let name = action.tool.clone();
+        let here = Action { pin: tool.spec.pin, ..action };
+        if here.digest().ok() == Some(decided) {
+            return Ok(());
+        }
+        let why = format!(
+            "what would run as `{name}` on this node is not what was decided on; its settings \
+             differ, or have changed since"
+        );
+        Err(ToolOutcome::failed(ToolFailure::Refused, why))
     }
 
     /// Runs a call to its end; a tool that is not here is unavailable.
     pub async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        outcome_of(self.end(run, cancelled).await)
+    }
+
+    /// The same, which says so where nobody knows what an interrupted run has done.
+    pub async fn end(&self, run: ToolRun, cancelled: CancellationToken) -> ToolEnd {
         let Some(tool) = self.find(&run.tool) else {
             let why = format!("no executor here has a tool `{}`", run.tool);
-            return ToolOutcome::failed(ToolFailure::Unavailable, why);
+            let outcome = ToolOutcome::failed(ToolFailure::Unavailable, why);
+            return ToolEnd::Known { outcome };
         };
-        tool.execute(run, cancelled).await
+        tool.end(run, CallBack::default(), cancelled).await
     }
-}
 
-impl Toolbox {
+    /// The same for a run that may call `callbacks` meanwhile, as far as a node that has these
+    /// capabilities can run them.
+    pub async fn end_calling(
+        &self,
+        run: ToolRun,
+        (callbacks, capabilities): (Option<Callbacks>, BTreeSet<Capability>),
+        cancelled: CancellationToken,
+    ) -> ToolEnd {
+        match self.find(&run.tool) {
+            Some(tool) if callbacks.is_some() => {
+                let back = CallBack::new(self.clone(), capabilities, callbacks);
+                tool.end(run, back, cancelled).await
+            }
+            _ => self.end(run, cancelled).await,
+        }
+    }
+
+    /// Whether what running code calls is held against the policy: always, but for tests that look
+    /// whether somebody notices.
+    #[cfg_attr(not(feature = "test-util"), expect(clippy::unused_self, reason = "nothing planted"))]
+    pub(super) fn obeys_policy(&self) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.planted == crate::policy::Planted::CodeUnjudged {
+            return false;
+        }
+        true
+    }
+
     /// Whether an earlier run of a call has happened.
     pub async fn probe(&self, run: ToolRun) -> Probe {
         match self.find(&run.tool) {
-            Some(tool) => tool.executor.probe(run).await,
+            Some(tool) => tool.probe(run).await,
             None => Probe::Unclear(format!("no executor here has a tool `{}`", run.tool)),
         }
     }
@@ -116,53 +236,135 @@ impl Tool {
 
     /// Runs a call of it to its end, within its timeout.
     pub async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
-        let (name, call, longest) = (run.tool.clone(), run.call, run.timeout);
+        outcome_of(self.end(run, CallBack::default(), cancelled).await)
+    }
+
+    /// The same, which says so where nobody knows what an interrupted run has done, for a run that
+    /// may call other tools meanwhile.
+    async fn end(&self, run: ToolRun, back: CallBack, cancelled: CancellationToken) -> ToolEnd {
+        let known = |outcome| ToolEnd::Known { outcome };
+        let pass = tokio::select! {
+            biased;
+            entered = self.door.pass(self.work(&run)) => match entered {
+                Ok(pass) => pass,
+                Err(latch) => {
+                    let why = format!("not run: {latch}");
+                    return known(ToolOutcome::failed(ToolFailure::Refused, why));
+                }
+            },
+            () = cancelled.cancelled() => return known(Stop::Cancelled.outcome()),
+        };
+        let name = name_of(&self.spec);
+        let in_hand = self.providers.begin(ProviderKind::Execution, &name);
+        let end = self.run(run, back, (cancelled, &pass)).await;
+        in_hand.ran(&end);
+        end
+    }
+
+    /// Runs a call to its end, or to that of its time or right to run.
+    async fn run(
+        &self,
+        run: ToolRun,
+        back: CallBack,
+        (cancelled, pass): (CancellationToken, &Pass),
+    ) -> ToolEnd {
+        let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
+        // What an executor needs beside is not a matter of the call.
+        let margin = self.spec.time.as_ref().map_or(0, |time| time.margin_ms);
+        let longest = run.timeout + Duration::from_millis(u64::from(margin));
         // The guard tells what the executor has started elsewhere when this future is dropped.
         let asked = cancelled.child_token();
         let _guard = asked.clone().drop_guard();
         let mut work =
-            AssertUnwindSafe(self.executor.execute(run, asked.clone())).catch_unwind().boxed();
+            AssertUnwindSafe(self.executor.end(run, back, asked.clone())).catch_unwind().boxed();
         let stop = tokio::select! {
             biased;
             ended = &mut work => {
-                return bounded(ended.unwrap_or_else(|panic| crashed(&name, panic.as_ref())));
+                return match ended {
+                    Ok(end) => bounded_end(end),
+                    Err(panic) => ToolEnd::Known { outcome: crashed(&name, panic.as_ref()) },
+                };
             }
+            why = pass.stopped() => Stop::Stopped(why),
             () = cancelled.cancelled() => Stop::Cancelled,
-            () = sleep(longest) => Stop::TimedOut(longest),
+            () = sleep(longest) => Stop::TimedOut(longest, limit),
         };
         asked.cancel();
         debug!(%call, tool = %name, ?stop, "asked to stop");
-        match timeout(GRACE, work).await {
-            Ok(Ok(outcome)) => bounded(stop.settle(outcome)),
-            Ok(Err(panic)) => crashed(&name, panic.as_ref()),
-            Err(_elapsed) => stop.outcome(),
+        match timeout(stop.grace(), work).await {
+            Ok(Ok(ToolEnd::Known { outcome })) => stop.end(self.spec.class, bounded(outcome)),
+            Ok(Ok(uncertain @ ToolEnd::Uncertain { .. })) => uncertain,
+            Ok(Err(panic)) => stop.end(self.spec.class, crashed(&name, panic.as_ref())),
+            Err(_elapsed) => stop.end(self.spec.class, stop.outcome()),
         }
+    }
+
+    /// Whether an earlier run of a call has happened.
+    async fn probe(&self, run: ToolRun) -> Probe {
+        let pass = match self.door.pass(self.work(&run)).await {
+            Ok(pass) => pass,
+            Err(latch) => return Probe::Unclear(latch.to_string()),
+        };
+        tokio::select! {
+            biased;
+            probe = self.executor.probe(run) => probe,
+            why = pass.stopped() => Probe::Unclear(why.to_string()),
+        }
+    }
+
+    fn work(&self, run: &ToolRun) -> Work {
+        let (agent, tool) = (run.agent.clone(), run.tool.clone());
+        let reaches_out = self.executor.reaches_out(&tool);
+        Work::Tool { agent, tool, reaches_out }
     }
 }
 
 // === impl Stop ===
 
 impl Stop {
-    const fn failure(self) -> ToolFailure {
+    const fn grace(&self) -> Duration {
         match self {
-            Self::TimedOut(_) => ToolFailure::TimedOut,
-            Self::Cancelled => ToolFailure::Cancelled,
+            Self::Stopped(_) => STOP_GRACE,
+            Self::TimedOut(..) | Self::Cancelled => GRACE,
         }
     }
 
-    fn outcome(self) -> ToolOutcome {
+    const fn failure(&self) -> ToolFailure {
+        match self {
+            Self::TimedOut(..) => ToolFailure::TimedOut,
+            Self::Cancelled | Self::Stopped(_) => ToolFailure::Cancelled,
+        }
+    }
+
+    /// What is known of a run that was stopped and ended so. An operator stops whatever runs, so
+    /// nobody has judged whether this tool may be stopped half-way.
+    fn end(&self, class: EffectClass, outcome: ToolOutcome) -> ToolEnd {
+        let outcome = self.settle(outcome);
+        let unknown =
+            matches!(outcome.failure, Some(ToolFailure::Cancelled | ToolFailure::Crashed));
+        match (self, class) {
+            (Self::Stopped(why), EffectClass::Once | EffectClass::Check) if unknown => {
+                ToolEnd::Uncertain { detail: format!("it was stopped while it ran: {why}") }
+            }
+            _ => ToolEnd::Known { outcome },
+        }
+    }
+
+    fn outcome(&self) -> ToolOutcome {
         let why = match self {
-            Self::TimedOut(longest) => {
-                format!("stopped: it ran longer than {} s", longest.as_secs_f64())
+            Self::TimedOut(longest, limit) => {
+                let said = format!("stopped: it ran longer than {} s", longest.as_secs_f64());
+                limit.as_ref().map_or_else(|| said.clone(), |limit| format!("{said}: {limit}"))
             }
             Self::Cancelled => "stopped: the call was cancelled".to_owned(),
+            Self::Stopped(why) => format!("stopped while it ran: {why}"),
         };
         ToolOutcome::failed(self.failure(), why)
     }
 
     /// What an outcome means that came after the executor was asked to stop. One that says how the
     /// call ended stands; "cancelled" only repeats what it was asked.
-    fn settle(self, outcome: ToolOutcome) -> ToolOutcome {
+    fn settle(&self, outcome: ToolOutcome) -> ToolOutcome {
         match outcome.failure {
             Some(ToolFailure::Cancelled) if outcome.content.bytes() == 0 => self.outcome(),
             Some(ToolFailure::Cancelled) => {
@@ -173,12 +375,27 @@ impl Stop {
     }
 }
 
+/// What a caller is told that knows no uncertain ends.
+fn outcome_of(end: ToolEnd) -> ToolOutcome {
+    match end {
+        ToolEnd::Known { outcome } => outcome,
+        ToolEnd::Uncertain { detail } => ToolOutcome::failed(ToolFailure::Cancelled, detail),
+    }
+}
+
 fn crashed(name: &ToolName, panic: &(dyn Any + Send)) -> ToolOutcome {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     error!(tool = %name, panic = said.unwrap_or("?"), "an executor panicked");
     let why = format!("what runs `{name}` broke; whether the call did anything is not known");
     ToolOutcome::failed(ToolFailure::Crashed, why)
+}
+
+fn bounded_end(end: ToolEnd) -> ToolEnd {
+    match end {
+        ToolEnd::Known { outcome } => ToolEnd::Known { outcome: bounded(outcome) },
+        uncertain @ ToolEnd::Uncertain { .. } => uncertain,
+    }
 }
 
 fn bounded(mut outcome: ToolOutcome) -> ToolOutcome {
@@ -198,11 +415,13 @@ mod tests {
 
     use async_trait::async_trait;
     use clawnode_proto::{
-        CallId,
-        tool::{EffectClass, Risk},
+        CallId, LatchId, Position, Timestamp,
+        latch::{Latch, LatchRecord},
+        tool::Risk,
     };
 
     use super::*;
+    use crate::latch::Planted;
 
     /// Does what the tool's name says.
     #[derive(Debug, Default)]
@@ -221,6 +440,8 @@ mod tests {
             risk: Risk::ReadOnly,
             capability: None,
             timeout_ms: 1_000,
+            pin: None,
+            time: None,
         }
     }
 
@@ -272,6 +493,8 @@ mod tests {
             arguments: serde_json::Map::new(),
             idempotency_key: "job_7".to_owned(),
             timeout: Duration::from_secs(30),
+            sink: crate::tool::RunSink::default(),
+            limit: None,
         }
     }
 
@@ -354,5 +577,124 @@ mod tests {
             Arc::new(Various { tools: vec!["b", "a"], ..Various::default() });
         let error = Toolbox::new([one, two]).unwrap_err();
         assert_eq!(error.to_string(), "two tools are called `a`");
+    }
+
+    fn stopped(scope: &str) -> LatchRecord {
+        let latch = Latch {
+            id: LatchId::from_u128(1),
+            scope: scope.parse().unwrap(),
+            by: "token at a".to_owned(),
+            at: Timestamp(1),
+            why: "enough".to_owned(),
+        };
+        LatchRecord::Set { latch }
+    }
+
+    /// Waits for ever, and is of this class; counts its runs.
+    #[derive(Debug)]
+    struct Endless(EffectClass, bool, Mutex<u32>);
+
+    #[async_trait]
+    impl Executor for Endless {
+        fn tools(&self) -> Vec<ToolSpec> {
+            vec![ToolSpec { class: self.0, ..spec("endless") }, spec("other")]
+        }
+        fn reaches_out(&self, tool: &ToolName) -> bool {
+            self.1 && tool.as_str() == "endless"
+        }
+        async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+            *self.2.lock().unwrap() += 1;
+            if run.tool.as_str() == "other" {
+                return ToolOutcome::done("other");
+            }
+            cancelled.cancelled().await;
+            ToolOutcome::failed(ToolFailure::Cancelled, "")
+        }
+        async fn health_check(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn endless(class: EffectClass, reaches_out: bool, door: &LatchDoor) -> (Toolbox, Arc<Endless>) {
+        let executor = Arc::new(Endless(class, reaches_out, Mutex::default()));
+        let shared: Arc<dyn Executor> = executor.clone();
+        (Toolbox::new([shared]).unwrap().behind(door), executor)
+    }
+
+    /// LATCH-1 and LATCH-2 for runs of tools: the failure if this door has a bug.
+    async fn obeys_the_latch(door: LatchDoor) -> Result<(), String> {
+        let (toolbox, executor) = endless(EffectClass::Safe, false, &door);
+        let running = tokio::spawn({
+            let toolbox = toolbox.clone();
+            async move { toolbox.end(run("endless"), CancellationToken::new()).await }
+        });
+        let any = "all".parse().unwrap();
+        while door.running(&any) == 0 {
+            tokio::task::yield_now().await;
+        }
+        door.take(Position(1), stopped("tool:endless"));
+        let end = timeout(Duration::from_secs(20), running).await;
+        let Ok(Ok(ToolEnd::Known { outcome })) = end else {
+            return Err(format!("LATCH-2: {end:?}"));
+        };
+        if outcome.failure != Some(ToolFailure::Cancelled) {
+            return Err(format!("LATCH-2: {outcome:?}"));
+        }
+        let before = *executor.2.lock().unwrap();
+        let again = timeout(
+            Duration::from_secs(20),
+            toolbox.execute(run("endless"), CancellationToken::new()),
+        );
+        match again.await {
+            Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content })
+                if content.inline().is_some_and(|it| it.contains("token at a: enough")) => {}
+            other => return Err(format!("LATCH-1: {other:?}")),
+        }
+        if *executor.2.lock().unwrap() != before {
+            return Err("LATCH-1: it ran".to_owned());
+        }
+        let other = toolbox.execute(run("other"), CancellationToken::new()).await;
+        assert_eq!(other.failure, None, "another tool goes on");
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latch_1_a_frozen_tool_is_cancelled_and_refused_and_others_go_on() {
+        assert_eq!(obeys_the_latch(LatchDoor::default()).await, Ok(()));
+    }
+
+    /// The twin of the test before.
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_does_not_ask_the_latch_is_found() {
+        for planted in [Planted::ToolsUnasked, Planted::NothingCancelled] {
+            assert!(obeys_the_latch(LatchDoor::planted(planted)).await.is_err(), "{planted:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_interrupted_run_has_done_is_told_by_its_class() {
+        use EffectClass::{Check, Idempotent, Once, Safe};
+        for (class, uncertain) in [(Safe, false), (Idempotent, false), (Check, true), (Once, true)]
+        {
+            for scope in ["all", "agent:main", "egress"] {
+                let door = LatchDoor::default();
+                let (toolbox, _) = endless(class, true, &door);
+                let running = tokio::spawn({
+                    let toolbox = toolbox.clone();
+                    async move { toolbox.end(run("endless"), CancellationToken::new()).await }
+                });
+                let any = "all".parse().unwrap();
+                while door.running(&any) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                door.take(Position(1), stopped(scope));
+                let end = running.await.unwrap();
+                let is_uncertain = matches!(end, ToolEnd::Uncertain { .. });
+                assert_eq!(is_uncertain, uncertain, "{class:?} {scope}: {end:?}");
+                // What is refused has not run, whatever its class.
+                let end = toolbox.end(run("endless"), CancellationToken::new()).await;
+                assert!(matches!(end, ToolEnd::Known { .. }), "{class:?} {scope}: {end:?}");
+            }
+        }
     }
 }

@@ -14,10 +14,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_actors::tool::egress::{
-    Egress, EgressError, EgressOptions, Planted, Reply, Request, Resolve,
+use clawnode_actors::{
+    latch::LatchDoor,
+    tool::egress::{Egress, EgressError, EgressOptions, Planted, Reply, Request, Resolve},
 };
-use clawnode_proto::tool::ToolFailure;
+use clawnode_proto::{
+    LatchId, Position, Timestamp,
+    latch::{Latch, LatchRecord, LatchScope},
+    tool::ToolFailure,
+};
 use reqwest::{Method, header::HeaderMap};
 
 use crate::{
@@ -381,4 +386,44 @@ async fn a_server_that_says_nothing_is_given_up() {
         matches!(error, EgressError::TimedOut { after, .. } if after == total_timeout),
         "{error}"
     );
+}
+
+/// LATCH-1 and LATCH-2 for what leaves for other machines.
+#[tokio::test]
+async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends() {
+    let ground = Ground::new(|seen, _| match seen.path.as_str() {
+        "/hang" => Answer { bytes: Vec::new(), then: Then::Hang },
+        _ => Answer::ok("hello"),
+    })
+    .await;
+    let door = LatchDoor::default();
+    let names = Liar::saying([vec![ALLOWED.into()]]);
+    let egress = Egress::with_resolver(ground.options(), names.clone()).behind(door.clone());
+    let url = |path: &str| format!("http://lab.test:{}{path}", ground.port);
+    assert!(egress.fetch(None, get(url("/"))).await.is_ok());
+    let on_its_way = tokio::spawn({
+        let (egress, request) = (egress.clone(), get(url("/hang")));
+        async move { egress.fetch(None, request).await }
+    });
+    while door.running(&LatchScope::Egress) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let latch = Latch {
+        id: LatchId::from_u128(1),
+        scope: LatchScope::Egress,
+        by: "token at a".to_owned(),
+        at: Timestamp(1),
+        why: String::new(),
+    };
+    door.take(Position(1), LatchRecord::Set { latch: latch.clone() });
+    let error = on_its_way.await.unwrap().unwrap_err();
+    assert!(matches!(error, EgressError::Stopped(_)), "{error}");
+    let asked = names.asked();
+    let error = egress.fetch(None, get(url("/"))).await.unwrap_err();
+    assert_eq!(error.failure(), ToolFailure::Refused, "{error}");
+    assert!(error.to_string().contains("was stopped by token at a"), "{error}");
+    assert_eq!(names.asked(), asked, "not even its name was looked up");
+    let (by, at) = (String::new(), Timestamp(2));
+    door.take(Position(2), LatchRecord::Cleared { latch, by, at });
+    assert!(egress.fetch(None, get(url("/"))).await.is_ok());
 }

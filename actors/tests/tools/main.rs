@@ -1,6 +1,8 @@
 //! The built-in tools as they are called, and against those who would use them for something else:
-//! S-17 (files) and S-19 (networks).
+//! S-17 (files), S-19 (networks), S-25 (approvals).
 
+#[cfg(test)]
+mod approvals;
 #[cfg(test)]
 mod egress;
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub(crate) async fn call_as(
         arguments: schema::judge(tool.spec(), &arguments.to_string()).unwrap(),
         idempotency_key: "job_1".to_owned(),
         timeout: PATIENCE,
+        sink: clawnode_actors::tool::RunSink::default(),
+        limit: None,
     };
     tool.execute(run, CancellationToken::new()).await
 }

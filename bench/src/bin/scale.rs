@@ -78,8 +78,13 @@ async fn main() -> Result<(), Error> {
 #[expect(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^52")]
 async fn simulate(seed: u64, sessions: usize) -> Result<(), Error> {
     let began = Instant::now();
-    let options =
-        SimOptions { seed, planted: Planted::None, trace: false, sessions: Some(sessions) };
+    let options = SimOptions {
+        seed,
+        planted: Planted::None,
+        trace: false,
+        sessions: Some(sessions),
+        hooks: false,
+    };
     let report = run(&options).map_err(|failure| failure.to_string())?;
     let resident = resident_bytes(std::process::id()).await?;
     let row = Row::new(format!("scale::simulation/sessions={sessions}"))

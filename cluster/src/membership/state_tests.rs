@@ -19,6 +19,7 @@ fn id(process: u128) -> ProcessId {
 
 fn heartbeat(process: u128, server: &str) -> Heartbeat {
     Heartbeat {
+        providers: Vec::new(),
         process: id(process),
         node: "n".parse().unwrap(),
         version: "0".to_owned(),

@@ -21,6 +21,8 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 const BUSY: u64 = 10_164;
 /// Tries while another write is under way; together they take about a second.
 const BUSY_TRIES: u32 = 24;
+/// Tries while nobody takes what is written; together they take about a second.
+const UNHEARD_TRIES: u32 = 24;
 /// No message under this subject or sequence.
 const NO_MESSAGE: u64 = 10_037;
 /// A stream of this name does not exist, or has no leader at the moment.
@@ -61,6 +63,8 @@ pub(super) struct Api {
 pub(super) enum Failure {
     /// Nothing is known; it may or may not have taken effect.
     Unknown(String),
+    /// Nobody listened, so it has not taken effect.
+    Unheard(String),
     /// The server answered with an error.
     Answer(ApiError),
     /// It was not sent, because it can't be.
@@ -106,15 +110,33 @@ impl Api {
     }
 
     /// Publishes into a stream and waits until it is stored there.
+    ///
+    /// Nobody listens for a stream's subjects while it has no leader, nor, just after it was
+    /// created, at a server that has not heard of it yet. What nobody heard was not stored, so it
+    /// is sent again for about a second.
     pub(super) async fn publish(
         &self,
         subject: String,
         headers: HeaderMap,
         payload: Bytes,
     ) -> Result<Position, Failure> {
-        let request = Request::new().headers(headers).payload(payload).timeout(Some(self.timeout));
-        let ack: PublishAck = parse(&self.request(subject, request).await?)?;
-        Ok(Position(ack.seq))
+        let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
+        loop {
+            let request = Request::new()
+                .headers(headers.clone())
+                .payload(payload.clone())
+                .timeout(Some(self.timeout));
+            match self.request(subject.clone(), request).await {
+                Err(Failure::Unheard(_)) if backoff.tries() < UNHEARD_TRIES => {
+                    let pause = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(pause).await;
+                }
+                answer => {
+                    let ack: PublishAck = parse(&answer?)?;
+                    return Ok(Position(ack.seq));
+                }
+            }
+        }
     }
 
     /// Publishes as [`publish`](Self::publish) does, and waits while another write to the subject
@@ -168,9 +190,10 @@ impl Api {
                 RequestErrorKind::TimedOut if self.signals.is_denied(&subject) => {
                     Err(Failure::Rejected(format!("this user may not publish to `{subject}`")))
                 }
-                RequestErrorKind::TimedOut
-                | RequestErrorKind::NoResponders
-                | RequestErrorKind::Other => Err(Failure::Unknown(error.to_string())),
+                RequestErrorKind::NoResponders => Err(Failure::Unheard(error.to_string())),
+                RequestErrorKind::TimedOut | RequestErrorKind::Other => {
+                    Err(Failure::Unknown(error.to_string()))
+                }
             },
             Err(elapsed) => Err(Failure::Unknown(elapsed.to_string())),
         }
@@ -237,7 +260,7 @@ impl Failure {
     fn err_code(&self) -> Option<u64> {
         match self {
             Self::Answer(error) => Some(error.err_code),
-            Self::Unknown(_) | Self::Rejected(_) | Self::Closed => None,
+            Self::Unknown(_) | Self::Unheard(_) | Self::Rejected(_) | Self::Closed => None,
         }
     }
 
@@ -280,7 +303,7 @@ impl Failure {
     /// Whether the same call may work later.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Unknown(_) => true,
+            Self::Unknown(_) | Self::Unheard(_) => true,
             Self::Answer(error) => error.is_transient(),
             Self::Rejected(_) | Self::Closed => false,
         }
@@ -289,7 +312,9 @@ impl Failure {
     /// What the doors say of it.
     pub(super) fn of_store(self, store: &'static str) -> StoreError {
         match self {
-            Self::Unknown(detail) => StoreError::Unavailable { store, detail },
+            Self::Unknown(detail) | Self::Unheard(detail) => {
+                StoreError::Unavailable { store, detail }
+            }
             Self::Answer(error) if error.is_full() => {
                 StoreError::Full { store, detail: error.to_string() }
             }
@@ -308,7 +333,9 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unknown(detail) | Self::Rejected(detail) => f.write_str(detail),
+            Self::Unknown(detail) | Self::Unheard(detail) | Self::Rejected(detail) => {
+                f.write_str(detail)
+            }
             Self::Answer(error) => error.fmt(f),
             Self::Closed => f.write_str("the connection was closed"),
         }
@@ -358,6 +385,7 @@ mod tests {
             (failure(500, 10_047, "insufficient storage"), false, "full"),
             (failure(400, 10_054, "message size exceeds maximum allowed"), false, "refused"),
             (Failure::Unknown("timed out".to_owned()), true, "unavailable"),
+            (Failure::Unheard("no responders".to_owned()), true, "unavailable"),
             (Failure::Rejected("too large".to_owned()), false, "refused"),
             (Failure::Closed, false, "closed"),
         ] {

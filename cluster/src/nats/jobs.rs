@@ -37,6 +37,10 @@ use crate::{JobConsumer, JobDelivery, Jobs, StoreError, clock::Backoff, jobs::en
 const STORE: &str = "jobs";
 /// How long `put` tries again while the stream has no leader: an election takes up to 8 s.
 const PUT_PATIENCE: Duration = Duration::from_secs(12);
+/// How long a job stays with a runner that says nothing, at most; runners say something every 5 s.
+/// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
+/// the next runner.
+const ACK_WAIT: Duration = Duration::from_secs(10);
 /// How long a pull waits at the server.
 const EXPIRES: Duration = Duration::from_secs(30);
 /// How much longer than that we wait for the server's word that it is over.
@@ -90,7 +94,7 @@ enum Woken {
 
 impl NatsJobs {
     pub(super) fn new(api: Api, prefix: Prefix, ack_wait: Duration, reader: Reader) -> Self {
-        Self { api, prefix, ack_wait, reader }
+        Self { api, prefix, ack_wait: ack_wait.min(ACK_WAIT), reader }
     }
 }
 

@@ -58,7 +58,11 @@ fn table(out: Output, agents: &[AgentView]) -> String {
         vec![
             it.agent.to_string(),
             it.model.to_string(),
-            if it.paused { "paused".to_owned() } else { "active".to_owned() },
+            match (&it.stopped, it.paused) {
+                (Some(_), _) => "stopped".to_owned(),
+                (None, true) => "paused".to_owned(),
+                (None, false) => "active".to_owned(),
+            },
             it.running.to_string(),
             it.waiting.to_string(),
             it.max_turns.to_string(),

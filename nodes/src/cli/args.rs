@@ -8,8 +8,8 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, backup, chat, config, doctor, events, import, journal, node, parked, quarantine,
-    sessions, tree, up, verify,
+    agents, approvals, backup, chat, config, doctor, events, hooks, import, jobs, journal, mcp,
+    node, panic, parked, providers, quarantine, sessions, tree, up, verify,
 };
 use crate::config::Flag;
 
@@ -161,6 +161,11 @@ pub(super) enum Command {
     /// List the nodes of the cluster, with what they do and how busy they are
     #[command(after_help = NODES_EXAMPLES)]
     Nodes,
+    /// List what runs tools on each node, and who serves models, with how they fare
+    #[command(after_help = providers::EXAMPLES)]
+    Providers,
+    /// Show which node would be chosen for calls of some tools, and why
+    Diagnose(providers::DiagnoseArgs),
     /// List the partitions: who serves them, in which order, and what waits in them
     #[command(after_help = PARTITIONS_EXAMPLES)]
     Partitions,
@@ -182,6 +187,21 @@ pub(super) enum Command {
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
+    /// List, show, approve and deny tool calls that wait for a person
+    #[command(subcommand)]
+    Approvals(approvals::ApprovalsCommand),
+    /// List and show jobs: what tool calls said and made, wherever they ran
+    #[command(subcommand)]
+    Jobs(jobs::JobsCommand),
+    /// Stop what agents do, on every node at once, until that is cleared
+    #[command(after_help = panic::EXAMPLES)]
+    Panic(panic::PanicArgs),
+    /// List and show MCP servers, and approve what they say of their tools
+    #[command(subcommand)]
+    Mcp(mcp::McpCommand),
+    /// List the programs that judge model calls and tool calls on this machine
+    #[command(subcommand)]
+    Hooks(hooks::HooksCommand),
     /// Drain, cordon and uncordon a node of a cluster
     #[command(subcommand)]
     Node(node::NodeCommand),

@@ -4,12 +4,12 @@
 //! A script gets each reply whole, once its turn has ended, so that a reply that had to begin anew
 //! is printed once.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use clap::Args;
 use clawnode_proto::{
     AgentName, ErrorBody,
-    api::{ChatCancel, ChatSend, Method, SendMode},
+    api::{ApprovalDecide, ChatCancel, ChatSend, Method, SendMode},
     view::StatusView,
 };
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ use tokio::time::{Instant, sleep};
 use super::{
     context::Context,
     link::{RECONNECT_FOR, backoff, found_words, lost_sight, lost_words},
-    output::Output,
+    output::{Output, clean},
     signals::{Signals, Stop},
     terminal::Lines,
     turn::{Step, Turn},
 };
 use crate::{
-    client::{Client, ClientError, Event, Gateways, Incoming, Socket},
+    client::{ApprovalRequest, Client, ClientError, Event, Gateways, Incoming, Socket},
     config::Env,
     failure::{Exit, Failure},
 };
@@ -72,7 +72,7 @@ pub(super) async fn talk(
     gateways: Gateways,
     agent: Option<AgentName>,
 ) -> Result<Exit, Failure> {
-    let mut lines = Lines::open();
+    let lines = Lines::open();
     let signals = Signals::take()?;
     let peer = peer(context.loaded.env());
     let interactive = lines.interactive;
@@ -81,6 +81,7 @@ pub(super) async fn talk(
         gateways,
         socket: None,
         signals,
+        lines,
         agent,
         peer,
         interactive,
@@ -98,7 +99,7 @@ pub(super) async fn talk(
             context.out.prompt();
         }
         let line = tokio::select! {
-            line = lines.next() => line?,
+            line = chat.lines.next() => line?,
             _ = chat.signals.next() => None,
         };
         let Some(line) = line else { break };
@@ -134,6 +135,7 @@ struct Chat {
     gateways: Gateways,
     socket: Option<(Socket, Instant)>,
     signals: Signals,
+    lines: Lines,
     agent: Option<AgentName>,
     peer: String,
     interactive: bool,
@@ -154,6 +156,35 @@ enum Followed {
     Ended(Said),
     /// To be tried again.
     Lost(ClientError),
+}
+
+/// What the person is asked about tool calls.
+#[derive(Default)]
+struct Asked {
+    /// Not answered, in order.
+    open: VecDeque<ApprovalRequest>,
+    /// The requests that told the node of their answers.
+    sent: Vec<u64>,
+}
+
+impl Asked {
+    fn waits(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes what the person typed; what is neither yes nor no is asked again.
+    async fn answer(&mut self, line: &str, socket: &mut Socket) -> Result<(), ClientError> {
+        let method = match line.to_ascii_lowercase().as_str() {
+            "y" | "yes" => Method::ApprovalsApprove,
+            "n" | "no" => Method::ApprovalsDeny,
+            _ => return Ok(()),
+        };
+        let Some(it) = self.open.pop_front() else { return Ok(()) };
+        let (call, action) = (it.id.to_string(), it.action.to_string());
+        let params = json!(ApprovalDecide { call, action, reason: None });
+        self.sent.push(socket.send(method, params).await?);
+        Ok(())
+    }
 }
 
 /// What keeps a turn that has lost its gateway going.
@@ -246,9 +277,21 @@ impl Chat {
         let client = self.gateways.current().clone();
         let mut headless = std::pin::pin!(headless(&client));
         let mut quiet = !self.out.json;
+        let mut asked = Asked::default();
         loop {
             let incoming = tokio::select! {
                 incoming = socket.next() => incoming,
+                line = self.lines.next(), if asked.waits() => {
+                    let Some(line) = line? else {
+                        asked.open.clear();
+                        continue;
+                    };
+                    if let Err(error) = asked.answer(&line, &mut socket).await {
+                        return Ok(Followed::Lost(error));
+                    }
+                    self.question(&asked);
+                    continue;
+                }
                 nobody = &mut headless, if quiet => {
                     quiet = false;
                     let stored = turn.accepted().is_some();
@@ -267,35 +310,15 @@ impl Chat {
                     continue;
                 }
             };
-            let step = match incoming {
-                Ok(Incoming::Frame { id, event, cursor, data }) if id == request => {
-                    // That it is stored says nothing of who serves it.
-                    quiet &= matches!(event, Event::Accepted(_));
-                    // Only what moves the turn on counts: a node that refuses is not there again.
-                    if cursor.is_some() {
-                        patience.until = Instant::now() + RECONNECT_FOR;
-                        if std::mem::take(&mut patience.again) {
-                            self.gateways.found();
-                            self.aside(&found_words(self.gateways.current().url()))?;
-                        }
-                    }
-                    if self.out.json {
-                        self.out.json_line(&json!({ "event": event.name(), "data": data }))?;
-                    }
-                    turn.take(event, cursor)
-                }
-                // Id 0: what is refused before it is read as a request.
-                Ok(Incoming::Answer { id, result: Err(error) }) if id == request || id == 0 => {
-                    Step::Failed(error)
-                }
-                // Frames of an earlier request, and the answer to a cancel.
-                Ok(_) => Step::Wait,
+            let step = match self.step(turn, (request, &asked), incoming, patience, &mut quiet)? {
+                Ok(step) => step,
                 Err(error) => return Ok(Followed::Lost(error)),
             };
             match step {
                 Step::Wait => {}
                 Step::Show(text) => self.show(&text)?,
                 Step::Anew(text) => self.anew(&text)?,
+                Step::Ask(request) => self.ask_about(request, &mut asked)?,
                 Step::Tell(message) => self.aside(&format!("note: {message}"))?,
                 Step::Completed => {
                     self.socket = Some((socket, Instant::now()));
@@ -307,6 +330,66 @@ impl Chat {
                 }
                 Step::Again => return Ok(Followed::Lost(lost_sight())),
             }
+        }
+    }
+
+    /// What a message means for the turn.
+    fn step(
+        &mut self,
+        turn: &mut Turn,
+        (request, asked): (u64, &Asked),
+        incoming: Result<Incoming, ClientError>,
+        patience: &mut Patience,
+        quiet: &mut bool,
+    ) -> Result<Result<Step, ClientError>, Failure> {
+        Ok(Ok(match incoming {
+            Ok(Incoming::Frame { id, event, cursor, data }) if id == request => {
+                // That it is stored says nothing of who serves it.
+                *quiet &= matches!(event, Event::Accepted(_));
+                // Only what moves the turn on counts: a node that refuses is not there again.
+                if cursor.is_some() {
+                    patience.until = Instant::now() + RECONNECT_FOR;
+                    if std::mem::take(&mut patience.again) {
+                        self.gateways.found();
+                        self.aside(&found_words(self.gateways.current().url()))?;
+                    }
+                }
+                if self.out.json {
+                    self.out.json_line(&json!({ "event": event.name(), "data": data }))?;
+                }
+                turn.take(event, cursor)
+            }
+            // Id 0: what is refused before it is read as a request.
+            Ok(Incoming::Answer { id, result: Err(error) }) if id == request || id == 0 => {
+                Step::Failed(error)
+            }
+            Ok(Incoming::Answer { id, result: Err(error) }) if asked.sent.contains(&id) => {
+                Step::Tell(error.message)
+            }
+            // Frames of an earlier request, and the answer to a cancel.
+            Ok(_) => Step::Wait,
+            Err(error) => return Ok(Err(error)),
+        }))
+    }
+
+    /// Shows what a tool call would do. A person at the terminal is asked here; a script is told
+    /// how somebody can decide.
+    fn ask_about(&mut self, it: ApprovalRequest, asked: &mut Asked) -> Result<(), Failure> {
+        let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({})", clean(why)));
+        let (tool, risk, what) = (&it.name, it.risk.as_str(), clean(&it.arguments));
+        self.aside(&format!("waits for you: {tool} {what}\n  {risk}{why}"))?;
+        if self.interactive && !self.out.json {
+            asked.open.push_back(it);
+            self.question(asked);
+        } else {
+            self.aside(&format!("decide with `clawnode approvals approve {}`, or `deny`", it.id))?;
+        }
+        Ok(())
+    }
+
+    fn question(&self, asked: &Asked) {
+        if let Some(it) = asked.open.front() {
+            self.out.talk(&format!("shall `{}` run? y or n:", it.name));
         }
     }
 

@@ -174,13 +174,16 @@ fn human(out: Output, row: &FeedRow) -> String {
 /// How an event looks; most are nothing special.
 pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
     match what {
-        EventBody::NodeDead { .. } | EventBody::Quarantined { .. } => Some(Tone::Bad),
+        EventBody::NodeDead { .. }
+        | EventBody::Quarantined { .. }
+        | EventBody::Latched { on: true, .. } => Some(Tone::Bad),
         EventBody::NodeCordoned { .. }
         | EventBody::NodeDraining
         | EventBody::Claimed { .. }
         | EventBody::Fenced { .. }
+        | EventBody::ApprovalAsked { .. }
         | EventBody::Warning { .. } => Some(Tone::Warn),
-        EventBody::NodeJoined { .. } => Some(Tone::Good),
+        EventBody::NodeJoined { .. } | EventBody::Latched { on: false, .. } => Some(Tone::Good),
         EventBody::NodeLeft
         | EventBody::TurnStarted { .. }
         | EventBody::TurnEnded { .. }
@@ -217,6 +220,7 @@ pub(super) fn detail(event: &ClusterEvent) -> String {
             Some(_) => format!("says {} ({process})", event.node),
             None => format!("{process}"),
         },
+        EventBody::ApprovalAsked { session, call, tool } => format!("{session} {call} {tool}"),
         EventBody::TurnStarted { session, turn } => format!("{session} {turn}"),
         EventBody::TurnEnded { session, turn, outcome } => format!("{session} {turn} {outcome}"),
         EventBody::Claimed { session, from, epoch } => {
@@ -224,6 +228,11 @@ pub(super) fn detail(event: &ClusterEvent) -> String {
         }
         EventBody::Fenced { session } => session.to_string(),
         EventBody::Quarantined { session, reason } => format!("{session}: {reason}"),
+        EventBody::Latched { scope, on, by, why } => {
+            let what = if *on { "stopped" } else { "goes on" };
+            let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+            format!("{scope} {what}, says {by}{why}")
+        }
         EventBody::Warning { name, message } => format!("{name}: {message}"),
     }
 }

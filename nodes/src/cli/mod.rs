@@ -5,6 +5,7 @@
 //! none runs, those that only read open the data directory by [`offline`]'s door.
 
 mod agents;
+mod approvals;
 mod args;
 mod backup;
 mod chat;
@@ -14,15 +15,20 @@ mod config;
 mod context;
 mod doctor;
 mod events;
+mod hooks;
 mod import;
+mod jobs;
 mod journal;
 mod link;
+mod mcp;
 mod node;
 mod nodes;
 pub mod offline;
 mod output;
+mod panic;
 mod parked;
 mod partitions;
+mod providers;
 mod quarantine;
 mod run;
 mod sessions;
@@ -36,4 +42,4 @@ mod turn;
 mod up;
 mod verify;
 
-pub use run::main;
+pub use run::{keeper, main};

@@ -79,13 +79,18 @@ impl Output {
     }
 
     /// Prints data as it is, at once.
+    pub(super) fn write(self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Prints data that need not be text as it is, at once.
     #[expect(
         clippy::unused_self,
         reason = "printing needs an `Output`, so that it is seen who prints"
     )]
-    pub(super) fn write(self, text: &str) -> Result<(), Failure> {
+    pub(super) fn bytes(self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        match out.write_all(bytes).and_then(|()| out.flush()) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 Err(Failure::output_closed())

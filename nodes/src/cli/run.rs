@@ -3,27 +3,40 @@
 use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
+use clawnode_actors::tool::mcp::keep;
 use clawnode_proto::node::NodeRole;
 
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents,
+    agents, approvals,
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, events, import, journal, node, nodes,
+    doctor, events, hooks, import, jobs, journal, mcp, node, nodes,
     output::Output,
-    parked, partitions, quarantine, sessions, status, tree, up, verify,
+    panic, parked, partitions, providers, quarantine, sessions, status, tree, up, verify,
 };
 use crate::{
     config::{Env, Origin},
     failure::{Exit, Failure},
+    node::mcp::KEEPER,
     telemetry::{self, Telemetry},
 };
 
 /// What is logged by commands that are not a node, or talk at a terminal, unless somebody asks for more.
 const QUIET: &str = "warn";
+
+/// What keeps an MCP server, if that is what this process was started for. It has no command line
+/// of people's, and nothing of a node.
+pub fn keeper(args: &[OsString]) -> Option<impl Future<Output = u8> + use<>> {
+    let [_, command, node, program, args @ ..] = args else { return None };
+    if command != KEEPER {
+        return None;
+    }
+    let node = node.to_str()?.parse().ok()?;
+    Some(keep(node, program.clone(), args.to_vec()))
+}
 
 /// Does what the command line says.
 pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
@@ -92,6 +105,8 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Chat(args) => Box::pin(chat::run(args, context)).await,
         Command::Status => status::run(context).await,
         Command::Nodes => nodes::run(context).await,
+        Command::Providers => providers::run(context).await,
+        Command::Diagnose(args) => providers::diagnose(args, context).await,
         Command::Partitions => partitions::run(context).await,
         Command::Tree(args) => tree::run(args, context).await,
         Command::Events(args) => events::run(args, context).await,
@@ -101,6 +116,11 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Quarantine(command) => quarantine::run(command, context).await,
         Command::Parked(args) => parked::run(args, context).await,
         Command::Agents(command) => agents::run(command, context).await,
+        Command::Approvals(command) => approvals::run(command, context).await,
+        Command::Jobs(command) => Box::pin(jobs::run(command, context)).await,
+        Command::Panic(args) => panic::run(args, context).await,
+        Command::Mcp(command) => mcp::run(command, context).await,
+        Command::Hooks(command) => hooks::run(&command, context),
         Command::Node(command) => node::run(command, context).await,
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,

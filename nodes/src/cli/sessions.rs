@@ -5,9 +5,9 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use clap::Subcommand;
 use clawnode_proto::{
     TurnId,
-    api::{ListParams, Method, SessionParams},
+    api::{ChatContinue, ListParams, Method, SessionParams},
     llm::{Message, Role, Text},
-    view::{HistoryView, SessionList, SessionRow, TurnView},
+    view::{ContinuedView, HistoryView, SessionList, SessionRow, TurnView},
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -56,6 +56,11 @@ pub(super) enum SessionsCommand {
         #[arg(long, short)]
         follow: bool,
     },
+    /// Give the running turn more steps, if it has used up its own
+    Continue {
+        /// The session: `agent:channel:account:peer`, or its id
+        session: String,
+    },
     /// Write everything known of a session as JSON
     Export {
         /// The session: `agent:channel:account:peer`, or its id
@@ -86,6 +91,14 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
         }
         SessionsCommand::Tail { session, turns, follow } => {
             tail(context, &session, turns, follow).await
+        }
+        SessionsCommand::Continue { session } => {
+            let params = json!(ChatContinue { session, turn: None });
+            let view: ContinuedView = context.call(Method::ChatContinue, params).await?;
+            let words =
+                |view: &ContinuedView| format!("{} has {} steps more", view.turn, view.steps);
+            context.out.document(&view, words)?;
+            Ok(Exit::Ok)
         }
         SessionsCommand::Export { session, file } => export(context, &session, file).await,
         SessionsCommand::Delete { session, yes } => delete(context, &session, yes).await,
@@ -293,10 +306,16 @@ async fn follow_on(
                 socket.close().await;
                 return Ok(None);
             }
+            Step::Ask(it) if !out.json => out.talk(&format!(
+                "\n[waits for a person: {} {}; `clawnode approvals approve {}`, or `deny`]",
+                it.name,
+                clean(&it.arguments),
+                it.id
+            )),
             Step::Again => {
                 return Ok(Some(lost_sight()));
             }
-            Step::Wait | Step::Tell(_) | Step::Show(_) | Step::Anew(_) => {}
+            Step::Wait | Step::Tell(_) | Step::Ask(_) | Step::Show(_) | Step::Anew(_) => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-use crate::client::Event;
+use crate::client::{ApprovalRequest, Event};
 
 /// Characters of a tool's result that a terminal is shown.
 const LINE_CHARS: usize = 160;
@@ -55,6 +55,8 @@ pub(super) enum Step {
     Anew(String),
     /// Tell the person something.
     Tell(String),
+    /// Ask the person about a tool call.
+    Ask(ApprovalRequest),
     /// Nothing.
     Wait,
     /// The turn has ended well.
@@ -143,6 +145,7 @@ impl Turn {
         match event {
             Event::Notice(message) => Step::Tell(message),
             Event::ToolUse { name, arguments } => Step::Tell(format!("runs {name} {arguments}")),
+            Event::ApprovalRequest(request) => Step::Ask(request),
             Event::ToolResult { name, content, failure } => {
                 let how = failure.map_or("says", |_| "failed:");
                 Step::Tell(format!("{name} {how} {}", first_line(&content)))

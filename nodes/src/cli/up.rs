@@ -98,7 +98,7 @@ pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure>
         context.out.talk(&format!("taken back; its sessions were moved to {to}"));
     }
     if !args.chat {
-        return run(roles, args.join, context).await;
+        return Box::pin(run(roles, args.join, context)).await;
     }
     let join = args.join.token(context.loaded.env())?;
     match context.running().await? {

@@ -11,4 +11,4 @@ pub use error::ClientError;
 pub use gateways::Gateways;
 pub use rendezvous::{NodeFile, TOKEN_FILE, ensure_token, read_token};
 pub use rpc::{Client, Target};
-pub use socket::{Event, Incoming, Socket};
+pub use socket::{ApprovalRequest, Event, Incoming, Socket};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clawnode_proto::{
-    ErrorBody, FrameKey, api::Method, limits, llm::Usage, session::TurnOutcome, view::AcceptedView,
+    CallId, Digest, ErrorBody, FrameKey, Timestamp, api::Method, limits, llm::Usage,
+    session::TurnOutcome, tool::Risk, view::AcceptedView,
 };
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{StatusCode, Upgraded, header};
@@ -80,6 +81,8 @@ pub enum Event {
         /// Its arguments.
         arguments: String,
     },
+    /// A tool call waits for a person.
+    ApprovalRequest(ApprovalRequest),
     /// A tool call has ended.
     ToolResult {
         /// The tool.
@@ -99,6 +102,26 @@ pub enum Event {
     Done(Option<TurnOutcome>),
     /// From a newer gateway.
     Unknown(String),
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ApprovalRequest {
+    /// The call.
+    pub id: CallId,
+    /// The tool.
+    pub name: String,
+    /// Its arguments; cut beyond a length.
+    pub arguments: String,
+    /// The digest of the action: what is approved.
+    pub action: Digest,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// Why a person is asked, if a rule says so.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Until when.
+    pub expires: Timestamp,
 }
 
 /// Either kind of message, as it comes.
@@ -202,6 +225,7 @@ impl Event {
             Self::Usage(_) => "usage",
             Self::Notice(_) => "notice",
             Self::ToolUse { .. } => "tool_use",
+            Self::ApprovalRequest(_) => "approval_request",
             Self::ToolResult { .. } => "tool_result",
             Self::Error(_) => "error",
             Self::Reset(_) => "reset",
@@ -250,6 +274,7 @@ impl Event {
                 let ToolUse { name, arguments } = ToolUse::deserialize(data)?;
                 Self::ToolUse { name, arguments }
             }
+            "approval_request" => Self::ApprovalRequest(ApprovalRequest::deserialize(data)?),
             "tool_result" => {
                 let ToolResult { name, content, failure } = ToolResult::deserialize(data)?;
                 Self::ToolResult { name, content, failure }

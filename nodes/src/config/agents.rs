@@ -1,6 +1,7 @@
 //! Settings of providers, agents and bindings.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, Read},
     path::PathBuf,
@@ -8,15 +9,18 @@ use std::{
 };
 
 use clawnode_proto::{
-    AgentName, ToolName,
+    AgentName,
     llm::{ModelRef, Sampling},
+    policy::{Policy, Rule, Verdict},
     session::Profile,
+    timeout::TurnTime,
+    tool::Risk,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     secret::{Secret, ServerUrl},
-    tools::LoopGuardOptions,
+    tools::{LoopGuardOptions, ToolChoice},
     units,
 };
 
@@ -93,13 +97,77 @@ pub struct AgentOptions {
     pub step_limit: u32,
     /// Turns at once on one node (256); more wait.
     pub max_turns: u32,
-    /// The tools it has (none): each costs tokens of every call.
+    /// The tools it has (none): each costs tokens of every call. Those of an MCP server are
+    /// `SERVER__TOOL`, or all that are approved: `SERVER__*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<ToolName>,
+    pub tools: Vec<ToolChoice>,
     /// Tool calls of one reply that run at a time (8).
     pub max_parallel_tools: u32,
     /// What is done about a call that is made over and over.
     pub loop_guard: LoopGuardOptions,
+    /// What it does by itself, and what a person is asked about: the first rule about a call
+    /// decides. Without one, tools that only look are allowed, and a person is asked about all
+    /// others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleOptions>,
+    /// How long a person is waited for (7 days, at most 90); then the call is refused.
+    #[serde(with = "units::duration")]
+    pub approval_wait: Duration,
+    /// How long a turn that has used up its steps waits to be given more (5 min); `0s`: it ends.
+    #[serde(with = "units::duration")]
+    pub step_wait: Duration,
+    /// How long its turns, and their steps, may take.
+    pub timeouts: TimeoutOptions,
+}
+
+/// `[agents.NAME.timeouts]`: how long turns and steps may take. A tool call has the least of these,
+/// of what its executor gives any call, and of its own timeout. While a person is waited for, time
+/// stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimeoutOptions {
+    /// A whole turn, from its first model call on (1 h); `0s`: as long as it takes. What it has by
+    /// then is its reply.
+    #[serde(with = "units::duration")]
+    pub global: Duration,
+    /// One step of it, a model call with the tools that it asks for (15 min); `0s`: as long as it
+    /// takes.
+    #[serde(with = "units::duration")]
+    pub step: Duration,
+}
+
+impl Default for TimeoutOptions {
+    fn default() -> Self {
+        Self { global: Duration::from_hours(1), step: Duration::from_mins(15) }
+    }
+}
+
+impl From<TimeoutOptions> for TurnTime {
+    fn from(it: TimeoutOptions) -> Self {
+        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        Self { global_ms: ms(it.global), step_ms: ms(it.step) }
+    }
+}
+
+/// `[[agents.NAME.rules]]`: what follows for tool calls that fit all that is given. Patterns are of
+/// the whole text: `*` is any characters, `?` is one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleOptions {
+    /// Tools with such names; any if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Tools of this risk (`READ_ONLY`, `WRITE`, `ADMIN`); of any if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<Risk>,
+    /// Arguments by name (`.` leads into objects): each is there and has such a value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub arguments: BTreeMap<String, String>,
+    /// What follows: `allow`, `ask` or `deny`.
+    pub verdict: Verdict,
+    /// Why, for people and for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// `[agents.NAME.sampling]`: how an agent chooses its words; what is absent is the provider's.
@@ -169,6 +237,10 @@ impl Default for AgentOptions {
             tools: Vec::new(),
             max_parallel_tools: Profile::parallel_tools(),
             loop_guard: LoopGuardOptions::default(),
+            rules: Vec::new(),
+            approval_wait: Duration::from_millis(Policy::WAIT_MS),
+            step_wait: Duration::from_mins(5),
+            timeouts: TimeoutOptions::default(),
         }
     }
 }
@@ -183,6 +255,13 @@ impl AgentOptions {
             return Err(io::Error::other(format!("it has more than {SOUL_BYTES} bytes")));
         }
         Ok(text)
+    }
+}
+
+impl From<RuleOptions> for Rule {
+    fn from(it: RuleOptions) -> Self {
+        let RuleOptions { tool, risk, arguments, verdict, reason } = it;
+        Self { tool, risk, arguments, verdict, reason }
     }
 }
 

@@ -11,6 +11,8 @@ use super::{
 
 /// Keys whose values are not quoted in an error.
 const SECRET_KEYS: &[&str] = &["api_key", "token", "password"];
+/// Tables of which no value is.
+const SECRET_TABLES: &[&str] = &["env", "headers"];
 
 /// Reads `tree` as a `T`.
 pub(super) fn read<T: de::DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
@@ -39,7 +41,8 @@ impl Fault {
     }
 
     fn within(mut self, key: &str, origin: &Origin) -> Self {
-        if self.path.is_empty() && SECRET_KEYS.contains(&key) {
+        let in_table = self.path.len() == 1 && SECRET_TABLES.contains(&key);
+        if in_table || self.path.is_empty() && SECRET_KEYS.contains(&key) {
             "not a text".clone_into(&mut self.what);
         }
         self.path.push(key.to_owned());

@@ -107,19 +107,46 @@ fn resolve_paths(config: &mut Config, tree: &Node, file: Option<&Path>, env: &En
         *path = paths::resolve(path, folder.filter(|_| of_file), env);
     };
     fix(&mut config.node.data_dir, &["node", "data_dir"]);
+    fix(&mut config.sandbox.docker.socket, &["sandbox", "docker", "socket"]);
     for (path, key) in [
         (&mut config.gateway.tls_cert, ["gateway", "tls_cert"]),
         (&mut config.gateway.tls_key, ["gateway", "tls_key"]),
         (&mut config.cluster.credentials, ["cluster", "credentials"]),
         (&mut config.cluster.ca, ["cluster", "ca"]),
+        (&mut config.hooks.dir, ["hooks", "dir"]),
     ] {
         if let Some(path) = path {
             fix(path, &key);
         }
     }
+    if let Some(workspace) = &mut config.workspace {
+        fix(&mut workspace.root, &["workspace", "root"]);
+    }
+    for plugin in &mut config.plugins {
+        fix(&mut plugin.path, &["plugins"]);
+    }
     for (name, provider) in &mut config.providers {
         if let Some(path) = &mut provider.api_key_file {
             fix(path, &["providers", name, "api_key_file"]);
+        }
+    }
+    for (at, server) in config.mcp_servers.iter_mut().enumerate() {
+        let at = at.to_string();
+        if let Some(path) = &mut server.cwd {
+            fix(path, &["mcp_servers", &at, "cwd"]);
+        }
+        for (name, path) in &mut server.env_files {
+            fix(path, &["mcp_servers", &at, "env_files", name]);
+        }
+        for (name, path) in &mut server.header_files {
+            fix(path, &["mcp_servers", &at, "header_files", name]);
+        }
+    }
+    for (at, host) in config.ssh_hosts.iter_mut().enumerate() {
+        let at = at.to_string();
+        fix(&mut host.key, &["ssh_hosts", &at, "key"]);
+        if let Some(path) = &mut host.known_hosts {
+            fix(path, &["ssh_hosts", &at, "known_hosts"]);
         }
     }
     for (name, agent) in &mut config.agents {
@@ -204,10 +231,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("soul.md"), "Be brief.").unwrap();
         let env = Env::from([("HOME", home.path().to_str().unwrap())]);
-        let text = "[node]\ndata_dir = \"data\"\n[agents.ops]\nsoul = \"~/soul.md\"\n";
+        let text = "[node]\ndata_dir = \"data\"\n[workspace]\nroot = \"files\"\n[agents.ops]\nsoul = \"~/soul.md\"\n";
         let loaded = read("config.toml", text, env).unwrap();
         let folder = loaded.file.as_deref().and_then(Path::parent).unwrap();
         assert_eq!(loaded.config.node.data_dir, folder.join("data"));
+        assert_eq!(loaded.config.workspace.unwrap().root, folder.join("files"));
         let agent: &AgentOptions = loaded.config.agents.values().next().unwrap();
         assert_eq!(agent.soul.as_deref(), Some(&*home.path().join("soul.md")));
         assert_eq!(agent.prompt().unwrap(), "Be brief.");
@@ -256,6 +284,21 @@ mod tests {
         let loaded = read("config.json", text, Env::from([HOME])).unwrap();
         assert_eq!(loaded.config.gateway.hosts, ["a", "b"]);
         assert_eq!(loaded.config.bindings[0].peer.as_deref(), Some("\u{e9}\"x"));
+    }
+
+    #[test]
+    fn mcp_servers_are_read_as_others_write_them_and_their_secrets_are_not_shown() {
+        let text = r#"{"mcp_servers": [{"name": "fs", "command": "npx",
+            "args": ["-y", "server", "/srv"], "env": {"TOKEN": "hunter2"}}]}"#;
+        let loaded = read("config.json", text, Env::from([HOME])).unwrap();
+        let server = &loaded.config.mcp_servers[0];
+        assert_eq!(server.command.as_deref(), Some("npx"));
+        assert_eq!(server.env["TOKEN"].expose(), "hunter2");
+        let shown = format!("{:?} {:?}", show::settings(&loaded).unwrap(), loaded.config);
+        assert!(shown.contains("mcp_servers.0.env.TOKEN") && !shown.contains("hunter2"), "{shown}");
+        let wrong = text.replace(r#""hunter2""#, "8675309");
+        let error = read("config.json", &wrong, Env::from([HOME])).unwrap_err();
+        assert!(!format!("{error} {}", error.hint).contains("8675309"), "{error}");
     }
 
     #[test]

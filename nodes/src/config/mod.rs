@@ -14,6 +14,7 @@ mod error;
 mod file;
 mod json;
 pub mod load;
+pub mod mcp;
 pub mod options;
 pub mod paths;
 pub mod secret;

@@ -7,13 +7,16 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::tool::{EgressOptions, WorkspaceOptions};
+use clawnode_actors::tool::{
+    EgressOptions, SandboxOptions, WorkspaceOptions, plugin::PluginOptions, ssh::SshHostOptions,
+};
 use clawnode_cluster::membership::MembershipOptions;
 use clawnode_proto::{AgentName, NodeName, limits, subject::Prefix};
 use serde::{Deserialize, Serialize};
 
 use super::{
     agents::{AgentOptions, Binding, ProviderOptions},
+    mcp::McpServerOptions,
     secret::ServerUrl,
     tools::ToolsOptions,
     units::{self, ByteSize},
@@ -40,6 +43,18 @@ pub struct Config {
     /// `[workspace]`: where agents' files are. A node without it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceOptions>,
+    /// `[[mcp_servers]]`: servers whose tools agents may be given.
+    pub mcp_servers: Vec<McpServerOptions>,
+    /// `[[plugins]]`: tools that others wrote, as WebAssembly components. A node without one of
+    /// these files goes without that plugin.
+    pub plugins: Vec<PluginOptions>,
+    /// `[hooks]`: programs that judge model calls and tool calls.
+    pub hooks: HooksOptions,
+    /// `[[ssh_hosts]]`: other hosts on which agents may run commands. A build without `ssh` leaves
+    /// that to nodes that have it.
+    pub ssh_hosts: Vec<SshHostOptions>,
+    /// `[sandbox]`: where agents' commands run.
+    pub sandbox: SandboxOptions,
     /// `[providers.NAME]`: who serves models. Empty: found from the environment.
     pub providers: BTreeMap<String, ProviderOptions>,
     /// `[agents.NAME]`: who answers. Without one there is `default`.
@@ -140,6 +155,21 @@ pub struct ClusterOptions {
     /// may bury one that only connects again.
     #[serde(with = "units::duration")]
     pub probe_again: Duration,
+    /// How long a node may be out of touch with the store before it stops its model calls and tools
+    /// by itself, because it could not hear that an operator stops them (10 s). Less stops a cut-off
+    /// node sooner, and interrupts more when the servers only restart.
+    #[serde(with = "units::duration")]
+    pub lost_after: Duration,
+}
+
+/// `[hooks]`: programs that judge model calls and tool calls. What they are marked with is beside
+/// each of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HooksOptions {
+    /// The folder that they are in. Unless set: `hooks`, beside the configuration file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `[session]`: how sessions live.
@@ -183,6 +213,8 @@ impl Default for NodeOptions {
 
 /// See [`NodeOptions::drain`].
 const DRAIN: Duration = Duration::from_secs(30);
+/// See [`ClusterOptions::lost_after`].
+const LOST_AFTER: Duration = Duration::from_secs(10);
 /// See [`GatewayOptions::listen`].
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3100);
 /// See [`GatewayOptions::max_connections`].
@@ -220,6 +252,7 @@ impl Default for ClusterOptions {
             dead_after: times.dead_after,
             probe_every: times.probe_every,
             probe_again: times.probe_again,
+            lost_after: LOST_AFTER,
         }
     }
 }

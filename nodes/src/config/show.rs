@@ -31,7 +31,7 @@ pub fn settings(loaded: &Loaded) -> Result<Vec<Setting>, serde_json::Error> {
 }
 
 /// The sections by name; a JSON object would put them in the order of the alphabet.
-fn sections(loaded: &Loaded) -> Result<[(&'static str, Value); 8], serde_json::Error> {
+fn sections(loaded: &Loaded) -> Result<[(&'static str, Value); 16], serde_json::Error> {
     let it = &loaded.config;
     Ok([
         ("node", serde_json::to_value(&it.node)?),
@@ -39,6 +39,14 @@ fn sections(loaded: &Loaded) -> Result<[(&'static str, Value); 8], serde_json::E
         ("cluster", serde_json::to_value(&it.cluster)?),
         ("session", serde_json::to_value(&it.session)?),
         ("telemetry", serde_json::to_value(&it.telemetry)?),
+        ("tools", serde_json::to_value(&it.tools)?),
+        ("egress", serde_json::to_value(&it.egress)?),
+        ("workspace", serde_json::to_value(&it.workspace)?),
+        ("plugins", serde_json::to_value(&it.plugins)?),
+        ("mcp_servers", serde_json::to_value(&it.mcp_servers)?),
+        ("ssh_hosts", serde_json::to_value(&it.ssh_hosts)?),
+        ("hooks", serde_json::to_value(&it.hooks)?),
+        ("sandbox", serde_json::to_value(&it.sandbox)?),
         ("providers", serde_json::to_value(&it.providers)?),
         ("agents", serde_json::to_value(&it.agents)?),
         ("bindings", serde_json::to_value(&it.bindings)?),

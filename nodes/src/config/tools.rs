@@ -1,8 +1,14 @@
 //! Settings of tools.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use clawnode_proto::tool::LoopGuard;
+use clawnode_actors::tool::ArchiveOptions;
+use clawnode_proto::{
+    McpServerName, ToolName,
+    id::ParseIdError,
+    timeout::{TimeBound, ToolTime},
+    tool::{LoopGuard, ToolSpec},
+};
 use serde::{Deserialize, Serialize};
 
 use super::units;
@@ -18,11 +24,40 @@ pub struct ToolsOptions {
     /// More bridges longer outages of such nodes, less tells the model sooner.
     #[serde(with = "units::duration")]
     pub job_wait: Duration,
+    /// How long what a call said and made is kept for people after it ran (7 days); `0s` keeps
+    /// nothing. All workers of a cluster should agree.
+    #[serde(with = "units::duration")]
+    pub keep_jobs: Duration,
+    /// How long a call of a tool may take, by the tool's name, where that is not what the tool says
+    /// of itself. More than what runs it gives any call is not given.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub timeouts: BTreeMap<ToolName, ToolTimeout>,
+}
+
+/// See [`ToolsOptions::timeouts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ToolTimeout(#[serde(with = "units::duration")] pub Duration);
+
+impl ToolsOptions {
+    /// The time of this tool's calls as it is configured here.
+    pub fn timed(&self, spec: ToolSpec) -> ToolSpec {
+        let Some(ToolTimeout(own)) = self.timeouts.get(&spec.name) else { return spec };
+        let ms = u32::try_from(own.as_millis()).unwrap_or(u32::MAX);
+        let set_in = format!("tools.timeouts.{}", spec.name);
+        let time = ToolTime { command: TimeBound { ms, set_in }, ..spec.time() };
+        ToolSpec { time: Some(time), ..spec }
+    }
 }
 
 impl Default for ToolsOptions {
     fn default() -> Self {
-        Self { max_jobs: 8, job_wait: Duration::from_mins(1) }
+        Self {
+            max_jobs: 8,
+            job_wait: Duration::from_mins(1),
+            keep_jobs: ArchiveOptions::default().keep,
+            timeouts: BTreeMap::new(),
+        }
     }
 }
 
@@ -48,5 +83,59 @@ impl Default for LoopGuardOptions {
 impl From<LoopGuardOptions> for LoopGuard {
     fn from(it: LoopGuardOptions) -> Self {
         Self { warn: it.warn, refuse: it.refuse, end: it.end }
+    }
+}
+
+/// One tool, or all of an MCP server, as an agent's `tools` names them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ToolChoice {
+    /// `file_read`, `server__tool`.
+    One(ToolName),
+    /// `server__*`.
+    All(McpServerName),
+}
+
+impl ToolChoice {
+    /// The one tool, if it is one.
+    pub const fn name(&self) -> Option<&ToolName> {
+        match self {
+            Self::One(name) => Some(name),
+            Self::All(_) => None,
+        }
+    }
+}
+
+impl FromStr for ToolChoice {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        match text.strip_suffix("__*") {
+            Some(server) => server.parse().map(Self::All),
+            None => text.parse().map(Self::One),
+        }
+    }
+}
+
+impl TryFrom<String> for ToolChoice {
+    type Error = ParseIdError;
+
+    fn try_from(text: String) -> Result<Self, ParseIdError> {
+        text.parse()
+    }
+}
+
+impl From<ToolChoice> for String {
+    fn from(choice: ToolChoice) -> Self {
+        choice.to_string()
+    }
+}
+
+impl fmt::Display for ToolChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(tool) => write!(f, "{tool}"),
+            Self::All(server) => write!(f, "{server}__*"),
+        }
     }
 }

@@ -147,6 +147,33 @@ pub mod duration {
     }
 }
 
+/// For `#[serde(with = "units::maybe_duration")]`.
+pub mod maybe_duration {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::format_duration;
+
+    /// Writes it as text.
+    pub fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.serialize_str(&format_duration(*value)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads it from text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        super::duration::deserialize(deserializer).map(Some)
+    }
+}
+
 /// For `#[serde(with = "units::address")]`.
 pub mod address {
     use std::net::SocketAddr;

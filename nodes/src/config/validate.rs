@@ -2,14 +2,32 @@
 
 use std::time::Duration;
 
-use clawnode_proto::limits;
+use clawnode_proto::limits::{self, APPROVAL_WAIT_MAX, POLICY_RULES, RULE_CHARS};
 
 use super::{
     agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
     error::{ConfigError, nearest},
+    mcp,
     options::Config,
+    tools::ToolTimeout,
     tree::Node,
 };
+
+/// The shortest wait for a person that makes sense.
+const APPROVAL_WAIT_MIN: Duration = Duration::from_secs(1);
+/// The longest wait for more steps: a turn that waits keeps those behind it waiting.
+const STEP_WAIT_MAX: Duration = Duration::from_hours(24);
+/// The longest time of a turn or step: what takes longer is better made of several turns.
+const TURN_TIME_MAX: Duration = Duration::from_hours(7 * 24);
+/// The longest time of a tool call: a node looks after a job no longer.
+const TOOL_TIME_MAX: Duration = Duration::from_hours(1);
+/// The least `cluster.lost_after`: an election of the servers takes about as long.
+const LOST_AFTER_LEAST: Duration = Duration::from_secs(2);
+/// Plugins of one node (64): each takes memory for its code.
+const PLUGINS: usize = 64;
+
+/// Hosts of one node over SSH (64): each is probed again and again.
+const SSH_HOSTS: usize = 64;
 
 /// Refuses the first thing that is wrong.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
@@ -22,6 +40,13 @@ pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
     checks.agents()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
+    for (name, ToolTimeout(time)) in &config.tools.timeouts {
+        checks.tool_time(name.as_str(), *time)?;
+    }
+    checks.mcp_servers()?;
+    checks.plugins()?;
+    checks.ssh_hosts()?;
+    checks.sandbox()?;
     checks.bindings()
 }
 
@@ -47,6 +72,15 @@ impl Checks<'_> {
             Duration::ZERO => self.fail(path, "no time at all", "write a duration such as `10s`"),
             _ => Ok(()),
         }
+    }
+
+    fn tool_time(&self, name: &str, value: Duration) -> Result<(), ConfigError> {
+        if value.is_zero() || value > TOOL_TIME_MAX {
+            let what = "it is not 1 ms to 1 h";
+            let hint = "write a duration such as `30s`";
+            return self.fail(&["tools", "timeouts", name], what, hint);
+        }
+        Ok(())
     }
 
     fn node(&self) -> Result<(), ConfigError> {
@@ -124,6 +158,10 @@ impl Checks<'_> {
             let hint = "write three times `cluster.heartbeat` or more";
             return self.fail(&["cluster", "dead_after"], what, hint);
         }
+        if it.lost_after < LOST_AFTER_LEAST {
+            let what = "an election of the servers would stop all that runs";
+            return self.fail(&["cluster", "lost_after"], what, "write two seconds or more");
+        }
         if it.sys_credentials.is_some() && it.nats.is_none() {
             let what = "credentials of a system account without servers";
             return self.fail(&["cluster", "sys_credentials"], what, "set `cluster.nats` as well");
@@ -192,8 +230,71 @@ impl Checks<'_> {
             {
                 self.at_least_one(&["agents", name, "loop_guard", key], value)?;
             }
+            self.policy(name, it)?;
         }
         Ok(())
+    }
+
+    fn policy(&self, name: &str, it: &AgentOptions) -> Result<(), ConfigError> {
+        let path = ["agents", name, "approval_wait"];
+        if it.approval_wait < APPROVAL_WAIT_MIN || it.approval_wait > APPROVAL_WAIT_MAX {
+            let what = "it is not 1 s to 90 days".to_owned();
+            return self.fail(&path, what, "write a time such as `7d` or `8h`");
+        }
+        if it.step_wait > STEP_WAIT_MAX {
+            let what = "it is longer than 24 h".to_owned();
+            let hint = "write a time such as `5m`, or `0s` to end such turns at once";
+            return self.fail(&["agents", name, "step_wait"], what, hint);
+        }
+        for (key, time) in [("global", it.timeouts.global), ("step", it.timeouts.step)] {
+            if time > TURN_TIME_MAX {
+                let what = "it is longer than 7 days".to_owned();
+                let hint = "write a time such as `1h`, or `0s` for as long as it takes";
+                return self.fail(&["agents", name, "timeouts", key], what, hint);
+            }
+        }
+        let path = ["agents", name, "rules"];
+        if it.rules.len() > POLICY_RULES {
+            let what = format!("{} rules, at most {POLICY_RULES}", it.rules.len());
+            return self.fail(&path, what, "say more with fewer patterns");
+        }
+        for (number, rule) in it.rules.iter().enumerate() {
+            let texts = rule.tool.iter().chain(&rule.reason).chain(rule.arguments.values());
+            let mut texts = texts.chain(rule.arguments.keys());
+            if texts.any(|text| text.is_empty() || text.chars().count() > RULE_CHARS) {
+                let what = format!("a text of rule {} is empty, or too long", number + 1);
+                let hint = format!("write 1 to {RULE_CHARS} characters, or leave the key out");
+                return self.fail(&path, what, &hint);
+            }
+        }
+        Ok(())
+    }
+
+    fn ssh_hosts(&self) -> Result<(), ConfigError> {
+        let hosts = &self.config.ssh_hosts;
+        if hosts.len() > SSH_HOSTS {
+            let what = format!("{} hosts, at most {SSH_HOSTS}", hosts.len());
+            return self.fail(&["ssh_hosts"], what, "remove some of them");
+        }
+        for (at, it) in hosts.iter().enumerate() {
+            let path = at.to_string();
+            if hosts.iter().take(at).any(|other| other.name == it.name) {
+                let what = format!("two hosts are called `{}`", it.name);
+                let hint = "give one of them another name";
+                return self.fail(&["ssh_hosts", &path, "name"], what, hint);
+            }
+            if let Err(wrong) = it.check() {
+                let exact = ["ssh_hosts", &path, wrong.key];
+                return self.fail(&exact, wrong.what, wrong.hint);
+            }
+        }
+        Ok(())
+    }
+
+    fn sandbox(&self) -> Result<(), ConfigError> {
+        let Err(wrong) = self.config.sandbox.check() else { return Ok(()) };
+        let key: Vec<&str> = wrong.key.iter().map(String::as_str).collect();
+        self.fail(&key, wrong.what, &wrong.hint)
     }
 
     fn model_of(&self, name: &str, agent: &AgentOptions) -> Result<(), ConfigError> {
@@ -210,6 +311,42 @@ impl Checks<'_> {
         });
         let what = format!("no provider is called `{}`", model.provider);
         self.fail(&["agents", name, "model"], what, &hint)
+    }
+
+    fn mcp_servers(&self) -> Result<(), ConfigError> {
+        match mcp::check(&self.config.mcp_servers) {
+            None => Ok(()),
+            Some((at, key, what, hint)) => {
+                let at = at.to_string();
+                let exact = ["mcp_servers", &at, &key];
+                // What is not written has no place; its server has one.
+                let known = self.tree.find(&exact).is_some();
+                self.fail(if known { &exact } else { &exact[..2] }, what, hint)
+            }
+        }
+    }
+
+    fn plugins(&self) -> Result<(), ConfigError> {
+        let plugins = &self.config.plugins;
+        if plugins.len() > PLUGINS {
+            let what = format!("{} plugins, at most {PLUGINS}", plugins.len());
+            return self.fail(&["plugins"], what, "remove some of them");
+        }
+        for (at, it) in plugins.iter().enumerate() {
+            let path = at.to_string();
+            if plugins.iter().take(at).any(|other| other.name == it.name) {
+                let what = format!("`{}` is there twice", it.name);
+                return self.fail(&["plugins", &path, "name"], what, "name them differently");
+            }
+            let servers = &self.config.mcp_servers;
+            if servers.iter().any(|server| server.name.as_str() == it.name.as_str()) {
+                let what = format!("an MCP server is called `{}` too", it.name);
+                let hint = "name them differently: their tools would be called the same";
+                return self.fail(&["plugins", &path, "name"], what, hint);
+            }
+            self.some_time(&["plugins", &path, "timeout"], it.timeout)?;
+        }
+        Ok(())
     }
 
     fn bindings(&self) -> Result<(), ConfigError> {
@@ -235,7 +372,7 @@ impl Checks<'_> {
 }
 
 /// Whether clients could use this address, and nothing in it is a secret.
-fn is_http(url: &str) -> bool {
+pub(super) fn is_http(url: &str) -> bool {
     url.parse::<axum::http::Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
             && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
@@ -293,18 +430,97 @@ mod tests {
             ("[agents.a]\nmodel = 'x'", "agents.a.model", "PROVIDER/MODEL"),
             ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
+            ("[agents.a.timeouts]\nglobal = '8d'", "agents.a.timeouts.global", "7 days"),
+            ("[agents.a.timeouts]\nstep = '200h'", "agents.a.timeouts.step", "as long as it takes"),
+            ("[tools.timeouts]\ncalculate = '0s'", "tools.timeouts.calculate", "1 ms to 1 h"),
+            ("[tools.timeouts]\ncalculate = '2h'", "tools.timeouts.calculate", "1 ms to 1 h"),
             ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
             ("[agents.'a b']", "agents.a b", "agent name"),
             ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),
+            ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
+            ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
+        ];
+        all_refused(&cases);
+    }
+
+    #[test]
+    fn ssh_hosts_that_could_not_be_are_refused() {
+        let host = "[[ssh_hosts]]\nname = 'db'\nhost = 'h'\nuser = 'u'\nkey = 'k'\n";
+        let twice = format!("{host}{host}");
+        let none = format!("{host}port = 0");
+        all_refused(&[
+            (&twice, "ssh_hosts.1.name", "two hosts are called `db`"),
+            (&none, "ssh_hosts.0.port", "no port 0"),
+        ]);
+    }
+
+    #[test]
+    fn mcp_servers_that_could_not_be_are_refused() {
+        all_refused(&[
             (
                 "[agents.ops]\n[[bindings]]\nagent = 'opps'\npeer = 'x'",
                 "bindings.0.agent",
                 "did you mean `ops`",
             ),
-            ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
-            ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
-        ];
-        for (text, key, words) in cases {
+            ("[[mcp_servers]]\nname = 'a__b'\ncommand = 'x'", "mcp_servers.0.name", "without `__`"),
+            ("[[mcp_servers]]\nname = 'a'", "mcp_servers.0.name", "`command` and `url`"),
+            (
+                "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\nurl = 'http://a/'",
+                "mcp_servers.0.name",
+                "one of",
+            ),
+            ("[[mcp_servers]]\nname = 'a'\nurl = 'ftp://a/'", "mcp_servers.0.url", "https://"),
+            (
+                "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\n\
+                 [[mcp_servers]]\nname = 'a'\ncommand = 'y'",
+                "mcp_servers.1.name",
+                "two MCP servers",
+            ),
+            (
+                "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\nenv = { 'A=B' = 'c' }",
+                "mcp_servers.0.env",
+                "A=B",
+            ),
+            (
+                "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\n[mcp_servers.tools.t]\nclass = 'check'",
+                "mcp_servers.0.tools",
+                "idempotent",
+            ),
+            (
+                "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\nrestart_most = '1ms'",
+                "mcp_servers.0.restart_most",
+                "restart_first",
+            ),
+            (
+                "[[plugins]]\nname = 'a'\npath = 'a'\n[[plugins]]\nname = 'a'\npath = 'b'",
+                "plugins.1.name",
+                "twice",
+            ),
+            (
+                "[[plugins]]\nname = 'a'\npath = 'a'\n[[mcp_servers]]\nname = 'a'\ncommand = 'x'",
+                "plugins.0.name",
+                "MCP server",
+            ),
+            ("[[plugins]]\nname = 'a'\npath = 'a'\ntimeout = '0s'", "plugins.0.timeout", "no time"),
+            (
+                "[[plugins]]\nname = 'a'\npath = 'a'\ncapabilities = ['file:/etc']",
+                "plugins.0.capabilities.0",
+                "not a capability of plugins",
+            ),
+            ("[sandbox.docker]\nmemory = '512'", "sandbox.docker.memory", "512m"),
+            ("[sandbox.docker]\ntmp = '1g'", "sandbox.docker.tmp", "sandbox.docker.memory"),
+            (
+                "[sandbox.tools.t]\ndescription = 'd'\ncommand = ['a', '{b}']",
+                "sandbox.tools.t.command",
+                "input_schema",
+            ),
+            ("[agents.a]\ntools = ['a b']", "agents.a.tools.0", "tool name"),
+            ("[agents.a]\ntools = ['a__b__*']", "agents.a.tools.0", "MCP server"),
+        ]);
+    }
+
+    fn all_refused(cases: &[(&str, &str, &str)]) {
+        for &(text, key, words) in cases {
             let (found, message) = verdict(text).unwrap_or_default();
             assert_eq!(found, key, "{text}: {message}");
             assert!(message.contains(words), "{text}: {message}");
@@ -321,6 +537,8 @@ mod tests {
             "[gateway]\nlisten = '[::1]:0'\nno_auth = true",
             "[gateway]\nadvertise = 'http://10.0.0.1:3100/'",
             "[[bindings]]\nagent = 'default'\nchannel = 'telegram'",
+            "[[mcp_servers]]\nname = 'a'\nurl = 'http://127.0.0.1:1/mcp'\nheaders = { X = 'y' }",
+            "[agents.a]\ntools = ['fs__*', 'git__log', 'calculate']",
             "[cluster]\nheartbeat = '3s'\ndead_after = '9s'",
             "[providers.lab]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n\
              [agents.a]\nmodel = 'lab/deep/seek'",

@@ -59,6 +59,11 @@ impl Auth {
         self.token.is_none()
     }
 
+    /// Whose word a request is, for the record: there is one token, so it has no other name.
+    pub(super) fn credential(&self) -> &'static str {
+        if self.is_open() { "anyone" } else { "the token" }
+    }
+
     /// The verdict on a token.
     pub(super) fn check(&self, shown: &str) -> Result<(), ErrorBody> {
         let Some(expected) = &self.token else { return Ok(()) };

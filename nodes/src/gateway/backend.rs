@@ -5,19 +5,28 @@
 use std::fmt;
 
 use async_trait::async_trait;
+pub(super) use clawnode_actors::session::ApprovalRequest;
 use clawnode_actors::session::route::Inbound;
 pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
-    AgentName, EntityId, ErrorBody, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent, TurnId,
-    api::{EventsParams, ListParams, SendMode},
+    AgentName, CallId, Digest, EntityId, ErrorBody, FrameKey, IdempotencyKey, McpServerName, Seq,
+    SessionKey, Traceparent, TurnId,
+    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode},
+    latch::{LatchList, PanicView},
+    mcp::{McpList, McpServerView},
     overview::{FeedView, NodeList, PartitionList, TreeView},
+    policy::{Approval, Decision},
+    provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
-        QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, AgentList, AgentView, ApprovalList, ContinuedView, EventView, HistoryView,
+        NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView,
+        SessionList, StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;
+
+use super::jobs::JobArchive;
 
 /// A session as a client named it: by key, or by id alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,8 +179,77 @@ pub trait Backend: Send + Sync {
     /// Pauses or resumes an agent on every node; returns it as it is then.
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody>;
 
+    /// Answers `approvals.list`.
+    async fn approvals(&self) -> Result<ApprovalList, ErrorBody>;
+
+    /// Answers `approvals.show`; `not_found` for a call that does not wait for a person.
+    async fn approval(&self, call: CallId) -> Result<Approval, ErrorBody>;
+
+    /// Decides about a call; returns once that is stored. `conflict` if `action` is not what
+    /// waits, or nothing is left to decide.
+    async fn decide(
+        &self,
+        call: CallId,
+        action: Digest,
+        decision: Decision,
+        reason: Option<String>,
+    ) -> Result<Approval, ErrorBody>;
+
+    /// Answers `policy.check`; `not_found` for an agent or tool that there is not.
+    async fn check(&self, check: PolicyCheck) -> Result<PolicyView, ErrorBody>;
+
+    /// Answers `providers.health`.
+    async fn providers(&self) -> ProvidersView;
+
+    /// Answers `scheduler.diagnose`; `not_found` for an agent or tool that there is not.
+    async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody>;
+
+    /// Gives a turn that has used up its steps more; returns once that is stored. `conflict` if it
+    /// does not wait for any.
+    async fn go_on(
+        &self,
+        session: &SessionRef,
+        turn: Option<TurnId>,
+    ) -> Result<ContinuedView, ErrorBody>;
+
+    /// What is kept of jobs.
+    fn archive(&self) -> &dyn JobArchive;
+
+    /// Answers `mcp.list`.
+    async fn mcp_servers(&self) -> McpList;
+
+    /// Answers `mcp.show`; `not_found` for a server that is neither configured nor known.
+    async fn mcp_server(&self, server: &McpServerName) -> Result<McpServerView, ErrorBody>;
+
+    /// Approves what a server says of its tools now, or of one, or only if it has this digest;
+    /// returns it as it is then.
+    async fn approve_mcp(
+        &self,
+        server: &McpServerName,
+        tool: Option<&str>,
+        digest: Option<&str>,
+    ) -> Result<McpServerView, ErrorBody>;
+
     /// Gives a node, by its name or process id, an order; returns it as it is then.
     async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody>;
+
+    /// Answers `panic`: stops what is asked for on every node, and says how each took it.
+    /// `credential` is whose word it is.
+    async fn panic(
+        &self,
+        params: PanicParams,
+        credential: &'static str,
+    ) -> Result<PanicView, ErrorBody>;
+
+    /// Answers `panic.list`.
+    async fn panics(&self) -> LatchList;
+
+    /// Answers `panic.clear`; `not_found` for a latch that is not on.
+    async fn clear_panic(
+        &self,
+        params: PanicClear,
+        credential: &'static str,
+    ) -> Result<PanicView, ErrorBody>;
 
     /// Appends what the node itself counts, in Prometheus' text format.
     fn metrics(&self, out: &mut String);

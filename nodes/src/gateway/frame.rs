@@ -6,14 +6,14 @@
 use std::fmt::Write as _;
 
 use clawnode_proto::{
-    CallId, ErrorBody, ErrorCode, FrameKey, TurnId, llm::Usage, session::TurnOutcome,
-    view::AcceptedView,
+    CallId, Digest, ErrorBody, ErrorCode, FrameKey, Timestamp, TurnId, llm::Usage,
+    session::TurnOutcome, tool::Risk, view::AcceptedView,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    backend::{TurnBody, TurnEvent},
+    backend::{ApprovalRequest, TurnBody, TurnEvent},
     error::json,
 };
 
@@ -45,6 +45,18 @@ struct ToolResult<'a> {
     is_error: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    id: &'a CallId,
+    name: &'a str,
+    arguments: &'a str,
+    action: &'a Digest,
+    risk: Risk,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    expires: Timestamp,
 }
 
 #[derive(Serialize)]
@@ -157,6 +169,12 @@ pub(super) fn said(event: &TurnEvent) -> (&'static str, String) {
             let is_error = failure.is_some();
             let failure = failure.as_deref();
             ("tool_result", json(&ToolResult { id, name, content, is_error, failure }))
+        }
+        TurnBody::ApprovalRequest(it) => {
+            let ApprovalRequest { id, name, arguments, action, risk, reason, expires } = it;
+            let (risk, reason, expires) = (*risk, reason.as_deref(), *expires);
+            let request = Request { id, name, arguments, action, risk, reason, expires };
+            ("approval_request", json(&request))
         }
         TurnBody::Reset { text } => ("reset", json(&Reset { text })),
         TurnBody::Lagged => ("lagged", lagged()),

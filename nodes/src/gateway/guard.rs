@@ -39,7 +39,7 @@ const EXCEPTIONS: [(&str, Access); 4] = [
 ];
 
 /// The paths that metrics tell apart.
-const ROUTES: [&str; 12] = [
+const ROUTES: [&str; 14] = [
     "/",
     "/healthz",
     "/readyz",
@@ -49,6 +49,8 @@ const ROUTES: [&str; 12] = [
     "/v1/status",
     "/v1/sessions",
     "/v1/agents",
+    "/v1/panic",
+    "/v1/mcp",
     "/v1/chat/completions",
     "/v1/models",
     "other",

@@ -18,7 +18,7 @@ use super::{
     error::{self, Dialect},
     events,
     guard::{Trace, guard},
-    openai, page,
+    jobs, openai, page,
     rpc::{self, Call, is_stream},
     serve::Gateway,
     ws,
@@ -35,9 +35,20 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/rpc", post(call))
         .route("/v1/status", get(status))
         .route("/v1/agents", get(agents))
+        .route("/v1/panic", get(panics).post(panic).delete(clear_panic))
+        .route("/v1/mcp", get(mcp_servers))
+        .route("/v1/mcp/{server}", get(mcp_server))
+        .route("/v1/mcp/{server}/approve", post(approve_mcp))
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{session}", get(history).delete(delete))
         .route("/v1/sessions/{session}/events", get(events::events))
+        .route("/v1/sessions/{session}/continue", post(go_on))
+        .route("/v1/approvals", get(approvals))
+        .route("/v1/approvals/{call}", get(approval).post(decide))
+        .merge(jobs::routes())
+        .route("/v1/policy/check", post(check))
+        .route("/v1/providers/health", get(providers))
+        .route("/v1/scheduler/diagnose", post(diagnose))
         .route("/v1/models", get(openai::models))
         .route("/v1/models/{model}", get(openai::model))
         .route("/v1/chat/completions", post(openai::completions))
@@ -110,7 +121,12 @@ async fn unary(
     }
 }
 
-async fn rest(gateway: &Gateway, method: Method, params: Value, trace: Trace) -> Response {
+pub(super) async fn rest(
+    gateway: &Gateway,
+    method: Method,
+    params: Value,
+    trace: Trace,
+) -> Response {
     gateway.metrics.call(method.as_str());
     match unary(gateway, method, params, trace.0).await {
         Ok(result) => json(result),
@@ -130,6 +146,92 @@ async fn agents(
     Extension(trace): Extension<Trace>,
 ) -> Response {
     rest(&gateway, Method::AgentsList, Value::Null, trace).await
+}
+
+async fn panics(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+) -> Response {
+    rest(&gateway, Method::PanicList, Value::Null, trace).await
+}
+
+/// `{"scope":"tool:NAME","why":"…"}`; without a body everything is stopped.
+async fn panic(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    request: Request,
+) -> Response {
+    let text = match body(&gateway, request.into_body()).await {
+        Ok(text) => text,
+        Err(error) => return Dialect::Rest.respond(&error),
+    };
+    let params = match text.trim() {
+        "" => Value::Null,
+        text => match serde_json::from_str(text) {
+            Ok(params) => params,
+            Err(error) => {
+                let message = format!("malformed JSON: {error}");
+                let error = ErrorBody::new(ErrorCode::Malformed, message)
+                    .hint(r#"send `{"scope":"all"}`, or nothing at all"#);
+                return Dialect::Rest.respond(&error);
+            }
+        },
+    };
+    rest(&gateway, Method::Panic, params, trace).await
+}
+
+/// `?latch=latch_…`.
+async fn clear_panic(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = query.unwrap_or_default();
+    let latch = query.split('&').find_map(|pair| pair.strip_prefix("latch="));
+    let params = latch.map(|latch| ("latch".to_owned(), Value::String(latch.to_owned())));
+    let params = Value::Object(Map::from_iter(params));
+    rest(&gateway, Method::PanicClear, params, trace).await
+}
+
+async fn mcp_servers(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+) -> Response {
+    rest(&gateway, Method::McpList, Value::Null, trace).await
+}
+
+async fn mcp_server(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(server): Path<String>,
+) -> Response {
+    let params = Map::from_iter([("server".to_owned(), Value::String(server))]);
+    rest(&gateway, Method::McpShow, Value::Object(params), trace).await
+}
+
+/// The body, if there is one: `{"tool":"echo","digest":"…"}`.
+async fn approve_mcp(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(server): Path<String>,
+    request: Request,
+) -> Response {
+    let text = match body(&gateway, request.into_body()).await {
+        Ok(text) => text,
+        Err(error) => return Dialect::Rest.respond(&error),
+    };
+    let read = if text.trim().is_empty() { Ok(Map::new()) } else { serde_json::from_str(&text) };
+    let mut params: Map<String, Value> = match read {
+        Ok(params) => params,
+        Err(error) => {
+            let message = format!("the body is not a JSON object: {error}");
+            let error = ErrorBody::new(ErrorCode::Malformed, message)
+                .hint(r#"send `{"tool":"echo"}`, or nothing to approve all tools"#);
+            return Dialect::Rest.respond(&error);
+        }
+    };
+    params.insert("server".to_owned(), Value::String(server));
+    rest(&gateway, Method::McpApprove, Value::Object(params), trace).await
 }
 
 /// `?limit=10&after=ent_…`: neither needs an escape.
@@ -161,6 +263,93 @@ async fn delete(
     Path(session): Path<String>,
 ) -> Response {
     rest(&gateway, Method::SessionsDelete, named(session), trace).await
+}
+
+async fn go_on(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(session): Path<String>,
+) -> Response {
+    rest(&gateway, Method::ChatContinue, named(session), trace).await
+}
+
+async fn approvals(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+) -> Response {
+    rest(&gateway, Method::ApprovalsList, Value::Null, trace).await
+}
+
+async fn approval(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(call): Path<String>,
+) -> Response {
+    let params = Map::from_iter([("call".to_owned(), Value::String(call))]);
+    rest(&gateway, Method::ApprovalsShow, Value::Object(params), trace).await
+}
+
+/// `{"decision":"approve","action":"DIGEST","reason":"…"}`.
+async fn decide(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(call): Path<String>,
+    request: Request,
+) -> Response {
+    let mut params = match posted(&gateway, request).await {
+        Ok(params) => params,
+        Err(error) => return Dialect::Rest.respond(&error),
+    };
+    let method = match params.remove("decision").as_ref().and_then(Value::as_str) {
+        Some("approve") => Method::ApprovalsApprove,
+        Some("deny") => Method::ApprovalsDeny,
+        Some(_) | None => {
+            let what = "`decision` is neither `approve` nor `deny`";
+            return Dialect::Rest.respond(&ErrorBody::new(ErrorCode::InvalidParams, what));
+        }
+    };
+    params.insert("call".to_owned(), Value::String(call));
+    rest(&gateway, method, Value::Object(params), trace).await
+}
+
+async fn check(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    request: Request,
+) -> Response {
+    match posted(&gateway, request).await {
+        Ok(params) => rest(&gateway, Method::PolicyCheck, Value::Object(params), trace).await,
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}
+
+async fn providers(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+) -> Response {
+    rest(&gateway, Method::ProvidersHealth, Value::Null, trace).await
+}
+
+/// `{"execution_spec":{"steps":[{"action":"run_command"}]},"fallback":"node-1"}`.
+async fn diagnose(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    request: Request,
+) -> Response {
+    match posted(&gateway, request).await {
+        Ok(params) => rest(&gateway, Method::SchedulerDiagnose, Value::Object(params), trace).await,
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}
+
+/// A body that is a JSON object.
+async fn posted(gateway: &Gateway, request: Request) -> Result<Map<String, Value>, ErrorBody> {
+    let text = body(gateway, request.into_body()).await?;
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(params)) => Ok(params),
+        Ok(_) => Err(ErrorBody::new(ErrorCode::InvalidParams, "the body is not a JSON object")),
+        Err(error) => Err(ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}"))),
+    }
 }
 
 fn named(session: String) -> Value {

@@ -7,18 +7,23 @@ use std::time::Instant;
 
 use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, Seq, SessionKey, Traceparent,
-    TurnId,
+    AgentName, CallId, Digest, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, McpServerName, Seq,
+    SessionKey, Traceparent, TurnId,
     api::{
-        AgentParams, ChatCancel, ChatSend, EventsParams, JournalShow, JournalVerify, ListParams,
-        Method, NodeParams, NodesDrain, ParkedDrop, SessionParams, SessionsResume, TreeParams,
+        AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
+        EventsParams, JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method,
+        NodeParams, NodesDrain, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
+        SessionsResume, TreeParams,
     },
+    latch::LatchScope,
     limits,
     llm::Text,
+    policy::Decision,
+    provider::DiagnoseParams,
     session::UserMessage,
 };
 use secrecy::ExposeSecret as _;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -26,16 +31,10 @@ use super::{
     backend::{Backend, NodeOrder, SendRequest, SessionRef},
     error::json,
     frame::RequestId,
+    jobs::JobsCall,
+    params::{answer_within, events, invalid, page, parse, read, rows},
     serve::Gateway,
 };
-
-/// Rows of a list unless the client says otherwise.
-const PAGE: u32 = 100;
-/// Rows of a list at most.
-const PAGE_MAX: u32 = 1_000;
-
-/// Milliseconds that `events.list` may wait for an event.
-const WAIT_MAX: u32 = 10_000;
 
 /// A request, read as far as its method.
 #[derive(Debug)]
@@ -79,10 +78,24 @@ pub(super) enum Unary {
     Bury(SessionRef),
     Parked(ListParams),
     DropLetter(String),
+    Approvals,
+    Approval(CallId),
+    Decide { call: CallId, action: Digest, decision: Decision, reason: Option<String> },
+    Jobs(JobsCall),
+    Check(PolicyCheck),
+    Providers,
+    Diagnose(DiagnoseParams),
+    GoOn { session: SessionRef, turn: Option<TurnId> },
     Agents,
     Agent(AgentName),
     Pause { agent: AgentName, paused: bool },
+    McpServers,
+    McpServer(McpServerName),
+    ApproveMcp { server: McpServerName, tool: Option<String>, digest: Option<String> },
     Order { node: String, order: NodeOrder },
+    Panic(PanicParams),
+    Panics,
+    ClearPanic(PanicClear),
     Ticket,
 }
 
@@ -118,6 +131,12 @@ impl Request {
         };
         let id = RequestId::new(fields.get("id").unwrap_or(&Value::Null))
             .map_err(|error| (RequestId::null(), error))?;
+        if let (None, Some("panic")) =
+            (fields.get("method"), fields.get("type").and_then(Value::as_str))
+        {
+            let params = panic_of(fields.get("payload"));
+            return Ok(Self { id, method: Method::Panic, params });
+        }
         let method = match fields.get("method") {
             Some(Value::String(name)) => Method::parse(name).ok_or_else(|| unknown(name)),
             Some(_) => Err(shapeless("`method` is not a string")),
@@ -131,6 +150,15 @@ impl Request {
             Err(error) => Err((id, error)),
         }
     }
+}
+
+/// The parameters of a frame `{"type":"panic","payload":{…}}`, as clients of another protocol send
+/// it. Whatever else is in it: a person wants things stopped, so nothing of it is an error.
+fn panic_of(payload: Option<&Value>) -> Value {
+    let text = |name| payload.and_then(|it| it.get(name)).and_then(Value::as_str);
+    let scope = text("scope").filter(|scope| scope.parse::<LatchScope>().is_ok());
+    let why = text("why").or_else(|| text("reason")).unwrap_or_default();
+    serde_json::json!({ "scope": scope, "why": why })
 }
 
 fn shapeless(message: &str) -> ErrorBody {
@@ -149,6 +177,7 @@ fn unknown(name: &str) -> ErrorBody {
 
 impl Call {
     /// Reads a method's parameters.
+    #[expect(clippy::too_many_lines, reason = "one flat match over the methods")]
     pub(super) fn read(
         method: Method,
         params: Value,
@@ -200,16 +229,64 @@ impl Call {
             Method::AgentsShow => Unary::Agent(agent(method, params)?),
             Method::AgentsPause => Unary::Pause { agent: agent(method, params)?, paused: true },
             Method::AgentsResume => Unary::Pause { agent: agent(method, params)?, paused: false },
+            Method::McpList | Method::McpShow | Method::McpApprove => mcp(method, params)?,
             Method::NodesDrain => {
                 let NodesDrain { node, force } = read(method, params)?;
                 Unary::Order { node, order: NodeOrder::Drain { force } }
             }
             Method::NodesCordon => order(read(method, params)?, NodeOrder::Cordon),
             Method::NodesUncordon => order(read(method, params)?, NodeOrder::Uncordon),
+            Method::ApprovalsList => Unary::Approvals,
+            Method::ApprovalsShow => {
+                let ApprovalParams { call } = read(method, params)?;
+                Unary::Approval(parse("call", &call)?)
+            }
+            Method::ApprovalsApprove => decide(read(method, params)?, Decision::Approve)?,
+            Method::ApprovalsDeny => decide(read(method, params)?, Decision::Deny)?,
+            Method::JobsList
+            | Method::JobsShow
+            | Method::JobsLogs
+            | Method::JobsArtifact
+            | Method::JobsClean
+            | Method::JobsStats => Unary::Jobs(JobsCall::read(method, params)?),
+            Method::PolicyCheck => Unary::Check(read(method, params)?),
+            Method::ProvidersHealth => Unary::Providers,
+            Method::SchedulerDiagnose => Unary::Diagnose(read(method, params)?),
+            Method::ChatContinue => {
+                let ChatContinue { session, turn } = read(method, params)?;
+                let turn = turn.map(|text| parse("turn", &text)).transpose()?;
+                Unary::GoOn { session: parse("session", &session)?, turn }
+            }
+            Method::Panic => {
+                let params: PanicParams = read(method, params)?;
+                answer_within(params.wait_ms)?;
+                Unary::Panic(params)
+            }
+            Method::PanicList => Unary::Panics,
+            Method::PanicClear => {
+                let params: PanicClear = read(method, params)?;
+                answer_within(params.wait_ms)?;
+                Unary::ClearPanic(params)
+            }
             Method::TicketCreate => Unary::Ticket,
         };
         Ok(Self::Unary(unary))
     }
+}
+
+/// What people ask of MCP servers.
+fn mcp(method: Method, params: Value) -> Result<Unary, ErrorBody> {
+    Ok(match method {
+        Method::McpShow => {
+            let McpParams { server } = read(method, params)?;
+            Unary::McpServer(parse("server", &server)?)
+        }
+        Method::McpApprove => {
+            let McpApprove { server, tool, digest } = read(method, params)?;
+            Unary::ApproveMcp { server: parse("server", &server)?, tool, digest }
+        }
+        _ => Unary::McpServers,
+    })
 }
 
 /// Whether a method answers with a stream.
@@ -293,58 +370,18 @@ fn agent(method: Method, params: Value) -> Result<AgentName, ErrorBody> {
     parse("agent", &agent)
 }
 
+fn decide(params: ApprovalDecide, decision: Decision) -> Result<Unary, ErrorBody> {
+    let ApprovalDecide { call, action, reason } = params;
+    let (call, action) = (parse("call", &call)?, parse("action", &action)?);
+    let longest = limits::DECISION_CHARS;
+    if reason.as_ref().is_some_and(|reason| reason.chars().count() > longest) {
+        return Err(invalid(format!("`reason` is longer than {longest} characters")));
+    }
+    Ok(Unary::Decide { call, action, decision, reason })
+}
+
 fn order(params: NodeParams, order: NodeOrder) -> Unary {
     Unary::Order { node: params.node, order }
-}
-
-fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
-    Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
-}
-
-fn events(page: EventsParams) -> Result<EventsParams, ErrorBody> {
-    match page.wait_ms {
-        Some(wait) if wait > WAIT_MAX => {
-            Err(invalid(format!("`wait_ms` is {wait}, not 0 to {WAIT_MAX}")))
-        }
-        _ => Ok(EventsParams { limit: Some(rows(page.limit)?), ..page }),
-    }
-}
-
-fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {
-    match limit {
-        None => Ok(PAGE),
-        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-        Some(limit) => Err(invalid(format!("`limit` is {limit}, not 1 to {PAGE_MAX}"))),
-    }
-}
-
-/// Reads parameters, and says which of them is wrong.
-fn read<T: DeserializeOwned>(method: Method, params: Value) -> Result<T, ErrorBody> {
-    let params = match params {
-        Value::Null => Value::Object(serde_json::Map::new()),
-        params @ Value::Object(_) => params,
-        _ => return Err(invalid("`params` is not an object")),
-    };
-    serde_path_to_error::deserialize(params).map_err(|error| {
-        let path = error.path().to_string();
-        let problem = error.into_inner();
-        let message = match path.as_str() {
-            "." => format!("parameters of `{}`: {problem}", method.as_str()),
-            path => format!("parameter `{path}` of `{}`: {problem}", method.as_str()),
-        };
-        invalid(message)
-    })
-}
-
-fn parse<T>(name: &str, text: &str) -> Result<T, ErrorBody>
-where
-    T: std::str::FromStr<Err = clawnode_proto::id::ParseIdError>,
-{
-    text.parse().map_err(|problem| invalid(format!("parameter `{name}`: {problem}")))
-}
-
-fn invalid(message: impl Into<String>) -> ErrorBody {
-    ErrorBody::new(ErrorCode::InvalidParams, message)
 }
 
 // === impl Unary ===
@@ -389,10 +426,30 @@ impl Unary {
                 backend.drop_letter(&letter).await?;
                 json(&Acknowledged { ok: true })
             }
+            Self::Approvals => json(&backend.approvals().await?),
+            Self::Approval(call) => json(&backend.approval(call).await?),
+            Self::Decide { call, action, decision, reason } => {
+                json(&backend.decide(call, action, decision, reason).await?)
+            }
+            Self::Jobs(call) => call.answer(backend.archive()).await?,
+            Self::Check(check) => json(&backend.check(check).await?),
+            Self::Providers => json(&backend.providers().await),
+            Self::Diagnose(params) => json(&backend.diagnose(&params).await?),
+            Self::GoOn { session, turn } => json(&backend.go_on(&session, turn).await?),
             Self::Agents => json(&backend.agents().await?),
             Self::Agent(agent) => json(&backend.agent(&agent).await?),
             Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),
+            Self::McpServers => json(&backend.mcp_servers().await),
+            Self::McpServer(server) => json(&backend.mcp_server(&server).await?),
+            Self::ApproveMcp { server, tool, digest } => {
+                json(&backend.approve_mcp(&server, tool.as_deref(), digest.as_deref()).await?)
+            }
             Self::Order { node, order } => json(&backend.order(&node, order).await?),
+            Self::Panic(params) => json(&backend.panic(params, gateway.auth.credential()).await?),
+            Self::Panics => json(&backend.panics().await),
+            Self::ClearPanic(params) => {
+                json(&backend.clear_panic(params, gateway.auth.credential()).await?)
+            }
             Self::Ticket => {
                 let ticket = gateway.auth.make_ticket(Instant::now())?;
                 let ticket = ticket.expose_secret();
@@ -412,7 +469,8 @@ mod tests {
     use super::*;
 
     /// What is mutated.
-    const SAMPLES: [&str; 4] = [
+    const SAMPLES: [&str; 5] = [
+        r#"{"type":"panic","id":7,"payload":{"scope":"all","reason":"x"}}"#,
         r#"{"id":1,"method":"ping"}"#,
         r#"{"id":"a","method":"chat.send","params":{"channel":"c","content":"\u00e9"}}"#,
         r#"{"id":null,"method":"sessions.resume","params":{"session":"a:b:c:d","turn":null}}"#,

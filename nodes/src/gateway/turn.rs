@@ -114,6 +114,7 @@ impl Stream<'_> {
             TurnBody::Text(_)
             | TurnBody::Notice { .. }
             | TurnBody::ToolUse { .. }
+            | TurnBody::ApprovalRequest(_)
             | TurnBody::ToolResult { .. }
             | TurnBody::Reset { .. }
             | TurnBody::Lagged

@@ -12,23 +12,33 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    AgentName, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey, IdempotencyKey, Seq,
-    Traceparent, TurnId,
-    api::{EventsParams, ListParams, SendMode},
+    AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
+    IdempotencyKey, McpServerName, Seq, Traceparent, TurnId,
+    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode},
+    latch::{LatchList, PanicView},
+    limits::MORE_STEPS,
+    mcp::{McpList, McpServerView},
     overview::{FeedView, NodeList, PartitionList, TreeView},
+    policy::{Approval, Decided, Decision},
+    provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::SessionInput,
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
-        QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, AgentList, AgentView, ApprovalList, ContinuedView, EventView, HistoryView,
+        NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView,
+        SessionList, StatusView, VerifyView,
     },
 };
 use serde_json::Value;
 
 use super::{
+    archive::ArchiveDoor,
+    mcp::McpDoor,
     orders,
     overview::{Node, Overview},
+    panic::Switch,
+    policy, scheduler,
 };
-use crate::gateway::{Backend, Following, NodeOrder, SendRequest, SessionRef};
+use crate::gateway::{Backend, Following, JobArchive, NodeOrder, SendRequest, SessionRef};
 
 /// Rows of one page.
 const PAGE_MAX: u32 = 1_000;
@@ -44,6 +54,9 @@ pub struct NodeBackend {
     agents: Agents,
     routes: Arc<std::sync::RwLock<Routes>>,
     overview: Overview,
+    switch: Switch,
+    mcp: McpDoor,
+    archive: ArchiveDoor,
 }
 
 impl NodeBackend {
@@ -52,10 +65,12 @@ impl NodeBackend {
         sessions: Sessions,
         agents: Agents,
         routes: Arc<std::sync::RwLock<Routes>>,
-        node: Node,
+        (node, switch, mcp): (Node, Switch, McpDoor),
     ) -> Self {
+        let (members, saying) = (node.members.clone(), Arc::clone(&node.heartbeat));
+        let archive = ArchiveDoor::new(sessions.substrate().clone(), members, saying);
         let overview = Overview::new(node, sessions.clone());
-        Self { sessions, agents, routes, overview }
+        Self { sessions, agents, routes, overview, switch, mcp, archive }
     }
 
     fn substrate(&self) -> &Substrate {
@@ -75,7 +90,10 @@ impl Backend for NodeBackend {
     }
 
     async fn status(&self) -> Result<StatusView, ErrorBody> {
-        Ok(self.overview.status().await)
+        let mut status = self.overview.status().await;
+        // An operator's stop comes before everything else.
+        status.warnings.splice(0..0, self.switch.warnings());
+        Ok(status)
     }
 
     async fn nodes(&self) -> NodeList {
@@ -96,6 +114,9 @@ impl Backend for NodeBackend {
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
         let SendRequest { session, message, mode, key, trace } = request;
+        if let Some(refusal) = self.switch.refusal() {
+            return Err(refusal);
+        }
         if let Err(failure) = self.agents.get(&session.agent) {
             return Err(ErrorBody::new(ErrorCode::NotFound, failure.to_string())
                 .hint("`clawnode agents list` shows the agents there are"));
@@ -231,14 +252,99 @@ impl Backend for NodeBackend {
 
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
         self.agent(agent).await?;
+        if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
+            return Err(refusal);
+        }
         self.agents.pause(agent, paused).await.map_err(|error| {
             ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
         })?;
         self.agent(agent).await
     }
 
+    async fn approvals(&self) -> Result<ApprovalList, ErrorBody> {
+        Ok(ApprovalList { approvals: self.sessions.approvals().await? })
+    }
+
+    async fn approval(&self, call: CallId) -> Result<Approval, ErrorBody> {
+        Ok(self.sessions.approval(call).await?)
+    }
+
+    async fn decide(
+        &self,
+        call: CallId,
+        action: Digest,
+        decision: Decision,
+        reason: Option<String>,
+    ) -> Result<Approval, ErrorBody> {
+        // Whoever has the gateway's token is the operator; where they came in is all that is known.
+        let by = format!("operator at {}", self.overview.node());
+        Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
+    }
+
+    async fn check(&self, check: PolicyCheck) -> Result<PolicyView, ErrorBody> {
+        policy::check(&self.agents, check)
+    }
+
+    async fn providers(&self) -> ProvidersView {
+        scheduler::health(&self.overview.alive(), self.sessions.now())
+    }
+
+    async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody> {
+        scheduler::diagnose(&self.agents, &self.overview.alive(), params)
+    }
+
+    async fn go_on(
+        &self,
+        session: &SessionRef,
+        turn: Option<TurnId>,
+    ) -> Result<ContinuedView, ErrorBody> {
+        let turn = self.sessions.go_on(session.id, turn).await?;
+        Ok(ContinuedView { turn, steps: MORE_STEPS })
+    }
+
+    fn archive(&self) -> &dyn JobArchive {
+        &self.archive
+    }
+
+    async fn mcp_servers(&self) -> McpList {
+        self.mcp.list()
+    }
+
+    async fn mcp_server(&self, server: &McpServerName) -> Result<McpServerView, ErrorBody> {
+        self.mcp.show(server)
+    }
+
+    async fn approve_mcp(
+        &self,
+        server: &McpServerName,
+        tool: Option<&str>,
+        digest: Option<&str>,
+    ) -> Result<McpServerView, ErrorBody> {
+        self.mcp.approve(server, tool, digest).await
+    }
+
     async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
         orders::give(self.substrate(), &self.overview.nodes().nodes, node, order).await
+    }
+
+    async fn panic(
+        &self,
+        params: PanicParams,
+        credential: &'static str,
+    ) -> Result<PanicView, ErrorBody> {
+        self.switch.stop(&self.overview.nodes(), params, credential).await
+    }
+
+    async fn panics(&self) -> LatchList {
+        self.switch.list().await
+    }
+
+    async fn clear_panic(
+        &self,
+        params: PanicClear,
+        credential: &'static str,
+    ) -> Result<PanicView, ErrorBody> {
+        self.switch.clear(&self.overview.nodes(), params, credential).await
     }
 
     fn metrics(&self, out: &mut String) {

@@ -1,12 +1,20 @@
 //! Keeping a data directory as one file, and bringing it back: a tar of what is truth.
 //!
 //! The index and the lock are left out, because they are made anew.
+//!
+//! A file to restore may be anybody's (S-18): of it only plain files and folders below the names
+//! that a backup has are made, each once, in a folder that nobody else uses; anything else refuses
+//! the whole. Nothing is written that the file itself does not hold byte by byte, so it cannot fill
+//! a disk that it would not fill by itself.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
+
+use tar::EntryType;
 
 use crate::{
     cli::offline::BackupView,
@@ -16,6 +24,10 @@ use crate::{
 
 /// What is kept, beside the directory's root; all else is made anew.
 const KEPT: &[&str] = &["format", "log", "blobs", "moved.json", TOKEN_FILE];
+/// Files and folders of one backup at most: each blob is one, and each takes half a kilobyte of it.
+const ENTRIES_MAX: u64 = 1 << 24;
+/// Deepest file, the root's own being 1: blobs lie two folders deep.
+const DEPTH_MAX: usize = 8;
 
 /// Writes `dir` to `file`, which must not exist; `sessions` is for the report.
 pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, Failure> {
@@ -75,17 +87,45 @@ pub fn read(file: &Path, dir: &Path) -> Result<u64, Failure> {
 
 fn unpack(input: File, into: &Path) -> io::Result<()> {
     let mut tar = tar::Archive::new(input);
+    tar.set_overwrite(false);
+    let mut entries = 0;
     for entry in tar.entries()? {
-        let mut entry = entry?;
-        let known = entry.path()?.components().next().is_some_and(|first| {
-            KEPT.iter().any(|kept| first.as_os_str() == std::ffi::OsStr::new(kept))
-        });
-        if !known {
-            return Err(io::Error::other("it holds something that is no part of a backup"));
+        entries += 1;
+        if entries > ENTRIES_MAX {
+            return Err(strange(&format!("more than {ENTRIES_MAX} files")));
         }
-        entry.unpack_in(into)?;
+        let mut entry = entry?;
+        let path = kept(&entry.path()?)?;
+        let (kind, size) = (entry.header().entry_type(), entry.size());
+        // A link would have the next entry, or the node, write elsewhere; a sparse file takes more
+        // room than it has here.
+        if !matches!(kind, EntryType::Regular | EntryType::Directory) {
+            return Err(strange(&format!("`{}`, which is no plain file", path.display())));
+        }
+        if !entry.unpack_in(into)? {
+            return Err(strange(&format!("`{}`, which leads elsewhere", path.display())));
+        }
+        if kind == EntryType::Regular && fs::symlink_metadata(into.join(&path))?.len() != size {
+            return Err(io::Error::other(format!("it ends in the middle of `{}`", path.display())));
+        }
     }
-    if into.join("format").exists() { Ok(()) } else { Err(io::Error::other("it has no `format`")) }
+    if into.join("format").is_file() { Ok(()) } else { Err(io::Error::other("it has no `format`")) }
+}
+
+/// The path of something that a backup has.
+fn kept(path: &Path) -> io::Result<PathBuf> {
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let first = path.components().next().map(Component::as_os_str);
+    let known = first.is_some_and(|first| KEPT.iter().any(|kept| first == OsStr::new(kept)));
+    if plain && known && path.components().count() <= DEPTH_MAX {
+        Ok(path.to_owned())
+    } else {
+        Err(strange("something that is no part of a backup"))
+    }
+}
+
+fn strange(what: &str) -> io::Error {
+    io::Error::other(format!("it holds {what}"))
 }
 
 fn part(path: &Path) -> PathBuf {
@@ -96,4 +136,125 @@ fn part(path: &Path) -> PathBuf {
 
 fn failed(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Failed, "backup_failed", format!("`{}`: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::{Builder, Header};
+
+    use super::*;
+
+    /// One entry as it stands in the file, whatever a proper writer would refuse.
+    fn entry(kind: EntryType, path: &str, link: &str, size: u64, body: &[u8]) -> Vec<u8> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o4777);
+        header.set_size(size);
+        let old = header.as_old_mut();
+        old.name[..path.len()].copy_from_slice(path.as_bytes());
+        old.linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_cksum();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(body);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        bytes
+    }
+
+    fn file(path: &str, body: &str) -> Vec<u8> {
+        entry(EntryType::Regular, path, "", body.len() as u64, body.as_bytes())
+    }
+
+    fn link(kind: EntryType, path: &str, to: &str) -> Vec<u8> {
+        entry(kind, path, to, 0, b"")
+    }
+
+    /// A file of these entries, in a folder that nothing else is in.
+    fn crafted(entries: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crafted.tar");
+        let mut bytes = entries.concat();
+        bytes.extend_from_slice(&[0; 1024]);
+        fs::write(&path, bytes).unwrap();
+        (dir, path)
+    }
+
+    /// S-18: nothing of a crafted file is left, nor anything made beside it.
+    fn refused(why: &str, entries: &[Vec<u8>]) {
+        let mut all = vec![file("format", "1")];
+        all.extend_from_slice(entries);
+        let (dir, path) = crafted(&all);
+        let failure = read(&path, &dir.path().join("data")).unwrap_err();
+        assert!(failure.message.contains(why), "{}", failure.message);
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn s_18_a_backup_that_leads_elsewhere_is_refused_whole() {
+        let (_outside, victim) = crafted(&[]);
+        let outside = victim.to_str().unwrap();
+        for path in ["/etc/passwd", "../evil", "blobs/../../evil", "./../evil", "evil", ""] {
+            refused("no part of a backup", &[file(path, "x")]);
+        }
+        refused("no part of a backup", &[file("blobs/a/b/c/d/e/f/g/h", "x")]);
+        let plain = "no plain file";
+        refused(plain, &[link(EntryType::Symlink, "blobs", "/tmp"), file("blobs/evil", "x")]);
+        refused(plain, &[link(EntryType::Symlink, "log", "../..")]);
+        refused(plain, &[link(EntryType::Link, "token", outside)]);
+        refused(plain, &[link(EntryType::Link, "token", "format")]);
+        for kind in [EntryType::Char, EntryType::Block, EntryType::Fifo, EntryType::Continuous] {
+            refused(plain, &[link(kind, "blobs/device", "")]);
+        }
+        refused("", &[entry(EntryType::GNUSparse, "blobs/bomb", "", 0, b"")]);
+    }
+
+    #[test]
+    fn s_18_a_backup_that_says_what_is_not_so_is_refused_whole() {
+        // The same name twice, also as a folder.
+        refused("", &[file("token", "a"), file("token", "b")]);
+        refused("", &[file("log", "a"), file("log/b", "b")]);
+        // Ten gigabytes that are not there; and an end in the middle.
+        refused("", &[entry(EntryType::Regular, "blobs/bomb", "", 10 << 30, b"x")]);
+        // A long name in an entry of its own stands for the one in the header.
+        let long = "../".repeat(60) + "evil";
+        let name = entry(EntryType::GNULongName, "x", "", long.len() as u64, long.as_bytes());
+        refused("no part of a backup", &[name, file("token", "x")]);
+        // A name in an extended header does so as well.
+        let pax = b"20 path=../../evil1\n";
+        let pax = entry(EntryType::XHeader, "x", "", pax.len() as u64, pax);
+        refused("no part of a backup", &[pax, file("token", "x")]);
+        let (dir, path) = crafted(&[file("token", "x")]);
+        let failure = read(&path, &dir.path().join("data")).unwrap_err();
+        assert!(failure.message.contains("no `format`"), "{}", failure.message);
+    }
+
+    /// The planted twin: what is refused here the library alone lets in.
+    #[test]
+    fn s_18_without_the_rules_a_link_gets_in() {
+        let (dir, path) = crafted(&[link(EntryType::Symlink, "log", "/tmp")]);
+        let into = dir.path().join("data");
+        tar::Archive::new(File::open(path).unwrap()).unpack(&into).unwrap();
+        assert!(fs::symlink_metadata(into.join("log")).unwrap().is_symlink());
+    }
+
+    /// Many entries cost time, and no more.
+    #[test]
+    fn s_18_a_backup_of_very_many_files_is_restored_without_the_rights_that_it_asks_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("many.tar");
+        let mut tar = Builder::new(io::BufWriter::new(File::create(&path).unwrap()));
+        for n in 0..10_000 {
+            let mut header = Header::new_gnu();
+            header.set_mode(0o4644);
+            header.set_size(0);
+            let name = if n == 0 { "format".to_owned() } else { format!("blobs/{n}") };
+            tar.append_data(&mut header, name, io::empty()).unwrap();
+        }
+        tar.into_inner().unwrap();
+        let data = dir.path().join("data");
+        read(&path, &data).unwrap();
+        assert_eq!(fs::read_dir(data.join("blobs")).unwrap().count(), 9_999);
+        let mode = fs::metadata(data.join("format")).unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o7000, 0);
+    }
 }

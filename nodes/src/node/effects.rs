@@ -1,17 +1,23 @@
 //! For crash tests: tools whose effects somebody else counts.
 //!
-//! `CLAWNODE_TEST_EFFECTS=http://127.0.0.1:PORT` gives the node `effect_safe` and `effect_once`. A
-//! run posts its idempotency key there, and ends with what it is answered.
+//! `CLAWNODE_TEST_EFFECTS=http://127.0.0.1:PORT` gives the node `effect_safe`, `effect_idempotent`
+//! and `effect_once`. A run posts its idempotency key there, and ends with what it is answered. With
+//! `none` it knows the tools and cannot run them.
 
 use async_trait::async_trait;
 use clawnode_actors::tool::{Executor, ToolRun};
-use clawnode_proto::tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec};
+use clawnode_proto::{
+    ToolName,
+    tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Env;
 
 /// The variable that says where effects are counted.
 const VARIABLE: &str = "CLAWNODE_TEST_EFFECTS";
+/// Where effects are counted if nowhere.
+const NOWHERE: &str = "none";
 
 /// Posts a key for each run.
 #[derive(Clone, Debug)]
@@ -33,19 +39,25 @@ impl Effects {
 #[async_trait]
 impl Executor for Effects {
     fn tools(&self) -> Vec<ToolSpec> {
-        let spec = |name: &str, class| {
+        let spec = |name: &str, class, risk| {
             Some(ToolSpec {
                 name: name.parse().ok()?,
                 description: "Has an effect.".to_owned(),
                 input_schema: r#"{"type":"object"}"#.to_owned(),
                 class,
-                risk: Risk::Write,
+                risk,
                 capability: "effects".parse().ok(),
                 timeout_ms: 60_000,
+                pin: None,
+                time: None,
             })
         };
-        let safe = spec("effect_safe", EffectClass::Safe);
-        safe.into_iter().chain(spec("effect_once", EffectClass::Once)).collect()
+        // What is counted is not what a person need be asked about, but for the last.
+        let safe = spec("effect_safe", EffectClass::Safe, Risk::ReadOnly);
+        let idempotent = spec("effect_idempotent", EffectClass::Idempotent, Risk::ReadOnly);
+        let once = spec("effect_once", EffectClass::Once, Risk::ReadOnly);
+        let asked = spec("effect_asked", EffectClass::Once, Risk::Write);
+        [safe, idempotent, once, asked].into_iter().flatten().collect()
     }
 
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
@@ -61,7 +73,11 @@ impl Executor for Effects {
         }
     }
 
+    fn reaches_out(&self, _tool: &ToolName) -> bool {
+        true
+    }
+
     async fn health_check(&self) -> Result<(), String> {
-        Ok(())
+        if self.url == NOWHERE { Err("effects are not counted here".to_owned()) } else { Ok(()) }
     }
 }

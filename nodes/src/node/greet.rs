@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session};
+use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session, tool::Available};
 use clawnode_cluster::{
     BusEvent, Substrate,
     membership::{Announcer, Members},
@@ -20,6 +20,7 @@ use clawnode_proto::{
     Capability, Kind, codec,
     envelope::VERSIONS,
     node::{Heartbeat, NodeRole, VersionRange},
+    provider::ProviderReport,
     view::WarningView,
 };
 use futures_util::StreamExt;
@@ -29,7 +30,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{load::Gauges, standing::Standing, tools::NodeTools};
+use super::{load::Gauges, standing::Standing};
 use crate::{
     config::Config,
     failure::{Exit, Failure},
@@ -51,7 +52,7 @@ pub fn saying(
     roles: &[NodeRole],
     context: &Arc<Context<Session>>,
     agents: &Agents,
-    tools: &NodeTools,
+    (available, hosts): (&watch::Receiver<Available>, BTreeSet<Capability>),
     (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
 ) -> Saying {
     let node = config.node.name.clone();
@@ -59,7 +60,7 @@ pub fn saying(
     let (context, agents) = (Arc::clone(context), agents.clone());
     let (standing, gauges) = (Arc::clone(standing), gauges.clone());
     let reached = Arc::clone(reached);
-    let capabilities = capabilities(&roles, tools);
+    let available = available.clone();
     let started = context.clock.now();
     let knows = context.machine.known::<Session>();
     Arc::new(move || Heartbeat {
@@ -73,7 +74,7 @@ pub fn saying(
         config: agents.digest(),
         cordoned: standing.cordoned().load(Ordering::Relaxed),
         speaks: context.speaks,
-        capabilities: capabilities.clone(),
+        capabilities: &capabilities(&roles, &available.borrow()) | &hosts,
         load: gauges.load(),
         shed: gauges.shed(),
         first_of: gauges.first_of(),
@@ -82,17 +83,28 @@ pub fn saying(
         lacks: context.lacks.told(),
         leaving: false,
         url: reached.get().cloned(),
+        providers: providers(&roles, &available.borrow(), &agents),
     })
+}
+
+/// How what a worker works with fares.
+fn providers(roles: &[NodeRole], available: &Available, agents: &Agents) -> Vec<ProviderReport> {
+    if !roles.contains(&NodeRole::Worker) {
+        return Vec::new();
+    }
+    let profiles = agents.names().into_iter().filter_map(|name| agents.profile(&name).ok());
+    let models: BTreeSet<String> = profiles.map(|profile| profile.model.provider).collect();
+    available.providers.reports(models.iter().map(String::as_str))
 }
 
 /// What others may ask of this node: the kinds of entities that it serves, and the tools that it
 /// runs.
-fn capabilities(roles: &[NodeRole], tools: &NodeTools) -> BTreeSet<Capability> {
+fn capabilities(roles: &[NodeRole], available: &Available) -> BTreeSet<Capability> {
     if !roles.contains(&NodeRole::Worker) {
         return BTreeSet::new();
     }
     let serves: Option<Capability> = Kind::Session.to_string().parse().ok();
-    serves.into_iter().chain(tools.capabilities.iter().cloned()).collect()
+    serves.into_iter().chain(available.capabilities.iter().cloned()).collect()
 }
 
 /// The versions that this process speaks.

@@ -1,6 +1,8 @@
 //! Opening what a node stands on.
 
 use std::sync::Arc;
+#[cfg(feature = "nats")]
+use std::time::Duration;
 
 #[cfg(feature = "nats")]
 use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
@@ -24,6 +26,11 @@ use crate::{
 #[cfg(feature = "test-util")]
 const HEAD_ROOM: &str = "CLAWNODE_TEST_HEAD_ROOM";
 
+/// Milliseconds after which NATS delivers again what nobody acknowledged, in tests; the same for all
+/// nodes of a cluster.
+#[cfg(all(feature = "test-util", feature = "nats"))]
+const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
+
 /// What a node stands on.
 #[derive(Debug)]
 pub struct Ground {
@@ -46,7 +53,7 @@ pub async fn open(
     {
         let member = crate::bus::join::member(loaded, roles, join).await?;
         if member.is_some() || config.cluster.nats.is_some() {
-            let substrate = nats(config, member, Some(process)).await?;
+            let substrate = nats(config, member, Some(process), ack_wait(loaded)).await?;
             return Ok(Ground { substrate, control: None });
         }
     }
@@ -70,6 +77,17 @@ pub async fn open(
         .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
         .map_err(|error| refused(&error))?;
     Ok(Ground { substrate, control: Some(control) })
+}
+
+/// So that a test of many deaths need not wait for each.
+#[cfg(all(feature = "nats", feature = "test-util"))]
+fn ack_wait(loaded: &Loaded) -> Option<Duration> {
+    loaded.env().get(ACK_WAIT)?.parse().ok().map(Duration::from_millis)
+}
+
+#[cfg(all(feature = "nats", not(feature = "test-util")))]
+const fn ack_wait(_loaded: &Loaded) -> Option<Duration> {
+    None
 }
 
 /// A data directory has one process, so that has to do everything.
@@ -136,7 +154,7 @@ fn without_nats(_node: (ProcessId, &[NodeRole])) -> Failure {
 /// Opens the cluster that the settings name, for a command.
 #[cfg(feature = "nats")]
 pub async fn cluster(config: &Config) -> Result<Substrate, Failure> {
-    nats(config, None, None).await
+    nats(config, None, None, None).await
 }
 
 /// Opens the cluster that the settings name.
@@ -154,17 +172,21 @@ async fn nats(
     config: &Config,
     member: Option<Member>,
     process: Option<ProcessId>,
+    ack_wait: Option<Duration>,
 ) -> Result<Substrate, Failure> {
     let it = &config.cluster;
     let data_dir = &config.node.data_dir;
     let remembered = join::remembered(data_dir)?;
+    let urls = it.nats.iter().flat_map(crate::config::secret::ServerUrl::each);
+    let defaults = NatsOptions::new(urls);
     let settings = NatsOptions {
         partitions: it.partitions,
         replicas: replicas(config),
         cluster: remembered.clone(),
         process,
         sys_credentials: it.sys_credentials.clone(),
-        ..NatsOptions::new(it.nats.iter().flat_map(crate::config::secret::ServerUrl::each))
+        ack_wait: ack_wait.unwrap_or(defaults.ack_wait),
+        ..defaults
     };
     let joined = member.is_some();
     let options = match member {

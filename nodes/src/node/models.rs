@@ -7,23 +7,26 @@ use std::{
 
 use clawnode_actors::{
     agent::AgentOptions,
+    hook::Hooks,
     llm::{self, Choice, Model, Models, discover, ollama_models},
     session::{
         ResolveModel,
         route::{self, Routes},
     },
+    tool::mcp::Pins,
 };
 use clawnode_cluster::Clock;
 use clawnode_proto::{
-    AgentName, ErrorChain,
+    AgentName, ErrorChain, ToolName,
     llm::{ModelFailure, ModelRef},
+    policy::Policy,
     tool::ToolSpec,
 };
 use secrecy::SecretString;
 
-use super::tools;
+use super::{mcp, plugins::Plugins, tools};
 use crate::{
-    config::{self, Config, Env, agents::DEFAULT_AGENT},
+    config::{self, Config, Env, agents::DEFAULT_AGENT, tools::ToolChoice},
     failure::{Exit, Failure},
 };
 
@@ -54,12 +57,30 @@ impl ResolveModel for CurrentModels {
 pub struct Answering {
     /// The providers.
     pub models: Models,
-    /// The agents.
-    pub agents: Vec<AgentOptions>,
+    /// The agents, without the tools of MCP servers.
+    agents: Vec<AgentOptions>,
     /// Which agent answers where.
     pub routes: Routes,
     /// The default model, and why that one.
     pub choice: Choice,
+    /// The plugins that agents may have tools of.
+    pub plugins: Plugins,
+    /// The hooks that judge their calls.
+    pub hooks: Hooks,
+}
+
+impl Answering {
+    /// The agents with the tools of MCP servers too, as far as they are approved.
+    pub fn agents(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
+        let with = |it: &AgentOptions| {
+            let choices = config.agents.get(&it.name).map(|it| it.tools.as_slice());
+            let chosen = (choices.unwrap_or_default(), pins);
+            let tools = mcp::with_tools(it.tools.clone(), &it.name, chosen);
+            let tools = tools.into_iter().map(|spec| config.tools.timed(spec)).collect();
+            AgentOptions { tools, ..it.clone() }
+        };
+        self.agents.iter().map(with).collect()
+    }
 }
 
 /// Reads who answers from the settings; looks for a provider where they name none.
@@ -67,6 +88,7 @@ pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
+    (plugins, hooks): (Plugins, Hooks),
 ) -> Result<Answering, Failure> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let mut providers = BTreeMap::new();
@@ -80,17 +102,17 @@ pub async fn answering(
         }
         _ => discover(&lookup, ollama_models).await,
     };
-    let catalogue = tools::catalogue(config, env, clock);
-    let mut agents = Vec::new();
-    for (name, options) in &config.agents {
-        agents.push(agent(name, options, &choice, &catalogue)?);
-    }
     let default: AgentName = DEFAULT_AGENT
         .parse()
         .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
+    let catalogue = tools::catalogue(config, env, clock, &plugins);
+    let mut agents = Vec::new();
+    for (name, options) in &config.agents {
+        agents.push(agent(name, options, &choice, (&catalogue, &plugins, &hooks))?);
+    }
     if !agents.iter().any(|agent| agent.name == default) {
         let options = config::AgentOptions::default();
-        agents.push(agent(&default, &options, &choice, &catalogue)?);
+        agents.push(agent(&default, &options, &choice, (&catalogue, &plugins, &hooks))?);
     }
     for agent in &agents {
         models.resolve(&agent.model).map_err(|error| {
@@ -106,7 +128,7 @@ pub async fn answering(
     let routes = Routes::build(default, &bindings).map_err(|error| {
         Failure::new(Exit::Config, "config_invalid", ErrorChain(&error).to_string())
     })?;
-    Ok(Answering { models, agents, routes, choice })
+    Ok(Answering { models, agents, routes, choice, plugins, hooks })
 }
 
 fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, Failure> {
@@ -147,7 +169,7 @@ fn agent(
     name: &AgentName,
     it: &config::AgentOptions,
     choice: &Choice,
-    catalogue: &[ToolSpec],
+    (catalogue, plugins, hooks): (&[ToolSpec], &Plugins, &Hooks),
 ) -> Result<AgentOptions, Failure> {
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
@@ -167,9 +189,19 @@ fn agent(
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;
-    options.tools = tools::chosen(catalogue, name, &it.tools)?;
+    let own = it.tools.iter().filter_map(ToolChoice::name);
+    let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
+    let own: Vec<ToolName> = own.cloned().collect();
+    options.tools = tools::chosen(catalogue, name, &plugins.present(name, &own))?;
     options.max_parallel_tools = it.max_parallel_tools;
     options.loop_guard = it.loop_guard.into();
+    options.policy = Policy {
+        rules: it.rules.iter().cloned().map(Into::into).collect(),
+        approval_wait_ms: u64::try_from(it.approval_wait.as_millis()).unwrap_or(u64::MAX),
+    };
+    options.step_wait = it.step_wait;
+    options.time = it.timeouts.into();
+    options.hooks = hooks.of_agent(name);
     Ok(options)
 }
 

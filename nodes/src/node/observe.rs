@@ -140,6 +140,7 @@ mod tests {
 
     fn heartbeat(process: u128) -> Heartbeat {
         Heartbeat {
+            providers: Vec::new(),
             process: ProcessId::from_u128(process),
             node: format!("node-{process}").parse().unwrap(),
             version: "1".to_owned(),

@@ -120,28 +120,7 @@ impl Offline for Directory {
                 let limit = limit.unwrap_or(PAGE) as usize;
                 json(self.sessions.parked(after.as_deref(), limit).await?)
             }
-            Method::Ping
-            | Method::Status
-            | Method::NodesList
-            | Method::PartitionsList
-            | Method::ClusterTree
-            | Method::EventsList
-            | Method::StatsShow
-            | Method::ChatSend
-            | Method::ChatCancel
-            | Method::SessionsResume
-            | Method::SessionsDelete
-            | Method::QuarantineReplay
-            | Method::QuarantineDrop
-            | Method::ParkedDrop
-            | Method::AgentsList
-            | Method::AgentsShow
-            | Method::AgentsPause
-            | Method::AgentsResume
-            | Method::NodesDrain
-            | Method::NodesCordon
-            | Method::NodesUncordon
-            | Method::TicketCreate => Err(ErrorBody::new(
+            _ => Err(ErrorBody::new(
                 ErrorCode::Unsupported,
                 format!("`{}` needs a running node", method.as_str()),
             )

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::session::Sessions;
+use clawnode_actors::{
+    durable::driver::Context,
+    session::{Session, Sessions},
+};
 use clawnode_cluster::{Substrate, membership::Members};
 use clawnode_proto::{
     ErrorBody, NodeName, ProcessId,
@@ -24,7 +27,15 @@ use clawnode_proto::{
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::{events::EventLog, greet, looked::Looked, observe, tree::Roots, views};
+use super::{
+    events::EventLog,
+    greet::{self, Saying},
+    looked::Looked,
+    observe,
+    operate::Operations,
+    tree::Roots,
+    views,
+};
 
 /// How long the store may take to say how many sessions there are.
 const COUNT_WITHIN: Duration = Duration::from_secs(1);
@@ -48,6 +59,22 @@ pub struct Node {
     pub events: EventLog,
     /// What it runs.
     pub roots: Roots,
+}
+
+impl Node {
+    /// The node of this context, which says `heartbeat` of itself.
+    pub fn new(
+        context: &Arc<Context<Session>>,
+        heartbeat: Saying,
+        model: String,
+        members: watch::Receiver<Members>,
+        operations: &Operations,
+    ) -> Self {
+        let (process, resident) = (context.process, Arc::clone(context));
+        let resident = Arc::new(move || resident.resident.load(Ordering::Relaxed));
+        let (events, roots) = (operations.events.clone(), operations.roots.clone());
+        Self { process, heartbeat, model, members, resident, events, roots }
+    }
 }
 
 impl std::fmt::Debug for Node {
@@ -78,7 +105,8 @@ impl Overview {
         self.sessions.substrate()
     }
 
-    fn alive(&self) -> Vec<Heartbeat> {
+    /// The nodes that are held alive, this one among them.
+    pub fn alive(&self) -> Vec<Heartbeat> {
         views::alive((self.node.heartbeat)(), &self.node.members.borrow())
     }
 
@@ -106,6 +134,11 @@ impl Overview {
             }
         };
         dead.into_iter().map(view).collect()
+    }
+
+    /// What people call this node.
+    pub fn node(&self) -> NodeName {
+        (self.node.heartbeat)().node
     }
 
     /// What a process is called, if it is heard of.

@@ -1,34 +1,63 @@
 //! Following the configuration's files: agents, providers and bindings change while a node runs.
+//! Plugins and hooks do not: they are loaded once.
 
 use std::{
     sync::{Arc, RwLock},
     time::{Duration, SystemTime},
 };
 
-use clawnode_actors::{agent::Agents, session::route::Routes};
+use clawnode_actors::{agent::Agents, hook::Hooks, session::route::Routes, tool::mcp::Pins};
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::ErrorChain;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::models::{CurrentModels, answering};
+use super::{
+    models::{CurrentModels, answering},
+    plugins::Plugins,
+};
 use crate::config::Loaded;
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
-/// Reads the configuration again when one of its files has changed. What does not read is
-/// reported, and the old settings stay.
-pub async fn follow_files(
-    loaded: Loaded,
-    (agents, routes, models): (Agents, Arc<RwLock<Routes>>, CurrentModels),
-) {
+/// What changes while a node runs.
+#[derive(Clone, Debug)]
+pub struct Reloaded {
+    /// Who answers.
+    pub agents: Agents,
+    /// Who answers where.
+    pub routes: Arc<RwLock<Routes>>,
+    /// The providers.
+    pub models: CurrentModels,
+    /// What is approved of MCP servers, which agents have tools of.
+    pub pins: watch::Receiver<Pins>,
+    /// The plugins that this node has.
+    pub plugins: Plugins,
+    /// The hooks that this node has.
+    pub hooks: Hooks,
+}
+
+impl Reloaded {
+    /// Reads the configuration again when one of its files has changed, or something was approved.
+    /// What does not read is reported, and the old settings stay.
+    pub async fn follow(self, loaded: Loaded) {
+        follow(self, loaded).await;
+    }
+}
+
+async fn follow(reloaded: Reloaded, loaded: Loaded) {
+    let Reloaded { agents, routes, models, mut pins, plugins, hooks } = reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut current = loaded;
     let mut seen = changed_at(&current);
     loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
+        let approved = tokio::select! {
+            Ok(()) = pins.changed() => true,
+            () = tokio::time::sleep(RELOAD_EVERY) => false,
+        };
         let now = changed_at(&current);
-        if now == seen {
+        if now == seen && !approved {
             continue;
         }
         seen = now;
@@ -39,11 +68,13 @@ pub async fn follow_files(
                 continue;
             }
         };
-        match answering(&again.config, again.env(), &clock).await {
+        match answering(&again.config, again.env(), &clock, (plugins.clone(), hooks.clone())).await
+        {
             Ok(answering) => {
                 // Before the agents that name them.
+                let agents_now = answering.agents(&again.config, &pins.borrow_and_update());
                 models.replace(answering.models);
-                if let Err(error) = agents.reload(answering.agents).await {
+                if let Err(error) = agents.reload(agents_now).await {
                     warn!(%error, "an agent cannot be started");
                 }
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =

@@ -8,10 +8,21 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use clawnode_actors::{durable::driver::TakeOrders, tool::JobRunner};
-use clawnode_proto::JobId;
+use async_trait::async_trait;
+use clawnode_actors::{
+    durable::driver::TakeOrders,
+    latch::{self, LatchDoor},
+    tool::{Archive, JobRunner},
+};
+use clawnode_cluster::Bucket;
+use clawnode_proto::{
+    JobId, Position,
+    archive::{CleanJobs, CleanView, LogPart},
+    latch::LatchScope,
+};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -31,11 +42,18 @@ pub struct Standing {
     misfit: Mutex<Option<Failure>>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
+    /// What operators have stopped.
+    door: LatchDoor,
+    bucket: Arc<dyn Bucket>,
 }
 
 impl Standing {
     /// A process that takes work until `stop`; none, if the node was cordoned before.
-    pub fn new(stop: CancellationToken, node: &NodeOptions) -> Arc<Self> {
+    pub fn new(
+        stop: CancellationToken,
+        node: &NodeOptions,
+        (door, bucket): (LatchDoor, Arc<dyn Bucket>),
+    ) -> Arc<Self> {
         let mark = node.data_dir.join(format!("cordoned-{}", node.name));
         let cordoned = mark.exists();
         if cordoned {
@@ -49,6 +67,8 @@ impl Standing {
             stop,
             misfit: Mutex::new(None),
             jobs: watch::Sender::new(None),
+            door,
+            bucket,
         })
     }
 
@@ -65,6 +85,16 @@ impl Standing {
     /// Where whoever runs tool calls here makes himself known.
     pub const fn jobs(&self) -> &watch::Sender<Option<JobRunner>> {
         &self.jobs
+    }
+
+    /// What is kept of the jobs that run here, if any do.
+    fn archive(&self) -> Option<Archive> {
+        self.jobs.borrow().as_ref().map(|runner| runner.archive().clone())
+    }
+
+    /// The door that all work passes which operators can stop.
+    pub const fn door(&self) -> &LatchDoor {
+        &self.door
     }
 
     /// From here on it drains.
@@ -101,7 +131,29 @@ impl Standing {
     }
 }
 
+#[async_trait]
 impl TakeOrders for Standing {
+    async fn latch(&self, scope: LatchScope, wait: Duration) -> Option<(Position, u32)> {
+        let position = match latch::look(&self.door, self.bucket.as_ref(), &scope).await {
+            Ok(position) => position,
+            Err(failure) => {
+                warn!(%scope, %failure, "cannot read what an operator has stopped");
+                return None;
+            }
+        };
+        // What still runs then is counted.
+        tokio::time::timeout(wait, self.door.idle(&scope)).await.ok();
+        Some((position, self.door.running(&scope)))
+    }
+
+    async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart> {
+        self.archive()?.said(job, after, wait).await
+    }
+
+    async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView> {
+        self.archive()?.clean(&which).await
+    }
+
     fn cordon(&self, on: bool) {
         info!(on, "cordoned by an operator");
         self.cordoned.store(on, Ordering::Relaxed);

@@ -4,41 +4,70 @@ use std::sync::Arc;
 
 use clawnode_actors::{
     durable::driver::Context,
+    latch::LatchDoor,
     session::Session,
     tool::{
-        Basics, Egress, Executor, HttpFetch, JobRunner, RunnerContext, RunnerOptions, Toolbox,
-        Workspace, WorkspaceOptions, schema, workspace,
+        Archive, ArchiveContext, ArchiveOptions, Available, Basics, Egress, Executor, Executors,
+        HttpFetch, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
+        sandbox::{self, Commands, Docker, Owner, Processes},
+        schema, ssh, workspace,
     },
 };
-use clawnode_cluster::Clock;
+use clawnode_cluster::{Clock, Substrate, membership::Members};
 use clawnode_proto::{
-    AgentName, Capability, ErrorChain, ToolName,
+    AgentName, ErrorChain, ProcessId, ToolName,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
     tool::ToolSpec,
 };
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
 
+use super::{mcp::McpServers, plugins::Plugins};
 use crate::{
-    config::{Config, Env},
+    config::{Config, Env, Loaded},
     failure::{Exit, Failure},
 };
 
-/// What a node has of tools.
+/// What a node runs tools with.
 #[derive(Clone, Debug)]
 pub struct NodeTools {
-    /// What runs here.
-    pub toolbox: Toolbox,
-    /// What others may ask of this node: what it has was probed.
-    pub capabilities: Vec<Capability>,
+    executors: Executors,
+    docker: Docker,
+}
+
+// === impl NodeTools ===
+
+impl NodeTools {
+    /// What can be run now, and whenever that changes.
+    pub fn available(&self) -> watch::Receiver<Available> {
+        self.executors.available()
+    }
+
+    /// Looks after what runs tools; ends never.
+    pub async fn keep(self) {
+        tokio::join!(self.executors.keep(), self.docker.keep());
+    }
+
+    /// Lets go of everything outside this process; nothing is run after it.
+    pub async fn close(&self) {
+        Box::pin(self.docker.close()).await;
+    }
 }
 
 /// All tools that an agent may be given, whichever node runs them.
-pub fn catalogue(config: &Config, env: &Env, clock: &Arc<dyn Clock>) -> Vec<ToolSpec> {
+pub fn catalogue(
+    config: &Config,
+    env: &Env,
+    clock: &Arc<dyn Clock>,
+    plugins: &Plugins,
+) -> Vec<ToolSpec> {
     let mut specs = Basics::new(Arc::clone(clock)).tools();
     specs.extend(HttpFetch::new(Egress::new(config.egress.clone())).tools());
     let elsewhere = WorkspaceOptions::new(std::path::PathBuf::new());
     specs.extend(workspace::specs(config.workspace.as_ref().unwrap_or(&elsewhere)));
+    specs.extend(plugins.executors().into_iter().flat_map(|executor| executor.tools()));
+    specs.extend(sandbox::specs(&config.sandbox));
+    specs.extend(ssh::specs(&config.ssh_hosts));
     specs.extend(counted(env).into_iter().flat_map(|executor| executor.tools()));
     specs
 }
@@ -89,51 +118,113 @@ pub fn chosen(
     Ok(specs)
 }
 
+/// Where tools run: which process, on what, with whom, behind which latch.
+type On<'a> = (ProcessId, &'a Substrate, &'a watch::Receiver<Members>, &'a LatchDoor);
+
 /// Makes what this node runs tools with, and probes it.
 pub async fn open(
-    config: &Config,
-    env: &Env,
+    loaded: &Loaded,
+    (process, substrate, members, door): On<'_>,
+    (plugins, mcp): (&Plugins, &McpServers),
     clock: &Arc<dyn Clock>,
 ) -> Result<NodeTools, Failure> {
+    let (config, env) = (&loaded.config, loaded.env());
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(clock))),
-        Arc::new(HttpFetch::new(Egress::new(config.egress.clone()))),
+        Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(door.clone()))),
     ];
     if let Some(options) = &config.workspace {
         let workspace = Workspace::open(options).map_err(|error| {
-            let what = format!("`workspace.root`: {}", ErrorChain(&error));
+            let root = options.root.display();
+            let what = format!("`workspace.root` (`{root}`): {}", ErrorChain(&error));
             Failure::new(Exit::Config, "config_invalid", what)
                 .hint("make the directory, or name another")
         })?;
         executors.push(Arc::new(workspace));
     }
+    plugins.sweep();
+    executors.extend(plugins.behind(door).executors());
+    executors.extend(mcp.executors());
+    let docker = containers(config, (process, substrate, members));
+    executors.extend(commands(config, &docker));
+    executors.extend(hosts(config, substrate, clock));
     executors.extend(counted(env));
-    let mut capabilities: Vec<Capability> = Vec::new();
-    for executor in &executors {
-        let needed: Vec<Capability> =
-            executor.tools().into_iter().filter_map(|spec| spec.capability).collect();
-        match executor.health_check().await {
-            Ok(()) => capabilities.extend(needed),
-            Err(why) if needed.is_empty() => warn!(why, "a tool cannot be run here"),
-            Err(why) => warn!(why, ?needed, "this node takes no such tool calls"),
-        }
-    }
-    capabilities.sort_unstable();
-    capabilities.dedup();
-    let toolbox = Toolbox::new(executors)
+    let executors = Executors::open(executors, door.clone())
+        .await
         .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?;
-    Ok(NodeTools { toolbox, capabilities })
+    Ok(NodeTools { executors, docker })
+}
+
+/// Containers on the account of this process; it knows those of the dead of its cluster.
+fn containers(
+    config: &Config,
+    (process, substrate, members): (ProcessId, &Substrate, &watch::Receiver<Members>),
+) -> Docker {
+    // A cluster without a name is told by what it stands on.
+    let ground = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
+    let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), process);
+    let (shared, members) = (substrate.shared, members.clone());
+    // Nobody else can be alive on ground that is not shared.
+    let is_dead = move |process| !shared || members.borrow().holds_dead(process);
+    Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
+}
+
+/// What runs agents' commands, where there is anything to run.
+fn commands(config: &Config, docker: &Docker) -> impl Iterator<Item = Arc<dyn Executor>> {
+    let options = &config.sandbox;
+    let root = config.workspace.as_ref().map(|workspace| workspace.root.clone());
+    let docker = Commands::in_docker(options, docker.clone(), root.clone());
+    let has_processes = options.has_processes();
+    let processes = has_processes.then(|| Processes::new(options.process.clone()));
+    let processes = processes.map(|it| Commands::in_processes(options, it, root));
+    let found = [Some(docker), processes].into_iter().flatten();
+    found.map(|it| Arc::new(it) as Arc<dyn Executor>)
+}
+
+/// What is kept of the jobs that run here.
+fn archive(config: &Config, context: &Context<Session>) -> Archive {
+    Archive::new(ArchiveContext {
+        process: context.process,
+        node: config.node.name.clone(),
+        substrate: context.substrate.clone(),
+        clock: Arc::clone(&context.clock),
+        peers: context.peers.clone(),
+        options: ArchiveOptions { keep: config.tools.keep_jobs },
+    })
+}
+
+/// The other hosts on which commands are run.
+#[cfg(feature = "ssh")]
+fn hosts(config: &Config, substrate: &Substrate, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
+    let (bucket, node) = (Arc::clone(&substrate.bucket), config.node.name.clone());
+    let context = ssh::SshContext::new(bucket, node, Arc::clone(clock));
+    let hosts = config.ssh_hosts.iter();
+    hosts.map(|it| Arc::new(ssh::SshHost::new(it.clone(), context.clone())) as _).collect()
+}
+
+/// Without SSH commands on other hosts are left to nodes that have it.
+#[cfg(not(feature = "ssh"))]
+fn hosts(config: &Config, _: &Substrate, _: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
+    for host in &config.ssh_hosts {
+        let why = "this build has no `ssh`: build it with `--features full`";
+        tracing::warn!(host = %host.name, why, "no command is run on a host");
+    }
+    Vec::new()
 }
 
 /// What runs the jobs that this node can.
-pub fn runner(config: &Config, context: &Context<Session>, tools: NodeTools) -> RunnerContext {
+pub fn runner(
+    config: &Config,
+    context: &Context<Session>,
+    available: watch::Receiver<Available>,
+) -> RunnerContext {
     RunnerContext {
         process: context.process,
         substrate: context.substrate.clone(),
         clock: Arc::clone(&context.clock),
-        toolbox: tools.toolbox,
-        capabilities: tools.capabilities,
+        available,
         peers: context.peers.clone(),
+        archive: archive(config, context),
         options: RunnerOptions {
             max_jobs: usize::try_from(config.tools.max_jobs).unwrap_or(usize::MAX),
             drain_grace: config.node.drain,
@@ -145,7 +236,8 @@ pub fn runner(config: &Config, context: &Context<Session>, tools: NodeTools) -> 
 /// Runs the jobs that this node can, until it is drained; the door to the runner that is at work is
 /// in `current`.
 pub async fn run(context: RunnerContext, current: watch::Sender<Option<JobRunner>>) {
-    info!(capabilities = ?context.capabilities, "tool calls of these kinds are taken");
+    let capabilities = context.available.borrow().capabilities.clone();
+    info!(?capabilities, "tool calls of these kinds are taken");
     let (runner, work) = JobRunner::new(context);
     current.send_replace(Some(runner.clone()));
     work.await;

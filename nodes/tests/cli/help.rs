@@ -19,6 +19,8 @@ async fn help_is_as_approved() {
         "quarantine",
         "quarantine drop",
         "parked",
+        "providers",
+        "diagnose",
         "sessions",
         "sessions list",
         "sessions tail",

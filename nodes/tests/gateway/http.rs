@@ -14,13 +14,29 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 15] = [
+const ROUTES: [(&str, &str, &str, u16); 31] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
+    ("POST", "/v1/panic", "", 200),
+    ("POST", "/v1/panic", r#"{"scope":"egress","why":"x"}"#, 200),
+    ("POST", "/v1/panic", "stop!", 400),
+    ("GET", "/v1/panic", "", 200),
+    ("DELETE", "/v1/panic?latch=latch_00000000000000000000000002", "", 404),
     ("GET", "/v1/sessions?limit=5", "", 200),
     ("GET", "/v1/sessions/default:a:b:c", "", 404),
     ("DELETE", "/v1/sessions/default:a:b:c", "", 404),
+    ("GET", "/v1/jobs?state=failed&limit=5", "", 200),
+    ("GET", "/v1/jobs?state=asleep", "", 400),
+    ("DELETE", "/v1/jobs?older_than_ms=5", "", 200),
+    ("DELETE", "/v1/jobs", "", 400),
+    ("GET", "/v1/jobs/stats", "", 200),
+    ("GET", "/v1/jobs/job_00000000000000000000000001", "", 200),
+    ("GET", "/v1/jobs/nonsense", "", 400),
+    ("DELETE", "/v1/jobs/job_00000000000000000000000001", "", 200),
+    ("GET", "/v1/jobs/job_00000000000000000000000001/logs?tail=2&search=a%20b", "", 200),
+    ("GET", "/v1/jobs/job_00000000000000000000000001/artifacts", "", 200),
+    ("GET", "/v1/jobs/job_00000000000000000000000001/artifacts/out/none", "", 404),
     ("POST", "/v1/rpc", r#"{"id":1,"method":"ping"}"#, 200),
     ("GET", "/v1/models", "", 200),
     ("GET", "/v1/models/default", "", 200),
@@ -31,6 +47,21 @@ const ROUTES: [(&str, &str, &str, u16); 15] = [
     ("POST", "/healthz", "", 405),
     ("GET", "/v1/../healthz", "", 200),
 ];
+
+/// What a command made must not become a page that acts for whoever looks at it.
+#[tokio::test]
+async fn a_file_of_a_job_is_never_a_page_of_the_gateway() {
+    let gateway = Gateway::start().await;
+    let url = gateway.url("/v1/jobs/job_00000000000000000000000001/artifacts/out/page.html");
+    let response = http_client().get(url).bearer_auth(TOKEN).send().await.unwrap();
+    let headers = response.headers().clone();
+    assert_eq!(headers["content-type"], "application/octet-stream");
+    assert_eq!(headers["content-disposition"], "attachment");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert!(headers["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    assert_eq!(response.text().await.unwrap(), "<script>1</script>");
+    gateway.stop().await;
+}
 
 /// GATE-1.
 #[tokio::test]

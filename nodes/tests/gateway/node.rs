@@ -13,22 +13,30 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use clawnode::gateway::{
-    Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent,
+    Backend, CleanFilter, Following, JobArchive, JobFilter, LogFilter, NodeOrder, SendRequest,
+    SessionRef, TurnBody, TurnEvent,
 };
 use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId,
-    ProcessId, Seq, Traceparent, TurnId,
-    api::{EventsParams, ListParams},
+    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId, JobId,
+    LatchId, McpServerName, ProcessId, Seq, Timestamp, Traceparent, TurnId,
+    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck},
+    archive::{ArchiveStats, CleanView, JobList, JobRecord, JobStatus, JobView, LogView},
+    latch::{Latch, LatchList, LatchScope, PanicView},
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    mcp::{McpList, McpServerView},
     node::{Load, VersionRange},
     overview::{FeedView, NodeList, PartitionList, TreeView},
+    policy::{Action, Approval, Decided, Decision, Verdict},
+    provider::{DiagnoseParams, DiagnoseView, ProvidersView, ScoreWeights},
     session::TurnOutcome,
+    tool::{EffectClass, Risk},
     view::{
-        AcceptedView, AgentList, AgentView, EventView, HistoryView, NodeView, ParkedList,
-        QuarantineDone, QuarantineList, QuarantineRow, QuarantineView, SessionList, SessionRow,
-        StatusView, VerifyRow, VerifyView,
+        AcceptedView, AgentList, AgentView, ApprovalList, ContinuedView, EventView, HistoryView,
+        NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineRow,
+        QuarantineView, SessionList, SessionRow, StatusView, VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -47,6 +55,7 @@ pub(super) struct Node {
     pub(super) sent: watch::Sender<Vec<SendRequest>>,
     pub(super) cancelled: Mutex<Vec<TurnId>>,
     pub(super) paused: Mutex<Vec<AgentName>>,
+    pub(super) latch: Mutex<Option<Latch>>,
     pub(super) not_ready: AtomicBool,
     /// Streams that somebody follows.
     pub(super) followed: watch::Sender<usize>,
@@ -66,6 +75,7 @@ impl Default for Node {
             sent: watch::Sender::default(),
             cancelled: Mutex::default(),
             paused: Mutex::default(),
+            latch: Mutex::default(),
             not_ready: AtomicBool::new(false),
             followed: watch::Sender::default(),
             resumed: AtomicUsize::new(0),
@@ -161,6 +171,7 @@ impl Node {
             running: 0,
             waiting: 0,
             paused: self.paused.lock().unwrap().contains(agent),
+            stopped: None,
         }
     }
 
@@ -201,6 +212,79 @@ pub(super) fn turn_of(request: &SendRequest) -> TurnId {
 
 pub(super) fn completed(stop: StopReason) -> TurnBody {
     TurnBody::Done(TurnOutcome::Completed { stop })
+}
+
+/// The one call that waits for a person.
+pub(super) const CALL: CallId = CallId::from_u128(9);
+
+pub(super) fn approval() -> Approval {
+    let action = Action {
+        session: "default:test:bot:ada".parse().unwrap(),
+        turn: TurnId::from_u128(8),
+        call: CALL,
+        tool: "tool".parse().unwrap(),
+        pin: None,
+        capability: None,
+        class: EffectClass::Once,
+        timeout_ms: 1,
+        arguments: "{}".to_owned(),
+    };
+    Approval {
+        digest: action.digest().unwrap(),
+        action,
+        risk: Risk::Write,
+        reason: None,
+        asked: clawnode_proto::Timestamp(1),
+        expires: clawnode_proto::Timestamp(2),
+        decided: None,
+    }
+}
+
+fn clock() -> McpServerView {
+    McpServerView::new("clock".parse().unwrap(), None)
+}
+
+#[async_trait]
+impl JobArchive for Node {
+    async fn list(&self, filter: JobFilter) -> Result<JobList, ErrorBody> {
+        Ok(JobList { jobs: Vec::new(), more: filter.limit as u64 })
+    }
+
+    async fn show(&self, job: JobId) -> Result<JobView, ErrorBody> {
+        let Action { session, turn, call, tool, .. } = approval().action;
+        let capability = "docker".parse().unwrap();
+        let record = JobRecord { job, session, turn, call, tool, capability, runs: Vec::new() };
+        Ok(record.view(|_| false))
+    }
+
+    async fn log(&self, filter: LogFilter) -> Result<LogView, ErrorBody> {
+        Ok(LogView {
+            job: filter.job,
+            run: 1,
+            runs: 1,
+            status: JobStatus::Done,
+            lines: Vec::new(),
+            cut: None,
+            next: filter.after,
+            over: true,
+            lost: filter.search.into_iter().collect(),
+        })
+    }
+
+    async fn artifact(&self, _: JobId, _: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {
+        match name {
+            "out/page.html" => Ok(Bytes::from_static(b"<script>1</script>")),
+            _ => Err(not_found("file")),
+        }
+    }
+
+    async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody> {
+        Ok(CleanView { jobs: filter.older_than_ms, ..CleanView::default() })
+    }
+
+    async fn stats(&self) -> Result<ArchiveStats, ErrorBody> {
+        Ok(ArchiveStats::default())
+    }
 }
 
 fn not_found(what: &str) -> ErrorBody {
@@ -432,6 +516,86 @@ impl Backend for Node {
         Ok(self.view(agent))
     }
 
+    async fn approvals(&self) -> Result<ApprovalList, ErrorBody> {
+        Ok(ApprovalList { approvals: vec![approval()] })
+    }
+
+    async fn approval(&self, call: CallId) -> Result<Approval, ErrorBody> {
+        if call == CALL { Ok(approval()) } else { Err(not_found("call")) }
+    }
+
+    async fn decide(
+        &self,
+        call: CallId,
+        action: Digest,
+        decision: Decision,
+        reason: Option<String>,
+    ) -> Result<Approval, ErrorBody> {
+        let approval = self.approval(call).await?;
+        if approval.digest != action {
+            return Err(ErrorBody::new(ErrorCode::Conflict, "another action"));
+        }
+        let decided = Decided { decision, by: "test".to_owned(), reason };
+        Ok(Approval { decided: Some(decided), ..approval })
+    }
+
+    async fn providers(&self) -> ProvidersView {
+        ProvidersView { healthy: 0, unhealthy: 0, unknown: 0, providers: Vec::new() }
+    }
+
+    async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody> {
+        Ok(DiagnoseView {
+            capabilities: BTreeSet::new(),
+            weights: ScoreWeights::ALL,
+            candidates: Vec::new(),
+            selected: params.fallback.as_ref().and_then(|it| it.parse().ok()),
+            fallback_used: params.fallback.is_some(),
+        })
+    }
+
+    async fn check(&self, check: PolicyCheck) -> Result<PolicyView, ErrorBody> {
+        Ok(PolicyView {
+            allowed: true,
+            requires_approval: true,
+            risk_level: Risk::Write,
+            verdict: Verdict::Ask,
+            reason: None,
+            agent: "default".parse().unwrap(),
+            action: check.action,
+        })
+    }
+
+    async fn go_on(
+        &self,
+        session: &SessionRef,
+        turn: Option<TurnId>,
+    ) -> Result<ContinuedView, ErrorBody> {
+        let last = self.last.lock().unwrap().get(&session.id).copied();
+        let turn = turn.or(last).ok_or_else(|| not_found("turn"))?;
+        Ok(ContinuedView { turn, steps: 25 })
+    }
+
+    fn archive(&self) -> &dyn JobArchive {
+        self
+    }
+
+    async fn mcp_servers(&self) -> McpList {
+        McpList { servers: vec![clock()] }
+    }
+
+    async fn mcp_server(&self, server: &McpServerName) -> Result<McpServerView, ErrorBody> {
+        Some(clock()).filter(|it| it.server == *server).ok_or_else(|| not_found("MCP server"))
+    }
+
+    async fn approve_mcp(
+        &self,
+        server: &McpServerName,
+        _: Option<&str>,
+        _: Option<&str>,
+    ) -> Result<McpServerView, ErrorBody> {
+        self.mcp_server(server).await
+    }
+
     async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
         Ok(NodeView {
             node: node.parse().map_err(|_name| not_found(&format!("node `{node}`")))?,
@@ -450,6 +614,38 @@ impl Backend for Node {
             first_of: 0,
             url: None,
         })
+    }
+
+    async fn panic(
+        &self,
+        params: PanicParams,
+        credential: &'static str,
+    ) -> Result<PanicView, ErrorBody> {
+        let latch = Latch {
+            id: LatchId::from_u128(1),
+            scope: params.scope.unwrap_or(LatchScope::All),
+            by: credential.to_owned(),
+            at: Timestamp(0),
+            why: params.why,
+        };
+        *self.latch.lock().unwrap() = Some(latch.clone());
+        Ok(PanicView { latch, on: true, already: false, nodes: Vec::new() })
+    }
+
+    async fn panics(&self) -> LatchList {
+        LatchList { latches: self.latch.lock().unwrap().iter().cloned().collect() }
+    }
+
+    async fn clear_panic(
+        &self,
+        params: PanicClear,
+        _: &'static str,
+    ) -> Result<PanicView, ErrorBody> {
+        let mut latch = self.latch.lock().unwrap();
+        match latch.take_if(|latch| latch.id == params.latch) {
+            Some(latch) => Ok(PanicView { latch, on: false, already: false, nodes: Vec::new() }),
+            None => Err(not_found("latch")),
+        }
     }
 
     fn metrics(&self, out: &mut String) {

@@ -1,11 +1,14 @@
 //! `/ws`: who gets in, and what nonsense gets for an answer.
 
-use clawnode_proto::api::Method;
+use clawnode_proto::{LatchId, api::Method};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::harness::{Client, Gateway, TOKEN, events, message, patiently};
+use super::{
+    harness::{Client, Gateway, TOKEN, events, message, patiently},
+    node::{CALL, approval},
+};
 
 async fn ping(client: &mut Client) {
     client.call("p", "ping", json!({})).await;
@@ -224,11 +227,21 @@ async fn every_method_of_the_table_is_answered() {
             | Method::SessionsList
             | Method::JournalVerify
             | Method::AgentsList
+            | Method::McpList
             | Method::QuarantineList
             | Method::ParkedList
+            | Method::ApprovalsList
+            | Method::ProvidersHealth
+            | Method::Panic
+            | Method::PanicList
+            | Method::JobsList
+            | Method::JobsStats
             | Method::TicketCreate => json!({}),
+            Method::PanicClear => json!({"latch": LatchId::from_u128(1).to_string()}),
             Method::ChatSend => message("ada", "again"),
-            Method::ChatCancel => json!({"session": "default:test:bot:ada", "turn": turn}),
+            Method::ChatCancel | Method::ChatContinue => {
+                json!({"session": "default:test:bot:ada", "turn": turn})
+            }
             Method::SessionsHistory
             | Method::SessionsResume
             | Method::SessionsExport
@@ -237,10 +250,23 @@ async fn every_method_of_the_table_is_answered() {
             | Method::QuarantineReplay
             | Method::QuarantineDrop
             | Method::JournalShow => json!({"session": "default:test:bot:ada"}),
+            Method::ApprovalsShow => json!({"call": CALL.to_string()}),
+            Method::ApprovalsApprove | Method::ApprovalsDeny => {
+                json!({"call": CALL.to_string(), "action": approval().digest.to_string()})
+            }
+            Method::JobsShow | Method::JobsLogs | Method::JobsClean => {
+                json!({"job": CALL.to_string()})
+            }
+            Method::JobsArtifact => json!({"job": CALL.to_string(), "name": "out/page.html"}),
+            Method::PolicyCheck => json!({"action": "tool"}),
+            Method::SchedulerDiagnose => {
+                json!({"execution_spec": {"steps": [{"action": "tool"}]}})
+            }
             Method::ParkedDrop => json!({"letter": "any"}),
             Method::AgentsShow | Method::AgentsPause | Method::AgentsResume => {
                 json!({"agent": "default"})
             }
+            Method::McpShow | Method::McpApprove => json!({"server": "clock"}),
             Method::NodesDrain | Method::NodesCordon | Method::NodesUncordon => {
                 json!({"node": "node-1"})
             }
@@ -254,6 +280,31 @@ async fn every_method_of_the_table_is_answered() {
             assert!(frame.get("result").is_some(), "{}: {frame}", method.as_str());
         }
     }
+    gateway.stop().await;
+}
+
+/// Clients of another protocol send no method, but a type; whatever else is in it, things stop.
+#[tokio::test]
+async fn a_frame_of_type_panic_stops_everything_or_what_it_names() {
+    let gateway = Gateway::start().await;
+    let mut client = gateway.connect().await;
+    for (frame, scope, why) in [
+        (json!({"type": "panic"}), "all", ""),
+        (json!({"type": "panic", "id": 7, "timestamp": "now", "payload": {}}), "all", ""),
+        (json!({"type": "panic", "payload": {"scope": 3, "reason": "enough"}}), "all", "enough"),
+        (json!({"type": "panic", "payload": {"scope": "tool:exec"}}), "tool:exec", ""),
+    ] {
+        client.say(frame.to_string()).await;
+        let answer = client.frame().await;
+        assert_eq!(answer["id"], frame["id"]);
+        let latch = &answer["result"]["latch"];
+        assert_eq!((&latch["scope"], &latch["by"]), (&json!(scope), &json!("the token")));
+        assert_eq!(latch.get("why").cloned().unwrap_or_else(|| json!("")), why, "{answer}");
+    }
+    client.call(8, "panic", json!({"scope": "tenant:x"})).await;
+    assert_eq!(client.frame().await["error"]["data"]["code"], "invalid_params");
+    client.call(9, "panic", json!({"wait_ms": 10_001})).await;
+    assert_eq!(client.frame().await["error"]["data"]["code"], "invalid_params");
     gateway.stop().await;
 }
 

@@ -9,7 +9,9 @@ use clawnode_proto::{
     envelope::{InputError, VERSIONS},
     id::{AgentName, Attempt},
     llm::{ModelRef, Sampling, Text, Usage},
+    policy::Policy,
     session::{ModelBegun, Profile, SessionEvent, SessionInput, UserMessage},
+    timeout::TurnTime,
     tool::LoopGuard,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -133,6 +135,12 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         tools: Vec::new(),
         max_parallel_tools: 8,
         loop_guard: LoopGuard { warn: 3, refuse: 5, end: 30 },
+        // Of what is older than policies nothing is allowed that nobody thought of.
+        policy: Policy { rules: Vec::new(), approval_wait_ms: 7 * 24 * 3_600_000 },
+        step_wait_ms: 0,
+        // Of what is older than limits no turn is ended by one that nobody set.
+        time: TurnTime::default(),
+        hooks: Vec::new(),
     };
     let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));

@@ -5,6 +5,7 @@ use std::fmt::{Debug, Write as _};
 use clawnode_proto::{
     Grammar,
     codec::{decode, encode},
+    job::Job,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -61,7 +62,29 @@ fn tools_and_jobs() {
     let mut golden = all(&sample::tool_messages());
     golden.push_str(&all(&[sample::job()]));
     golden.push_str(&all(&sample::job_states()));
+    let limits = sample::time_limits().into_iter();
+    let limited = limits.map(|limit| Job { limit: Some(limit), ..sample::job() });
+    golden.push_str(&all(&limited.collect::<Vec<_>>()));
+    let decided = Job { action: Some(sample::approval().digest), ..sample::job() };
+    golden.push_str(&all(&[decided]));
+    golden.push_str(&all(&[Job { callbacks: Some(sample::callbacks()), ..sample::job() }]));
+    golden.push_str(&all(&[sample::approval()]));
     insta::assert_snapshot!(golden);
+}
+
+#[test]
+fn archived_jobs() {
+    insta::assert_snapshot!(all(&[sample::archived()]) + &all(&sample::log_lines()));
+}
+
+#[test]
+fn ssh_pin() {
+    insta::assert_snapshot!(all(&[sample::ssh_pin()]));
+}
+
+#[test]
+fn mcp_pins() {
+    insta::assert_snapshot!(all(&[sample::mcp_pins()]));
 }
 
 #[test]
@@ -72,6 +95,11 @@ fn envelope() {
 #[test]
 fn frames() {
     insta::assert_snapshot!(all(&sample::frames()) + &all(&[sample::batch()]));
+}
+
+#[test]
+fn latches() {
+    insta::assert_snapshot!(all(&sample::latches()));
 }
 
 #[test]

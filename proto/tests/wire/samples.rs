@@ -2,25 +2,39 @@
 
 use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, EventId,
-    Frame, FrameBody, FrameKey, IdempotencyKey, Incarnation, Input, JobId, Kind, NodeName, Order,
-    ProcessId, Seq, Tail, TimerId, Timestamp, Traceparent, TurnId,
+    Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind, LatchId,
+    NodeName, Order, Position, ProcessId, Seq, Tail, TimerId, Timestamp, Traceparent, TurnId,
+    archive::{
+        Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
+        LogStream, RunEnd, StoredLog, StoredResult,
+    },
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::FrameBatch,
-    job::{Job, JobState},
+    hook::{
+        HookBlock, HookFault, HookPoint, HookSpec, HookTrail, MessagePatch, ModelPatch, PassedOver,
+    },
+    job::{Callbacks, Job, JobState},
     kernel::{
         Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
         Remembered, Restored, Snapshot, SnapshotState,
     },
+    latch::{Latch, LatchRecord, LatchScope},
     llm::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
         UsageRecord,
     },
+    mcp::McpPins,
     node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
+    policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
+    provider::{ProviderKind, ProviderReport, RecentRuns},
     session::{
-        ModelBegun, ModelDone, ModelFailed, Profile, Reply, SessionEvent, SessionInput, Settled,
-        ToolAsked, ToolDone, ToolEnd, ToolResult, ToolUncertain, TurnDone, TurnOutcome,
+        ApprovalAsked, ApprovalDecided, ApprovalGiven, ModelBegun, ModelDone, ModelFailed,
+        ModelHooked, Profile, Reply, SessionEvent, SessionInput, Settled, StepLimitReached,
+        ToolAsked, ToolDone, ToolEnd, ToolHooked, ToolResult, ToolUncertain, TurnDone, TurnOutcome,
         UserMessage,
     },
+    ssh::SshPin,
+    timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
     tool::{EffectClass, LoopGuard, Risk, ToolFailure, ToolOutcome, ToolReply, ToolSpec, ToolUse},
     tree::{Branch, ProcessTree},
 };
@@ -110,11 +124,54 @@ pub(crate) fn session_inputs() -> Vec<SessionInput> {
         SessionInput::TimerFired { timer: TimerId::from(tool_call()) },
         tool_result(ToolEnd::Known { outcome: ToolOutcome::done("12:00") }),
         tool_result(ToolEnd::Uncertain { detail: "worker-1 died".to_owned() }),
+        decision(decided(Decision::Approve, None)),
+        decision(decided(Decision::Deny, Some("not on a Friday".to_owned()))),
+        SessionInput::Continue { turn: turn() },
     ]
 }
 
 fn tool_result(end: ToolEnd) -> SessionInput {
     SessionInput::ToolResult(ToolResult { call: tool_call(), nonce: EventId::from_u128(3), end })
+}
+
+fn decision(decided: Decided) -> SessionInput {
+    let action = Digest::of(b"action");
+    SessionInput::ApprovalDecided(ApprovalDecided { call: tool_call(), action, decided })
+}
+
+fn decided(decision: Decision, reason: Option<String>) -> Decided {
+    Decided { decision, by: "operator at worker-1".to_owned(), reason }
+}
+
+pub(crate) fn approval() -> Approval {
+    Approval {
+        action: job().action(Some(Digest::of(b"pin"))),
+        digest: Digest::of(b"action"),
+        risk: Risk::Write,
+        reason: Some("it writes".to_owned()),
+        asked: Timestamp(1_000),
+        expires: Timestamp(2_000),
+        decided: Some(decided(Decision::Approve, None)),
+    }
+}
+
+fn policy() -> Policy {
+    let rule = |verdict| Rule {
+        tool: None,
+        risk: None,
+        arguments: std::collections::BTreeMap::new(),
+        verdict,
+        reason: None,
+    };
+    let all = Rule {
+        tool: Some("file_*".to_owned()),
+        risk: Some(Risk::Write),
+        arguments: [("path".to_owned(), "notes/*".to_owned())].into(),
+        reason: Some("notes are its own".to_owned()),
+        ..rule(Verdict::Allow)
+    };
+    let rules = vec![all, rule(Verdict::Ask), rule(Verdict::Deny)];
+    Policy { rules, approval_wait_ms: 60_000 }
 }
 
 fn tool_call() -> CallId {
@@ -135,6 +192,8 @@ fn spec(capability: Option<Capability>, class: EffectClass, risk: Risk) -> ToolS
         risk,
         capability,
         timeout_ms: 1_000,
+        pin: None,
+        time: None,
     }
 }
 
@@ -145,6 +204,51 @@ pub(crate) fn tool_messages() -> Vec<Message> {
         Message { tool_uses: vec![tool_use()], ..Message::text(Role::Assistant, "") },
         Message { tool_replies: vec![reply], ..Message::text(Role::User, "and?") },
     ]
+}
+
+/// One tool as it was approved, and said to be something else since.
+pub(crate) fn mcp_pins() -> McpPins {
+    let capability = name::<Capability>("mcp.clock");
+    let approved = spec(Some(capability), EffectClass::Once, Risk::Write);
+    let approved = ToolSpec { name: name("clock__now"), ..approved };
+    let listed =
+        ToolSpec { description: "Tells the time, and more.".to_owned(), ..approved.clone() };
+    McpPins {
+        approved: [("now".to_owned(), approved)].into(),
+        listed: [("now".to_owned(), listed)].into(),
+        node: name("node-1"),
+        at: Timestamp(1_700_000_000_000),
+    }
+}
+
+fn tool_time() -> ToolTime {
+    let bound = |ms, set_in: &str| TimeBound { ms, set_in: set_in.to_owned() };
+    ToolTime {
+        provider: Some(bound(300_000, "sandbox.max_timeout")),
+        command: bound(30_000, "sandbox.docker.timeout"),
+        argument: Some("timeout_s".to_owned()),
+        margin_ms: 30_000,
+    }
+}
+
+/// A limit of each level.
+pub(crate) fn time_limits() -> Vec<TimeLimit> {
+    let levels = [TimeLevel::Command, TimeLevel::Provider, TimeLevel::Step, TimeLevel::Global];
+    let limit = |level: TimeLevel| TimeLimit {
+        level,
+        ms: 60_000,
+        left_ms: 1_000,
+        set_in: "agents.default.timeouts.step".to_owned(),
+    };
+    levels.into_iter().map(limit).collect()
+}
+
+pub(crate) fn ssh_pin() -> SshPin {
+    SshPin {
+        key: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ".to_owned(),
+        node: name("node-1"),
+        at: Timestamp(1_700_000_000_000),
+    }
 }
 
 pub(crate) fn job() -> Job {
@@ -159,7 +263,25 @@ pub(crate) fn job() -> Job {
         arguments: r#"{"command":"true"}"#.to_owned(),
         class: EffectClass::Once,
         timeout_ms: 30_000,
+        limit: None,
+        action: None,
+        callbacks: None,
         traceparent: None,
+    }
+}
+
+pub(crate) fn callbacks() -> Callbacks {
+    let rule = Rule {
+        tool: Some("file_*".to_owned()),
+        risk: None,
+        arguments: std::collections::BTreeMap::new(),
+        verdict: Verdict::Allow,
+        reason: None,
+    };
+    Callbacks {
+        tools: [(name("calculate"), Digest::of(b"calculate"))].into(),
+        policy: Policy { rules: vec![rule], ..Policy::default() },
+        at_once: 8,
     }
 }
 
@@ -213,7 +335,51 @@ fn profile() -> Profile {
         tools: Vec::new(),
         max_parallel_tools: Profile::parallel_tools(),
         loop_guard: LoopGuard::default(),
+        policy: Policy::default(),
+        step_wait_ms: 0,
+        time: TurnTime::default(),
+        hooks: Vec::new(),
     }
+}
+
+fn approval_events() -> Vec<SessionEvent> {
+    let (turn, call, action) = (turn(), tool_call(), Digest::of(b"action"));
+    let asked = |reason| SessionEvent::from(ApprovalAsked { turn, call, action, reason });
+    let decided = decided(Decision::Deny, Some("no".to_owned()));
+    vec![
+        asked(None),
+        asked(Some("it writes".to_owned())),
+        ApprovalGiven { turn, call, action, decided }.into(),
+        StepLimitReached { turn, limit: 25 }.into(),
+    ]
+}
+
+fn specs() -> Vec<ToolSpec> {
+    let docker: Capability = name("docker");
+    vec![
+        spec(None, EffectClass::Safe, Risk::ReadOnly),
+        spec(Some(docker.clone()), EffectClass::Idempotent, Risk::Write),
+        spec(Some(docker.clone()), EffectClass::Check, Risk::Write),
+        spec(Some(docker), EffectClass::Once, Risk::Admin),
+    ]
+}
+
+fn profiles() -> Vec<SessionEvent> {
+    let profile = profile();
+    let tools = specs();
+    let pin = Some(Digest::of(b"pin"));
+    let pinned = ToolSpec { pin, ..spec(None, EffectClass::Safe, Risk::ReadOnly) };
+    let time = TurnTime { global_ms: 3_600_000, step_ms: 900_000 };
+    let timed = ToolSpec { time: Some(tool_time()), ..pinned.clone() };
+    let loop_guard = LoopGuard { warn: 2, refuse: 3, end: 4 };
+    vec![
+        profile.clone().into(),
+        Profile { tools, max_parallel_tools: 2, loop_guard, ..profile.clone() }.into(),
+        Profile { policy: policy(), step_wait_ms: 300_000, tools: vec![pinned], ..profile.clone() }
+            .into(),
+        Profile { time, tools: vec![timed], ..profile.clone() }.into(),
+        Profile { hooks: hooks(), ..profile }.into(),
+    ]
 }
 
 pub(crate) fn session_events() -> Vec<SessionEvent> {
@@ -225,20 +391,12 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         ModelDone { call: call(), attempt, content, stop, usage: usage(), model, tool_uses }
     };
     let (turn, tool) = (turn(), tool_call());
-    let tool_done = |outcome| SessionEvent::from(ToolDone { turn, call: tool, outcome });
+    let tool_done = |outcome| {
+        SessionEvent::from(ToolDone { turn, call: tool, outcome, hooks: HookTrail::default() })
+    };
     let blob = Text::Blob { digest: Digest::of(b"long"), bytes: 300_000 };
-    let profile = profile();
-    let docker: Capability = name("docker");
-    let tools = vec![
-        spec(None, EffectClass::Safe, Risk::ReadOnly),
-        spec(Some(docker.clone()), EffectClass::Idempotent, Risk::Write),
-        spec(Some(docker.clone()), EffectClass::Check, Risk::Write),
-        spec(Some(docker), EffectClass::Once, Risk::Admin),
-    ];
-    let loop_guard = LoopGuard { warn: 2, refuse: 3, end: 4 };
-    vec![
-        profile.clone().into(),
-        Profile { tools, max_parallel_tools: 2, loop_guard, ..profile }.into(),
+    let mut events = profiles();
+    events.extend([
         ModelBegun {
             turn,
             call: call(),
@@ -253,21 +411,20 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         done("cut".into(), StopReason::MaxTokens).into(),
         done("END".into(), StopReason::StopSequence).into(),
         ModelDone { tool_uses: vec![tool_use()], ..done("".into(), StopReason::ToolUse) }.into(),
-        ModelFailed {
-            call: call(),
-            attempt,
-            failure: failure(),
-            partial: "h".into(),
-            usage: Usage::default(),
-        }
-        .into(),
+        model_failed(attempt).into(),
         Reply { turn, call: call() }.into(),
         ended(TurnOutcome::Completed { stop: StopReason::EndTurn }),
         ended(TurnOutcome::Failed { failure: failure() }),
         ended(TurnOutcome::Cancelled),
+        ended(TurnOutcome::Stopped { detail: "everything was stopped by token at a".to_owned() }),
         ended(TurnOutcome::StepLimit { limit: 25 }),
         ended(TurnOutcome::Looped { tool: "time_now".to_owned(), times: 30 }),
+        ended(TurnOutcome::TimedOut {
+            level: TimeLevel::Global,
+            detail: "1 s was over".to_owned(),
+        }),
         ended(TurnOutcome::BadCalls { detail: "not an object".to_owned() }),
+        ended(TurnOutcome::Blocked { block: hook_block() }),
         Settled { turn, usage: usage(), lost_attempts: 1 }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now") }.into(),
         tool_done(None),
@@ -279,8 +436,75 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         tool_done(Some(ToolOutcome::failed(ToolFailure::TimedOut, "no"))),
         tool_done(Some(ToolOutcome::failed(ToolFailure::Cancelled, "no"))),
         tool_done(Some(ToolOutcome::failed(ToolFailure::Crashed, "no"))),
+        ToolDone { turn, call: tool, outcome: None, hooks: hook_trail() }.into(),
         ToolUncertain { turn, call: tool, detail: None }.into(),
         ToolUncertain { turn, call: tool, detail: Some("died".to_owned()) }.into(),
+    ]);
+    events.extend(approval_events());
+    events.extend(hook_events());
+    events
+}
+
+fn model_failed(attempt: Attempt) -> ModelFailed {
+    let (call, failure, usage) = (call(), failure(), Usage::default());
+    ModelFailed { call, attempt, failure, partial: "h".into(), usage }
+}
+
+fn hook() -> HookName {
+    name("10-guard")
+}
+
+fn hook_block() -> HookBlock {
+    HookBlock { hook: hook(), reason: "a secret".to_owned() }
+}
+
+fn hook_trail() -> HookTrail {
+    let faults = [
+        HookFault::Missing,
+        HookFault::Unsafe,
+        HookFault::NotStarted,
+        HookFault::TimedOut,
+        HookFault::Failed,
+        HookFault::Garbage,
+        HookFault::TooMuch,
+        HookFault::Unfit,
+        HookFault::TooLarge,
+        HookFault::Stopped,
+    ];
+    HookTrail {
+        changed_by: vec![hook()],
+        blocked: Some(hook_block()),
+        passed_over: faults.map(|fault| PassedOver { hook: hook(), fault }).into(),
+    }
+}
+
+fn hooks() -> Vec<HookSpec> {
+    let spec = |point, required| HookSpec {
+        point,
+        name: hook(),
+        required,
+        timeout_ms: 5_000,
+        modifies: !required,
+        tools: if required { vec!["sandbox_*".to_owned()] } else { Vec::new() },
+    };
+    HookPoint::ALL.into_iter().flat_map(|it| [spec(it, true), spec(it, false)]).collect()
+}
+
+fn hook_events() -> Vec<SessionEvent> {
+    let (turn, tool, request) = (turn(), tool_call(), Digest::of(b"request"));
+    let patch = ModelPatch {
+        system: Some("be brief".to_owned()),
+        messages: vec![MessagePatch { index: 2, content: "[redacted]".to_owned() }],
+        append: Some("in English".to_owned()),
+        sampling: sampling(),
+    };
+    let hooked = |patches, trail| ModelHooked { turn, call: call(), request, patches, trail };
+    let judged = |arguments, trail| ToolHooked { turn, call: tool, arguments, trail };
+    vec![
+        hooked(Vec::new(), HookTrail::default()).into(),
+        hooked(vec![ModelPatch::default(), patch], hook_trail()).into(),
+        judged(None, HookTrail::default()).into(),
+        judged(Some("{}".to_owned()), hook_trail()).into(),
     ]
 }
 
@@ -295,6 +519,9 @@ pub(crate) fn failure_classes() -> Vec<FailureClass> {
         FailureClass::BrokenStream,
         FailureClass::Cancelled,
         FailureClass::Lost,
+        FailureClass::Stopped,
+        FailureClass::GlobalTime,
+        FailureClass::StepTime,
     ]
 }
 
@@ -311,6 +538,15 @@ pub(crate) fn frames() -> Vec<Frame> {
         let (name, content) = (name.clone(), "12:00".to_owned());
         FrameBody::ToolResult { id, name, content, failure }
     };
+    let request = FrameBody::ApprovalRequest {
+        id,
+        name: name.clone(),
+        arguments: "{}".to_owned(),
+        action: Digest::of(b"action"),
+        risk: Risk::Write,
+        reason: Some("it writes".to_owned()),
+        expires: Timestamp(2_000),
+    };
     let frame = |index, body| {
         let key = FrameKey { turn: turn(), call: call(), attempt: Attempt(2), index };
         Frame { key, body }
@@ -322,6 +558,7 @@ pub(crate) fn frames() -> Vec<Frame> {
         frame(3, tool_use),
         frame(4, result(None)),
         frame(5, result(Some("timed_out".to_owned()))),
+        frame(6, request),
         frame(FrameKey::ERROR, FrameBody::Error { error }),
         frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
     ]
@@ -331,8 +568,35 @@ pub(crate) fn batch() -> FrameBatch {
     FrameBatch { frames: frames() }
 }
 
+fn provider_reports() -> Vec<ProviderReport> {
+    let report = |kind, name: &str| ProviderReport {
+        kind,
+        name: name.to_owned(),
+        problem: None,
+        checked_ago_ms: None,
+        failures: 0,
+        in_hand: 0,
+        recent: RecentRuns::default(),
+    };
+    let recent = RecentRuns { runs: 3, ok: 2, p50_ms: 20, p95_ms: 30 };
+    let docker = report(ProviderKind::Execution, "docker");
+    let problem = Some("no engine".to_owned());
+    vec![
+        ProviderReport {
+            problem,
+            checked_ago_ms: Some(7),
+            failures: 2,
+            in_hand: 1,
+            recent,
+            ..docker
+        },
+        report(ProviderKind::Model, "anthropic"),
+    ]
+}
+
 pub(crate) fn heartbeat() -> Heartbeat {
     Heartbeat {
+        providers: provider_reports(),
         process: process(),
         node: name::<NodeName>("node-1"),
         version: "0.1.0".to_owned(),
@@ -377,6 +641,10 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::Tree,
         NodeRequest::CancelJob { job: job().id },
         NodeRequest::Frames { entity: entity(), turn: turn() },
+        NodeRequest::Latch { scope: LatchScope::All, wait_ms: 2_000 },
+        NodeRequest::JobLog { job: job().id, after: 7, wait_ms: 500 },
+        NodeRequest::CleanJobs { which: clean(None) },
+        NodeRequest::CleanJobs { which: clean(Some(job().id)) },
     ]
 }
 
@@ -388,7 +656,66 @@ pub(crate) fn node_replies() -> Vec<NodeReply> {
         NodeReply::NotMine,
         NodeReply::Frames { frames: frames(), truncated: true },
         NodeReply::Tree { tree: tree() },
+        NodeReply::Latched { position: Position(7), running: 2 },
+        NodeReply::JobLog { part: part(None) },
+        NodeReply::JobLog { part: part(Some(cut())) },
+        NodeReply::Cleaned { view: CleanView { jobs: 1, blobs: 2, bytes: 300, more: 4 } },
     ]
+}
+
+fn clean(job: Option<JobId>) -> CleanJobs {
+    CleanJobs { before: Timestamp(9_000), job, session: job.map(|_| entity()) }
+}
+
+const fn cut() -> LogCut {
+    LogCut { after: 2, lines: 3, bytes: 40, unheard: 5 }
+}
+
+fn part(cut: Option<LogCut>) -> LogPart {
+    LogPart { run: 1, lines: log_lines(), cut, more: cut.is_some() }
+}
+
+pub(crate) fn log_lines() -> Vec<LogLine> {
+    let line = |n, stream, goes_on| LogLine {
+        n,
+        at: Timestamp(1_700_000_000_000 + n),
+        stream,
+        text: "hé".to_owned(),
+        goes_on,
+    };
+    vec![line(1, LogStream::Stdout, true), line(6, LogStream::Stderr, false)]
+}
+
+pub(crate) fn archived() -> JobRecord {
+    let Job { id, session, turn, call, tool, capability, .. } = job();
+    let run = |number, how: Option<RunEnd>| JobRun {
+        number,
+        process: process(),
+        node: name("node-1"),
+        began: Timestamp(1_000),
+        ended: how.map(|how| Ended { at: Timestamp(2_000), how }),
+        log: None,
+        artifacts: Vec::new(),
+        result: None,
+        lost: Vec::new(),
+    };
+    let failed = RunEnd::Failed { failure: ToolFailure::TimedOut };
+    let digest = Digest::of(b"log");
+    let full = JobRun {
+        log: Some(StoredLog { digest, bytes: 300, lines: 6, cut: Some(cut()) }),
+        artifacts: vec![Artifact { name: "out/a.txt".to_owned(), digest, bytes: 3 }],
+        result: Some(StoredResult { digest, bytes: 9_000 }),
+        lost: vec!["its log: full".to_owned()],
+        ..run(5, Some(RunEnd::Done))
+    };
+    let runs = vec![
+        run(1, None),
+        run(2, Some(RunEnd::Interrupted)),
+        run(3, Some(RunEnd::Uncertain)),
+        run(4, Some(failed)),
+        full,
+    ];
+    JobRecord { job: id, session, turn, call, tool, capability, runs }
 }
 
 fn tree() -> ProcessTree {
@@ -422,10 +749,17 @@ pub(crate) fn cluster_events() -> EventBatch {
         EventBody::NodeLeft,
         EventBody::NodeDead { process: process(), node: Some(name("worker-1")) },
         EventBody::TurnStarted { session, turn },
+        EventBody::ApprovalAsked { session, call: tool_call(), tool: name("shell") },
         EventBody::TurnEnded { session, turn, outcome: "completed".to_owned() },
         EventBody::Claimed { session, from: process(), epoch: Epoch(4) },
         EventBody::Fenced { session },
         EventBody::Quarantined { session, reason: "5 claims without progress".to_owned() },
+        EventBody::Latched {
+            scope: LatchScope::Agent(name("default")),
+            on: true,
+            by: "token at gateway-1".to_owned(),
+            why: "it runs away".to_owned(),
+        },
         EventBody::Warning { name: "bus.replicas".to_owned(), message: "few".to_owned() },
         EventBody::Unknown,
     ];
@@ -436,6 +770,29 @@ pub(crate) fn cluster_events() -> EventBatch {
         what,
     };
     EventBatch { events: bodies.into_iter().map(event).collect(), dropped: 2 }
+}
+
+/// What the bucket has of latches, and what is told of them.
+pub(crate) fn latches() -> Vec<LatchRecord> {
+    let latch = |scope| Latch {
+        id: LatchId::from_u128(9),
+        scope,
+        by: "token at gateway-1".to_owned(),
+        at: Timestamp(1_700_000_000_000),
+        why: "it runs away".to_owned(),
+    };
+    let by = "token at gateway-2".to_owned();
+    vec![
+        LatchRecord::Set { latch: latch(LatchScope::All) },
+        LatchRecord::Set { latch: latch(LatchScope::Egress) },
+        LatchRecord::Set { latch: latch(LatchScope::Tool(name("time_now"))) },
+        LatchRecord::Set { latch: latch(LatchScope::Agent(name("default"))) },
+        LatchRecord::Cleared {
+            latch: Latch { why: String::new(), ..latch(LatchScope::All) },
+            by,
+            at: Timestamp(1_700_000_000_001),
+        },
+    ]
 }
 
 pub(crate) fn usage_record() -> UsageRecord {

@@ -353,6 +353,9 @@ pub(super) fn job(capability: &str, number: u128) -> Result<Job> {
         arguments: "{}".to_owned(),
         class: EffectClass::Idempotent,
         timeout_ms: 1_000,
+        limit: None,
+        action: None,
+        callbacks: None,
         traceparent: None,
     })
 }

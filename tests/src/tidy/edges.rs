@@ -9,7 +9,8 @@ use super::{
 const CRATES: [&str; 4] = ["proto", "cluster", "actors", "nodes"];
 
 /// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`' doors.
-const ONLY: [(&str, &[&str]); 9] = [
+const ONLY: [(&str, &[&str]); 12] = [
+    ("bollard", &["actors"]),
     ("async-nats", &["cluster"]),
     ("sled", &["cluster"]),
     ("ractor", &["actors", "nodes"]),
@@ -18,6 +19,8 @@ const ONLY: [(&str, &[&str]); 9] = [
     ("hyper", &["nodes"]),
     ("tokio-tungstenite", &["nodes"]),
     ("sse-stream", &["actors"]),
+    ("wasmtime", &["actors"]),
+    ("russh", &["actors"]),
     ("tokio", &["cluster", "actors", "nodes"]),
 ];
 

@@ -33,15 +33,16 @@ pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
     bad: &[("actors/src/a.rs", "//! A.\nlet a = format!(\"{prefix}.hb.{process}\");\n")],
 };
 
-/// Where variables of the environment are spelled.
-const VARIABLES: &str = "nodes/src/config/";
+/// Where variables of the environment are spelled: those that are read, and those that commands of
+/// agents are told.
+const VARIABLES: [&str; 2] = ["nodes/src/config/", "actors/src/tool/sandbox/spec.rs"];
 
 pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
     name: "our environment variables are spelled only in the configuration",
     run: |tree| {
         let mut it = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
-            if file.path.starts_with(VARIABLES) {
+            if VARIABLES.iter().any(|place| file.path.starts_with(place)) {
                 continue;
             }
             it.scanned += 1;
@@ -57,8 +58,10 @@ pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
 };
 
 /// Files of tests that may wait for time, and how often: helpers that look again until a state is
-/// there, the scripted model, whose script says how long it takes, and the moments of faults.
-const SLEEPERS: [(&str, usize); 10] = [
+/// there, the scripted model and the counter of effects, which say how long they take, and the
+/// moments of faults.
+const SLEEPERS: [(&str, usize); 11] = [
+    ("tests/src/effects.rs", 2),
     ("tests/src/chaos/wait.rs", 1),
     ("tests/src/wait.rs", 1),
     ("tests/src/conformance/support.rs", 1),

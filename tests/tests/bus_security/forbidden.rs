@@ -72,6 +72,9 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "cn.kv.js.>",
         "cn.kv.js.*",
         "cn.kv.js.job_x",
+        "cn.kv.archive.>",
+        "cn.kv.archive.*",
+        "cn.kv.archive.job_x",
         "cn.j.>",
         "cn.j.*.*",
         "cn.j.0.*",
@@ -85,6 +88,14 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "cn.kv.join.>",
         "cn.kv.agent.>",
         "cn.kv.agent.default",
+        "cn.kv.latch.>",
+        "cn.kv.latch.all",
+        "cn.kv.mcp.>",
+        "cn.kv.mcp.*",
+        "cn.kv.mcp.clock",
+        "cn.kv.ssh.>",
+        "cn.kv.ssh.*",
+        "cn.kv.ssh.web",
         "cn.birth",
         "cn.blob.>",
         "cn.blob.*.*",
@@ -142,16 +153,25 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "cn.kv.x",
         "cn.kv.other.x",
         "cn.kv.agent",
+        "cn.kv.latch",
+        "cn.kv.mcp",
+        "cn.kv.mcp.clock.y",
+        "cn.kv.ssh",
+        "cn.kv.ssh.web.y",
         "cn.kv.js",
         "cn.kv.js.job_x.y",
+        "cn.kv.archive",
+        "cn.kv.archive.job_x.y",
         "cn.job.exec",
         "cn.job.exec.job_x.y",
         "other.job.exec.job_x",
         "other.kv.js.job_x",
+        "other.kv.archive.job_x",
         "other.birth",
         "other.in.0.ses_x",
         "other.j.0.ses_x",
         "other.kv.agent.default",
+        "other.kv.mcp.clock",
         "other.blob.d.0",
         "other.hb.proc_x",
         "other.rpc.proc_x",
@@ -254,6 +274,8 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "$JS.API.STREAM.PURGE.CN_BLOBS",
             "cn.job.exec.job_x",
             "cn.kv.js.job_x",
+            "cn.kv.archive.job_x",
+            "cn.kv.ssh.web",
             "$JS.ACK.CN_JOBS.exec.1.1.1.1.0",
             "$JS.API.CONSUMER.CREATE.CN_JOBS.exec.cn.job.exec.*",
             "$JS.API.CONSUMER.INFO.CN_JOBS.exec",
@@ -262,8 +284,12 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "$JS.API.STREAM.PURGE.CN_TIMERS",
         ],
     ));
-    publish.extend(both(is_worker || is_gateway, &["cn.in.0.ses_x"]));
-    publish.extend(both(is_gateway, &["cn.kv.agent.default"]));
+    let of_both = ["cn.in.0.ses_x", "cn.kv.approval.call_x", "cn.kv.mcp.clock"];
+    publish.extend(both(is_worker || is_gateway, &of_both));
+    publish.extend(both(
+        is_gateway,
+        &["cn.kv.agent.default", "cn.kv.latch.all", "cn.kv.latch.tool.exec"],
+    ));
     publish.extend(both(
         is_node,
         &[
@@ -276,6 +302,8 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "$JS.API.STREAM.MSG.GET.CN_JOURNAL",
             "$JS.API.STREAM.MSG.GET.CN_BLOBS",
             "$JS.API.CONSUMER.CREATE.CN_BUCKET.spy.cn.kv.agent.>",
+            "$JS.API.CONSUMER.CREATE.CN_BUCKET.spy.cn.kv.latch.>",
+            "$JS.API.CONSUMER.CREATE.CN_BUCKET.spy.cn.kv.mcp.>",
         ],
     ));
     let of_admin = ["cn.birth", "$JS.API.CONSUMER.DURABLE.CREATE.CN_INBOX.p0"];

@@ -45,7 +45,9 @@ async fn a_token_for_nats_is_good_once_in_its_time_for_its_cluster() -> Result {
     let creds = home.data().join("bus/node.creds");
     assert_eq!(std::fs::metadata(&creds)?.permissions().mode() & 0o777, 0o600);
     for text in [std::fs::read_to_string(home.data().join("bus/member.json"))?, again.err] {
-        assert!(!text.contains("SUA") && !text.contains("eyJ"), "{text}");
+        // A seed begins so; in the middle of a public key it may be by chance.
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        assert!(!words.any(|word| word.starts_with("SUA")) && !text.contains("eyJ"), "{text}");
     }
 
     // The stored credential is for its role too.

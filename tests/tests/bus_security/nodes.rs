@@ -133,6 +133,9 @@ fn job() -> Result<Job> {
         arguments: "{}".to_owned(),
         class: EffectClass::Safe,
         timeout_ms: 1_000,
+        limit: None,
+        action: None,
+        callbacks: None,
         traceparent: None,
     })
 }

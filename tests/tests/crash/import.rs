@@ -185,6 +185,9 @@ mod nats {
             arguments: "{}".to_owned(),
             class: EffectClass::Once,
             timeout_ms: 1_000,
+            limit: None,
+            action: None,
+            callbacks: None,
             traceparent: None,
         }
     }

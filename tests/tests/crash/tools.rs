@@ -6,10 +6,14 @@ use clawnode_tests::{
     effects::EffectCounter,
     model::Script,
     process::{Message, Node, ProcessError},
+    wait::until,
 };
 use serde_json::{Value, json};
 
-use super::support::{Outcome, Scene, Under};
+use super::{
+    fleet::Fleet,
+    support::{Outcome, Scene, Under},
+};
 
 /// What came of a hit.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,4 +102,34 @@ async fn c10_on_nats_a_dead_runner_is_not_followed_by_a_second_run() -> Outcome 
         ("effect_once", "after-result", KNOWN),
     ];
     c8_to_c11(Under::Nats, &points).await
+}
+
+/// C10 where nobody else can run the tool: its session hears of the death, not of the end of its
+/// wait.
+#[tokio::test]
+async fn c10_on_nats_the_only_runner_of_a_tool_is_missed_when_it_dies() -> Outcome {
+    let dir = tempfile::tempdir().unwrap();
+    let counter = EffectCounter::start(dir.path()).await.unwrap();
+    let scene = Scene::on(Under::Nats, Script::default()).await;
+    let settings = scene.home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    let config = "[agents.default]\ntools = [\"effect_once\"]\n[tools]\njob_wait = \"1h\"\n";
+    std::fs::write(settings.join("config.toml"), config).unwrap();
+    // Everybody knows the tool, and one node can run it.
+    let scene = scene.with_var("CLAWNODE_TEST_EFFECTS", "none");
+    let mut fleet = Fleet::new(&scene).await?;
+    fleet.add(&scene, "plain").await?;
+    fleet.add_with(&scene, "able", vec![("CLAWNODE_TEST_EFFECTS", counter.url())]).await?;
+
+    counter.hold(true);
+    let message = Message::new("ada", "/tool effect_once {}");
+    let mut turn = fleet.client.send(&message).await?;
+    until("the effect", async || Ok((counter.total().unwrap() == 1).then_some(()))).await?;
+    fleet.take("able").kill().await?;
+    turn.completed().await?;
+    let journal = fleet.journal(&message).await?;
+    let kinds = |kind: &str| journal.iter().filter(|event| event.kind == kind).count();
+    assert_eq!((kinds("tool_uncertain"), kinds("tool_done")), (1, 0), "{journal:?}");
+    assert_eq!(counter.total().unwrap(), 1);
+    fleet.stop().await
 }

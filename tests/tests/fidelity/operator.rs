@@ -263,6 +263,9 @@ impl Operator {
             arguments: "{}".to_owned(),
             class: EffectClass::Safe,
             timeout_ms: 1_000,
+            limit: None,
+            action: None,
+            callbacks: None,
             traceparent: None,
         })
     }

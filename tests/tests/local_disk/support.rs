@@ -106,6 +106,9 @@ pub(crate) fn job(number: u128) -> Result<Job> {
         arguments: format!("{{\"number\":{number}}}"),
         class: EffectClass::Safe,
         timeout_ms: 1_000,
+        limit: None,
+        action: None,
+        callbacks: None,
         traceparent: None,
     })
 }

@@ -2,12 +2,19 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod agents;
+mod approvals;
 mod cluster;
 mod containers;
+mod hooks;
+mod jobs;
 mod keeping;
 mod leaving;
+mod panic;
+mod providers;
 mod real_model;
+mod sandbox;
 mod telemetry;
+mod timeouts;
 mod tools;
 mod turns;
 

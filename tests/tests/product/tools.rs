@@ -22,7 +22,8 @@ async fn scene(script: Script, openai: bool) -> (ModelServer, Home) {
     std::fs::create_dir_all(&files).unwrap();
     let root = files.display();
     let config = format!(
-        "[agents.default]\ntools = {TOOLS}\nstep_limit = 6\n[workspace]\nroot = \"{root}\"\n"
+        "[agents.default]\ntools = {TOOLS}\nstep_limit = 6\nstep_wait = \"0s\"\n\
+         [[agents.default.rules]]\nverdict = \"allow\"\n[workspace]\nroot = \"{root}\"\n"
     );
     std::fs::write(settings.join("config.toml"), config).unwrap();
     (server, home)

@@ -10,6 +10,7 @@ Options:
       --lint      only fmt, clippy and doc
       --setup     only install the tools
       --soak      run the long tests (names that end in `_soak`) and nothing else
+      --wasm      only what has the WebAssembly engine: build and test it
       --chaos     only do harm to a real cluster for some minutes, and judge what is left
   -h, --help      print this
 
@@ -18,6 +19,7 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
   cargo xtest gateway                 the tests whose names contain `gateway`
   cargo xtest -E 'binary(llm)'        a nextest filter expression
   cargo xtest --soak simulation       the simulator's long runs
+  cargo xtest --wasm s_16             the tests of plugins whose names contain `s_16`
 
 Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail. With
 CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
@@ -31,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) soak: bool,
     /// Whether `clawnode-chaos` runs, after the tests or alone.
     pub(crate) chaos: bool,
+    /// Whether what has the WebAssembly engine is built and tested, after all else or alone.
+    pub(crate) wasm: bool,
     /// Handed to the test runner as they are.
     pub(crate) filters: Vec<String>,
 }
@@ -47,8 +51,14 @@ pub(crate) enum Parsed {
 
 impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = String>) -> Parsed {
-        let mut it =
-            Self { lint: true, test: true, soak: false, chaos: false, filters: Vec::new() };
+        let mut it = Self {
+            lint: true,
+            test: true,
+            soak: false,
+            chaos: false,
+            wasm: false,
+            filters: Vec::new(),
+        };
         let (mut only_lint, mut only_setup, mut only_chaos) = (false, false, false);
         for word in words {
             match word.as_str() {
@@ -58,6 +68,7 @@ impl Options {
                 "--setup" => only_setup = true,
                 "--soak" => it.soak = true,
                 "--chaos" => only_chaos = true,
+                "--wasm" => it.wasm = true,
                 _ => it.filters.push(word),
             }
         }
@@ -67,9 +78,13 @@ impl Options {
         if only_chaos && (only_lint || only_setup || it.soak || !it.filters.is_empty()) {
             return Parsed::Wrong("`--chaos` stands alone".to_owned());
         }
-        it.lint &= it.filters.is_empty() && !it.soak && !only_setup && !only_chaos;
-        it.test = !only_lint && !only_setup && !only_chaos;
+        if it.wasm && (only_lint || only_setup || only_chaos) {
+            return Parsed::Wrong("`--wasm` stands with filters and `--soak` alone".to_owned());
+        }
+        it.lint &= it.filters.is_empty() && !it.soak && !only_setup && !only_chaos && !it.wasm;
+        it.test = !only_lint && !only_setup && !only_chaos && !it.wasm;
         it.chaos = only_chaos || it.test && it.filters.is_empty() && !it.soak;
+        it.wasm |= it.test && it.filters.is_empty();
         Parsed::Run(it)
     }
 }
@@ -89,13 +104,13 @@ mod tests {
     fn nothing_means_everything() {
         let options = parse("");
         assert!(options.lint && options.test && options.chaos && options.filters.is_empty());
-        assert!(!options.soak);
+        assert!(options.wasm && !options.soak);
     }
 
     #[test]
     fn a_filter_goes_to_the_runner_and_leaves_the_lints_out() {
         let options = parse("-E binary(llm)");
-        assert!(!options.lint && options.test && !options.chaos);
+        assert!(!options.lint && options.test && !options.chaos && !options.wasm);
         assert_eq!(options.filters, ["-E", "binary(llm)"]);
     }
 
@@ -107,7 +122,15 @@ mod tests {
         assert!(parse("--soak").soak && !parse("--soak").lint && !parse("--soak").chaos);
         assert!(parse("--chaos").chaos && !parse("--chaos").test && !parse("--chaos").lint);
         assert!(parse("--no-lint").chaos);
-        for words in [["--lint", "gateway"], ["--chaos", "gateway"], ["--chaos", "--lint"]] {
+        assert!(parse("--wasm").wasm && !parse("--wasm").test && !parse("--wasm").lint);
+        assert!(parse("--soak").wasm && !parse("--lint").wasm && !parse("--setup").wasm);
+        assert_eq!(parse("--wasm s_16").filters, ["s_16"]);
+        for words in [
+            ["--lint", "gateway"],
+            ["--chaos", "gateway"],
+            ["--chaos", "--lint"],
+            ["--wasm", "--lint"],
+        ] {
             let wrong = Options::parse(words.into_iter().map(str::to_owned));
             assert!(matches!(wrong, Parsed::Wrong(_)), "{words:?}");
         }

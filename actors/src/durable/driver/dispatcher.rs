@@ -16,6 +16,7 @@ use super::{
     Context, DispatcherHandle, DispatcherView,
     entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
     forward::{forward, ring, ring_next},
+    fuse::fused,
     handle::Message,
     pump::pump,
     reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
@@ -74,7 +75,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             None
         } else {
             let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
-            Some(tasks.spawn(pump))
+            Some(tasks.spawn(fused(myself.clone(), || Message::Broke, pump)))
         };
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
@@ -145,6 +146,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 }
                 return Ok(());
             }
+            Message::Broke => return Err("a task of it panicked".into()),
         };
         state.step(&myself, input).await;
         Ok(())
@@ -201,8 +203,17 @@ impl<K: EntityKind> State<K> {
         } else if self.pump.is_none() {
             let context = Arc::clone(&self.context);
             let pump = pump(self.partition, self.placed.clone(), context, myself.clone());
-            self.pump = Some(self.tasks.spawn(pump));
+            self.pump = Some(self.spawn(myself, pump));
         }
+    }
+
+    /// Has work done beside the actor, which ends with it if it panics.
+    fn spawn(
+        &mut self,
+        myself: &ActorRef<Message>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
+        self.tasks.spawn(fused(myself.clone(), || Message::Broke, work))
     }
 
     fn delivered(&mut self, delivery: Delivery) -> In {
@@ -239,24 +250,24 @@ impl<K: EntityKind> State<K> {
 
     #[expect(clippy::too_many_lines, reason = "one flat match over all that there is to do")]
     async fn perform(&mut self, myself: &ActorRef<Message>, out: Out) {
-        let (context, myself) = (Arc::clone(&self.context), myself.clone());
+        let (context, actor, myself) = (Arc::clone(&self.context), myself.clone(), myself.clone());
         match out {
             Out::ReadInbox(entity, after) => {
-                self.tasks.spawn(async move {
+                self.spawn(&actor, async move {
                     tell(&myself, read_inbox(&context, entity, after).await);
                 });
             }
             Out::ReadTail(entity) => {
-                self.tasks.spawn(async move { tell(&myself, read_tail(&context, entity).await) });
+                self.spawn(&actor, async move { tell(&myself, read_tail(&context, entity).await) });
             }
             Out::AskOwner(process, entity, input) => {
-                self.tasks.spawn(async move {
+                self.spawn(&actor, async move {
                     let says = ask_owner(&context, process, entity, input).await;
                     tell(&myself, In::OwnerSaid(entity, says));
                 });
             }
             Out::SetAside(entity, position, bytes, reason) => {
-                self.tasks.spawn(async move {
+                self.spawn(&actor, async move {
                     let aside = set_aside(&context, entity, position, bytes, reason).await;
                     tell(&myself, aside);
                 });
@@ -289,32 +300,32 @@ impl<K: EntityKind> State<K> {
                 }
             }
             Out::Ring(process, entity, input) => {
-                self.tasks.spawn(async move {
+                self.spawn(&actor, async move {
                     let came = ring(&context, process, entity, input).await;
                     debug!(%entity, %process, ?came, "an entity was given up, another is told");
                 });
             }
             Out::RingNext(entity, input) => {
-                self.tasks.spawn(async move { ring_next(&context, entity, input).await });
+                self.spawn(&actor, async move { ring_next(&context, entity, input).await });
             }
             Out::Forward(entity, input, needs) => {
-                self.tasks.spawn(async move {
+                self.spawn(&actor, async move {
                     tell(&myself, forward(&context, entity, input, needs).await);
                 });
             }
             Out::Ack(handle) => {
                 if let Some(handle) = self.handles.remove(&handle) {
-                    self.tasks.spawn(async move { said(handle.ack().await, "acknowledge") });
+                    self.spawn(&actor, async move { said(handle.ack().await, "acknowledge") });
                 }
             }
             Out::Progress(handle) => {
                 if let Some(handle) = self.handles.get(&handle).cloned() {
-                    self.tasks.spawn(async move { said(handle.progress().await, "hold") });
+                    self.spawn(&actor, async move { said(handle.progress().await, "hold") });
                 }
             }
             Out::Nak(handle, delay) => {
                 if let Some(handle) = self.handles.remove(&handle) {
-                    self.tasks.spawn(async move { said(handle.nak(delay).await, "give back") });
+                    self.spawn(&actor, async move { said(handle.nak(delay).await, "give back") });
                 }
             }
             Out::Forget(handle) => {

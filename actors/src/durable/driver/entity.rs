@@ -14,6 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{
     Context, DispatcherHandle,
+    fuse::fused,
     store::{append, archive, discard, load, read_back},
 };
 use crate::durable::{
@@ -37,6 +38,8 @@ pub(super) enum Message<K: EntityKind> {
     /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
     Feed(Box<In<K>>),
     Ask(InputId, oneshot::Sender<NodeReply>),
+    /// A task of it panicked: nobody will say what it waits for.
+    Broke,
 }
 
 struct EntityActor<K>(std::marker::PhantomData<fn(K)>);
@@ -221,6 +224,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
                     debug!("whoever asked for an input did not wait");
                 }
             }
+            Message::Broke => return Err("a task of it panicked".into()),
         }
         Ok(())
     }
@@ -246,18 +250,27 @@ impl<K: EntityKind> State<K> {
         }
     }
 
+    /// Has work done beside the actor, which ends with it if it panics.
+    fn spawn(
+        &mut self,
+        myself: &ActorRef<Message<K>>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tasks.spawn(fused(myself.clone(), || Message::Broke, work));
+    }
+
     fn perform_one(&mut self, myself: &ActorRef<Message<K>>, out: Out<K>) {
         let port = Port(myself.clone());
         let (context, id) = (Arc::clone(&self.context), self.id);
         match out {
             Out::Load => {
-                self.tasks.spawn(async move { port.tell(load(&context, id).await) });
+                self.spawn(myself, async move { port.tell(load(&context, id).await) });
             }
             Out::Append { wait, expected, write } => {
-                self.tasks.spawn(append(context, id, port, wait, expected, write));
+                self.spawn(myself, append(context, id, port, wait, expected, write));
             }
             Out::ReadBack { after } => {
-                self.tasks.spawn(async move { port.tell(read_back(&context, id, after).await) });
+                self.spawn(myself, async move { port.tell(read_back(&context, id, after).await) });
             }
             Out::Acquire(key, effect) => self.context.runner.acquire(id, &effect, key, port),
             // A grant that is not used gives its place back when it is dropped.
@@ -266,7 +279,7 @@ impl<K: EntityKind> State<K> {
                 let cancelled = CancellationToken::new();
                 self.calls.insert(key.clone(), cancelled.clone());
                 let run = context.runner.run(id, key, job, port, cancelled);
-                self.tasks.spawn(run);
+                self.spawn(myself, run);
             }
             Out::Abort(key) => match self.calls.get(&key) {
                 Some(cancelled) => cancelled.cancel(),
@@ -280,21 +293,23 @@ impl<K: EntityKind> State<K> {
             Out::TellFenced { process, epoch } => {
                 context.runner.claimed(id, process, epoch);
                 if self.context.substrate.shared {
-                    self.tasks.spawn(tell_fenced(context, id, process, epoch));
+                    self.spawn(myself, tell_fenced(context, id, process, epoch));
                 }
             }
             Out::Archive { upto, state } => {
-                self.tasks
-                    .spawn(async move { port.tell(archive(&context, id, upto, state).await) });
+                self.spawn(
+                    myself,
+                    async move { port.tell(archive(&context, id, upto, state).await) },
+                );
             }
             Out::Erase(dropped) => {
-                self.tasks.spawn(async move {
+                self.spawn(myself, async move {
                     let snapshot = context.runner.erase(id, dropped).await;
                     port.tell(In::Erased { snapshot });
                 });
             }
             Out::Discard(digest) => {
-                self.tasks.spawn(async move { discard(&context, digest).await });
+                self.spawn(myself, async move { discard(&context, digest).await });
             }
             Out::Stop(stop) => self.stop(myself, &stop),
         }

@@ -136,9 +136,17 @@ pub(super) async fn ring<K: EntityKind>(
         Ok(Ok(NodeReply::Ok)) => Some(Forwarded::Rung),
         Ok(Ok(NodeReply::Held)) => Some(Forwarded::Held),
         Ok(Ok(NodeReply::Completed)) => Some(Forwarded::Completed),
-        Ok(Ok(NodeReply::NotMine | NodeReply::Frames { .. } | NodeReply::Tree { .. }) | Err(_)) => {
-            None
-        }
+        Ok(
+            Ok(
+                NodeReply::NotMine
+                | NodeReply::Frames { .. }
+                | NodeReply::Tree { .. }
+                | NodeReply::Latched { .. }
+                | NodeReply::JobLog { .. }
+                | NodeReply::Cleaned { .. },
+            )
+            | Err(_),
+        ) => None,
         Err(failure) => {
             debug!(%process, %entity, %failure, "a process does not answer");
             None
@@ -157,6 +165,7 @@ mod tests {
 
     fn heartbeat(process: u128, knows: &[&str], newest: u16) -> Heartbeat {
         Heartbeat {
+            providers: Vec::new(),
             process: ProcessId::from_u128(process),
             node: "n".parse().unwrap(),
             version: "0".to_owned(),

@@ -40,6 +40,8 @@ pub(super) enum Message {
     Drain(oneshot::Sender<()>),
     GiveUp,
     View(usize, oneshot::Sender<DispatcherView>),
+    /// A task of it panicked: nobody will say what it waits for.
+    Broke,
 }
 
 impl fmt::Debug for Message {
@@ -55,6 +57,7 @@ impl fmt::Debug for Message {
             Self::Drain(_) => f.write_str("Drain"),
             Self::GiveUp => f.write_str("GiveUp"),
             Self::View(..) => f.write_str("View"),
+            Self::Broke => f.write_str("Broke"),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The ractor driver: one actor per partition and one per resident entity, each a thin shell
-//! around its machine. All I/O is done by tasks that send their results back as messages.
+//! around its machine. All I/O is done by tasks that send their results back as messages; one that
+//! panics ends its actor (`fuse`).
 
 mod dispatcher;
 mod entity;
 mod forward;
+mod fuse;
 mod handle;
 mod pump;
 mod reads;

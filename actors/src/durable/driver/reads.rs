@@ -144,9 +144,17 @@ async fn ask_once<K: EntityKind>(
         Ok(Ok(NodeReply::Held)) => OwnerSays::Held,
         Ok(Ok(NodeReply::Completed)) => OwnerSays::Completed,
         Ok(Ok(NodeReply::NotMine)) => OwnerSays::NotMine,
-        Ok(Ok(NodeReply::Ok | NodeReply::Frames { .. } | NodeReply::Tree { .. }) | Err(_)) => {
-            OwnerSays::Silent
-        }
+        Ok(
+            Ok(
+                NodeReply::Ok
+                | NodeReply::Frames { .. }
+                | NodeReply::Tree { .. }
+                | NodeReply::Latched { .. }
+                | NodeReply::JobLog { .. }
+                | NodeReply::Cleaned { .. },
+            )
+            | Err(_),
+        ) => OwnerSays::Silent,
         Err(failure) => {
             debug!(%process, %entity, %failure, "an owner does not answer");
             if matches!(failure, RequestError::NoResponders { .. }) {

@@ -2,10 +2,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{BusEvent, BusMessage};
 use clawnode_proto::{
-    EntityId, Frame, JobId, TurnId, codec,
+    EntityId, Frame, JobId, Position, TurnId,
+    archive::{CleanJobs, CleanView, LogPart},
+    codec,
+    latch::LatchScope,
     node::{NodeReply, NodeRequest},
 };
 use futures_util::StreamExt;
@@ -21,6 +25,9 @@ const REQUESTS_MAX: usize = 256;
 /// answer must not use up all places.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long at most an answer waits for the end of what an operator stopped.
+const LATCH_WAIT: Duration = Duration::from_secs(10);
+
 /// Answers for the frames that this process still has of a turn.
 pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
     /// The turn's frames in order, and whether older ones are missing.
@@ -28,6 +35,7 @@ pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
 }
 
 /// Takes an operator's orders for this process.
+#[async_trait]
 pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     /// The process stands back, or takes entities again: the others should know soon.
     fn cordon(&self, on: bool);
@@ -35,6 +43,15 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     fn drain(&self);
     /// This job shall not run on; returns at once.
     fn cancel_job(&self, job: JobId);
+    /// Somebody set or cleared a latch of this scope. Answers with where its record stands and how
+    /// much of it still runs, once that is nothing, or after `wait`; `None` if the store does not
+    /// say.
+    async fn latch(&self, scope: LatchScope, wait: Duration) -> Option<(Position, u32)>;
+    /// What a job that runs here has said after a line; waits for it, if there is nothing yet.
+    /// `None` if it does not run here.
+    async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
+    /// Removes jobs from the archive; `None` if that is not possible here, or not now.
+    async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView>;
 }
 
 /// Answers the requests of other processes, for a node with or without a worker.
@@ -106,6 +123,18 @@ async fn answer_one<K: EntityKind>(
         NodeRequest::CancelJob { job } => {
             orders.cancel_job(job);
             None
+        }
+        NodeRequest::Latch { scope, wait_ms } => {
+            let wait = Duration::from_millis(wait_ms.into()).min(LATCH_WAIT);
+            let took = orders.latch(scope, wait).await;
+            took.map(|(position, running)| NodeReply::Latched { position, running })
+        }
+        NodeRequest::JobLog { job, after, wait_ms } => {
+            let part = orders.job_log(job, after, Duration::from_millis(wait_ms.into()));
+            Some(part.await.map_or(NodeReply::NotMine, |part| NodeReply::JobLog { part }))
+        }
+        NodeRequest::CleanJobs { which } => {
+            orders.clean_jobs(which).await.map(|view| NodeReply::Cleaned { view })
         }
         NodeRequest::Drain => {
             orders.drain();

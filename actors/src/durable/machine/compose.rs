@@ -106,6 +106,8 @@ impl<K: EntityKind> Machine<K> {
         for (key, outcome) in std::mem::take(&mut self.ended) {
             let Some(entity) = self.entity() else { break };
             let events = K::conclude(&entity.state, &key, outcome);
+            #[cfg(feature = "test-util")]
+            let events = self.unjournaled(events);
             self.draft_all(now, events)?;
         }
         for (key, outcome) in std::mem::take(&mut self.refused) {

@@ -2,7 +2,9 @@
 
 use clawnode_cluster::{AppendAnswer, Record, Write, outcome::Verdict};
 use clawnode_proto::{
-    CodecError, Grammar, Position, Sealed, event::encode_record, kernel::KernelEvent,
+    CodecError, EventId, Grammar, Head, Position, Sealed,
+    event::{VERSION, encode_record},
+    kernel::KernelEvent,
 };
 
 use super::{Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
@@ -61,6 +63,36 @@ impl<K: EntityKind> Machine<K> {
     fn only_emits(&self) -> bool {
         let Body::Whole(entity) = &self.body else { return false };
         K::decide(&entity.state).iter().all(|one| K::class(one) != EffectClass::Call)
+    }
+
+    /// What is written down of an outcome by a machine with this bug: not what hooks decided, though
+    /// it takes effect.
+    pub(super) fn unjournaled(&mut self, events: Vec<K::Event>) -> Vec<K::Event> {
+        if !self.planted(Planted::HookUnjournaled) {
+            return events;
+        }
+        let Body::Whole(entity) = &mut self.body else { return events };
+        let (hooked, written): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|event| event.kind().ends_with("_hooked"));
+        let tail = entity.core.tail;
+        for event in hooked {
+            let head = Head {
+                entity: self.id,
+                n: tail.n,
+                v: VERSION,
+                eid: EventId::derive(self.id, self.incarnation, tail.n),
+                epoch: tail.epoch,
+                incarnation: self.incarnation,
+                ts: tail.ts,
+                kind: event.kind().to_owned(),
+                required: event.required(),
+                progress: event.progress(),
+            };
+            if K::fold(&mut entity.state, &head, &event).is_err() {
+                break;
+            }
+        }
+        written
     }
 
     /// Keeps what an append was drafted upon.

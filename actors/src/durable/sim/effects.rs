@@ -1,8 +1,13 @@
 //! What a session's effects do: a modelled provider, and the end of a turn told to the world.
 
+use std::time::Duration;
+
 use clawnode_proto::{
     Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    hook::HookSpec,
+    job::Job,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
+    timeout::{TimeLevel, TimeLimit, TurnTime},
 };
 use rand::Rng;
 
@@ -13,10 +18,13 @@ use crate::{
     session::{CallKey, Outcome, SessionJob, kind::Grant},
 };
 
+/// Short enough that some turns and steps do not get by with it.
+pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
+
 impl Sim {
     /// The agent's answer: at once, or later.
     pub(super) fn acquire(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
-        let Some(grant) = grant() else { return };
+        let Some(grant) = grant(self.plan.hooks.clone()) else { return };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
@@ -55,6 +63,7 @@ impl Sim {
                     return Err(Violation::new("G1", text));
                 }
                 self.ledger.calling(entity, by, call, attempt)?;
+                self.ledger.shows(entity, by, call, job.request.digest())?;
                 self.last_call.insert(entity, (call, attempt));
                 self.runs(to, entity, counter, key, Some(attempt));
                 if self.plan.poison && self.poisoned == Some(entity) {
@@ -62,12 +71,30 @@ impl Sim {
                     return Ok(());
                 }
                 let after = self.world.rng.random_range(10..self.plan.call_most);
-                self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
+                match job.limit.as_ref().filter(|limit| u64::from(limit.left_ms) <= after) {
+                    Some(limit) => self.too_long(to, (entity, counter, key), attempt, limit),
+                    None => {
+                        self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
+                    }
+                }
             }
-            SessionJob::Tool(job) => self.tool_starts(to, entity, counter, job.call)?,
-            SessionJob::Publish(job) => self.publish(to, entity, counter, key, job),
-            // No timers are set here.
-            SessionJob::Settle(_) => {}
+            SessionJob::Judge(job) => self.judged(to, (entity, counter, key), job),
+            SessionJob::Tool(job) => {
+                self.is_as_judged(to, (entity, counter), job.call, &job.arguments)?;
+                self.tool_starts(to, entity, counter, job.call)?;
+            }
+            SessionJob::Publish(job) => {
+                let Job { call, arguments, .. } = &job.job;
+                self.is_as_judged(to, (entity, counter), *call, arguments)?;
+                self.publish(to, entity, counter, key, job);
+            }
+            SessionJob::Ask(job) => self.asked(to, (entity, counter, key), job)?,
+            SessionJob::AskSteps(job) => self.asked_for_steps(to, (entity, counter, key), job),
+            SessionJob::Time(job) => self.timed(to, (entity, counter, key), job),
+            SessionJob::Settle(job) => {
+                self.runs(to, entity, counter, key, None);
+                self.settles(to, (entity, counter, key), job.job.id)?;
+            }
             SessionJob::Emit(job) => {
                 let turn = job.done.turn;
                 self.ledger.emitting(entity, turn)?;
@@ -81,6 +108,25 @@ impl Sim {
             }
         }
         Ok(())
+    }
+
+    /// A call that takes longer than its turn or step may: its time ends it.
+    fn too_long(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        attempt: Attempt,
+        limit: &TimeLimit,
+    ) {
+        let class = match limit.level {
+            TimeLevel::Global => FailureClass::GlobalTime,
+            TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
+        };
+        let failure = failure(class, "out of time");
+        let (partial, usage) = (Text::from("so far"), Usage::default());
+        let ended = In::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
+        let after = u64::from(limit.left_ms).max(1);
+        self.world.later(to, after, Note::Feed(entity, counter, ended));
     }
 
     pub(super) fn runs(
@@ -172,9 +218,13 @@ impl Sim {
     }
 }
 
-fn grant() -> Option<Grant> {
+fn grant(hooks: Vec<HookSpec>) -> Option<Grant> {
     let mut options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
     options.tools = specs();
+    options.hooks = hooks;
+    options.step_limit = 5;
+    options.step_wait = Duration::from_mins(5);
+    options.time = TURN_TIME;
     Some(Grant { profile: options.profile(), permit: Permit::free() })
 }
 

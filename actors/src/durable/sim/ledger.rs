@@ -9,11 +9,13 @@ use clawnode_proto::{
     Sealed, TurnId, codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, RESTORED, Restored},
+    llm::FailureClass,
     session::{SessionEvent, SessionInput, TurnOutcome},
 };
 
 use super::{
     Violation,
+    known::{Call, Turn},
     tools::ToolBook,
     violation::{encoded, of_fold},
 };
@@ -22,29 +24,10 @@ use crate::{
     session::Session,
 };
 
-/// What is known of one model call.
-#[derive(Debug, Default)]
-struct Call {
-    /// Attempts that were begun, by whom.
-    begun: Vec<(Attempt, Incarnation, Epoch)>,
-    recorded: bool,
-    /// Attempts that the provider has seen.
-    made: BTreeSet<Attempt>,
-}
-
-/// What is known of one turn.
-#[derive(Debug, Default)]
-struct Turn {
-    outcome: Option<TurnOutcome>,
-    replies: u32,
-    settled: u32,
-    emitted: bool,
-}
-
 /// What is known of one entity.
 #[derive(Debug)]
-struct Book {
-    entity: Entity<Session>,
+pub(super) struct Book {
+    pub(super) entity: Entity<Session>,
     /// Where the store has its last record.
     position: Position,
     /// Copies of inputs that wait in the inbox.
@@ -53,17 +36,19 @@ struct Book {
     turns: BTreeMap<TurnId, Turn>,
     calls: BTreeMap<CallId, Call>,
     tools: ToolBook,
+    /// The turn whose call was begun last.
+    last_turn: Option<TurnId>,
     deletions: u32,
     /// Inputs that were in a journal which was damaged and buried.
     forgotten: BTreeSet<InputId>,
     /// Its journal is damaged, so what follows there proves nothing until it is replaced.
-    damaged: bool,
+    pub(super) damaged: bool,
 }
 
 /// All entities.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    books: BTreeMap<EntityId, Book>,
+    pub(super) books: BTreeMap<EntityId, Book>,
     /// Inputs whose senders were told that they are stored.
     accepted: BTreeMap<InputId, Input>,
 }
@@ -241,6 +226,7 @@ impl Book {
             turns: BTreeMap::new(),
             calls: BTreeMap::new(),
             tools: ToolBook::default(),
+            last_turn: None,
             deletions: 0,
             forgotten: BTreeSet::new(),
             damaged: false,
@@ -361,6 +347,9 @@ impl Book {
         }
         match sealed.event::<SessionEvent>().map_err(damaged)? {
             Some(SessionEvent::ModelBegun(begun)) => {
+                let turn = self.turns.entry(begun.turn).or_default();
+                turn.begun.get_or_insert(head.ts);
+                self.last_turn = Some(begun.turn);
                 let call = self.calls.entry(begun.call).or_default();
                 if call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
                     let text = format!("`{}` is begun twice by one owner", begun.call);
@@ -373,12 +362,18 @@ impl Book {
             }
             Some(SessionEvent::ModelFailed(failed)) => {
                 self.calls.entry(failed.call).or_default().recorded = true;
+                let own = [FailureClass::GlobalTime, FailureClass::StepTime];
+                if let Some(turn) = self.last_turn {
+                    self.turns.entry(turn).or_default().late_call =
+                        own.contains(&failed.failure.class);
+                }
             }
             Some(SessionEvent::Reply(reply)) => {
                 self.turns.entry(reply.turn).or_default().replies += 1;
             }
             Some(SessionEvent::TurnDone(done)) => {
                 let turn = self.turns.entry(done.turn).or_default();
+                turn.in_time(&done.outcome, head.ts)?;
                 if turn.outcome.replace(done.outcome).is_some() {
                     let text = format!("`{}` has ended twice", done.turn);
                     return Err(Violation::new("E2", text));
@@ -387,10 +382,8 @@ impl Book {
             Some(SessionEvent::Settled(settled)) => {
                 self.turns.entry(settled.turn).or_default().settled += 1;
             }
-            Some(SessionEvent::ToolAsked(asked)) => self.tools.asked(asked.call)?,
-            Some(SessionEvent::ToolDone(done)) => self.tools.ended(done.call)?,
-            Some(SessionEvent::ToolUncertain(uncertain)) => self.tools.ended(uncertain.call)?,
-            Some(SessionEvent::Configured(_)) | None => {}
+            Some(event) => self.tools.event(&event)?,
+            None => {}
         }
         Ok(())
     }
@@ -451,6 +444,8 @@ impl Book {
             | Some(
                 SessionInput::Cancel { .. }
                 | SessionInput::ToolResult(_)
+                | SessionInput::ApprovalDecided(_)
+                | SessionInput::Continue { .. }
                 | SessionInput::TimerFired { .. },
             ) => None,
             Some(SessionInput::Delete) if self.deletions > 0 => None,
@@ -476,6 +471,11 @@ impl Book {
                 outcome,
                 TurnOutcome::Completed { .. } | TurnOutcome::StepLimit { .. }
             ));
+            // It may have said something before its time was over.
+            let replies = match outcome {
+                TurnOutcome::TimedOut { .. } => turn.replies.min(1),
+                _ => replies,
+            };
             if turn.replies != replies || turn.settled != 1 {
                 let text = format!(
                     "`{id}` ({}) has {} replies and is settled {} times",

@@ -10,6 +10,8 @@
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
 //! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
+//! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
+//! was judged;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
 //! G1 no call starts after a drain gave calls up; R1 no acknowledgement handle is leaked; X1 no
 //! activation ends in a defect. I7 is true by construction: no event carries a frame.
@@ -17,10 +19,13 @@
 mod chaos;
 mod clients;
 mod effects;
+mod hooks;
 mod jobs;
+mod known;
 mod ledger;
 mod operator;
 mod ops;
+mod people;
 mod plan;
 mod process;
 mod scale;
@@ -63,6 +68,8 @@ pub struct SimOptions {
     pub trace: bool,
     /// So many sessions with skewed keys on many nodes, instead of what the seed says.
     pub sessions: Option<usize>,
+    /// Whether agents have hooks.
+    pub hooks: bool,
 }
 
 /// A run in which nothing was wrong.
@@ -155,10 +162,13 @@ pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
 
 impl Sim {
     fn new(options: &SimOptions) -> Self {
-        let plan = match options.sessions {
+        let mut plan = match options.sessions {
             Some(sessions) => Plan::scale(options.seed, sessions, options.planted),
             None => Plan::of(options.seed, options.planted),
         };
+        if options.hooks {
+            plan.hooks = hooks::hooks();
+        }
         let bugs = Bugs {
             acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
             no_fencing: options.planted == Planted::NoFencing,

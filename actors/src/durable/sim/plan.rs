@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::sim::Faults;
-use clawnode_proto::Order;
+use clawnode_proto::{Order, hook::HookSpec};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -56,6 +56,8 @@ pub(super) struct Plan {
     pub(super) operator: Option<Order>,
     /// A bit of the first session's journal is flipped; the operator buries it.
     pub(super) damage: bool,
+    /// The hooks of agents.
+    pub(super) hooks: Vec<HookSpec>,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -123,6 +125,7 @@ impl Plan {
                 _ => Some(Order::Restore),
             },
             damage: rng.random_bool(0.03),
+            hooks: Vec::new(),
             scale: None,
         }
     }

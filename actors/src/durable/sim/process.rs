@@ -44,6 +44,8 @@ pub(super) enum Note {
     ReadJob(JobId),
     /// A job has run.
     JobEnds(JobId, u64),
+    /// A job whose time is over is looked at.
+    Settles(EntityId, u64, CallKey, JobId),
     /// The result of a job could not be stored.
     SendAgain(Box<Job>, ToolEnd),
     /// An emission was told.
@@ -108,6 +110,7 @@ pub(super) enum Op {
     Give(EntityId, u64, CallKey, Box<Job>),
     JobState(JobId),
     JobSet(JobId),
+    Revoke(EntityId, u64, CallKey, JobId),
     JobSent(Box<Job>, ToolEnd),
     Entity(EntityId, u64, Do),
 }

@@ -53,6 +53,7 @@ impl Plan {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5ca1_e000);
         let lost = NODES / 3;
         Self {
+            hooks: Vec::new(),
             seed,
             local: false,
             partitions: 32,

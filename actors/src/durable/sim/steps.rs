@@ -72,6 +72,9 @@ impl Sim {
                 Ok(())
             }
             Note::JobEnds(job, run) => self.job_ends(to, job, run),
+            Note::Settles(entity, counter, key, job) => {
+                self.settles(to, (entity, counter, key), job)
+            }
             Note::SendAgain(job, end) => {
                 self.send_result(to, *job, end);
                 Ok(())
@@ -173,6 +176,9 @@ impl Sim {
             }
             Some(Op::JobState(job)) => self.job_state(to, job, reply),
             Some(Op::JobSet(job)) => self.job_set(to, job, &reply),
+            Some(Op::Revoke(entity, counter, key, job)) => {
+                self.revoked(to, (entity, counter, key), job, &reply)
+            }
             Some(Op::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
             Some(Op::Entity(entity, counter, work)) => {
                 self.worked(to, entity, counter, work, reply)

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use clawnode_proto::{
     CallId, EntityId, Incarnation, ProcessId, ToolName,
-    session::ToolEnd,
+    hook::HookTrail,
+    policy::Decision,
+    session::{SessionEvent, ToolEnd},
     tool::{EffectClass, Risk, ToolOutcome, ToolSpec, ToolUse},
 };
 use rand::Rng;
@@ -19,6 +21,8 @@ use crate::{
 #[derive(Debug, Default)]
 struct Tool {
     asked: bool,
+    /// A person was asked, and has not approved.
+    waits: bool,
     ended: bool,
 }
 
@@ -29,18 +33,44 @@ pub(super) struct ToolBook(BTreeMap<CallId, Tool>);
 // === impl ToolBook ===
 
 impl ToolBook {
+    /// The journal says something.
+    pub(super) fn event(&mut self, event: &SessionEvent) -> Result<(), Violation> {
+        match event {
+            SessionEvent::ToolAsked(asked) => self.asked(asked.call),
+            SessionEvent::ToolDone(done) => self.ended(done.call),
+            SessionEvent::ToolUncertain(uncertain) => self.ended(uncertain.call),
+            SessionEvent::ApprovalAsked(asked) => {
+                self.tool(asked.call).waits = true;
+                Ok(())
+            }
+            SessionEvent::ApprovalGiven(given) => {
+                self.tool(given.call).waits = given.decided.decision != Decision::Approve;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn tool(&mut self, call: CallId) -> &mut Tool {
+        self.0.entry(call).or_default()
+    }
+
     /// The journal says that it is about to run.
-    pub(super) fn asked(&mut self, call: CallId) -> Result<(), Violation> {
+    fn asked(&mut self, call: CallId) -> Result<(), Violation> {
         let tool = self.0.entry(call).or_default();
         if tool.asked || tool.ended {
             return Err(Violation::new("I3", format!("tool call `{call}` is begun twice")));
+        }
+        if tool.waits {
+            let text = format!("tool call `{call}` is begun, and nobody approved of it");
+            return Err(Violation::new("APR-1", text));
         }
         tool.asked = true;
         Ok(())
     }
 
     /// The journal says that it has ended.
-    pub(super) fn ended(&mut self, call: CallId) -> Result<(), Violation> {
+    fn ended(&mut self, call: CallId) -> Result<(), Violation> {
         let tool = self.0.entry(call).or_default();
         if tool.ended {
             return Err(Violation::new("I3", format!("tool call `{call}` has two outcomes")));
@@ -52,7 +82,7 @@ impl ToolBook {
     /// It runs, beside the session's owner or somebody who was that once.
     pub(super) fn runs(&self, call: CallId, owns: bool) -> Result<(), Violation> {
         match self.0.get(&call) {
-            Some(Tool { asked: true, ended }) if !(*ended && owns) => Ok(()),
+            Some(Tool { asked: true, ended, .. }) if !(*ended && owns) => Ok(()),
             Some(Tool { asked: true, .. }) => {
                 Err(Violation::new("C9", format!("tool call `{call}` runs after its outcome")))
             }
@@ -71,6 +101,8 @@ pub(super) fn specs() -> Vec<ToolSpec> {
         risk: Risk::ReadOnly,
         capability: None,
         timeout_ms: 30_000,
+        pin: None,
+        time: None,
     };
     let look = "look".parse().map(spec).ok();
     let elsewhere = |name: &str, class| {
@@ -79,7 +111,13 @@ pub(super) fn specs() -> Vec<ToolSpec> {
     };
     let fetch = elsewhere("fetch", EffectClass::Safe);
     let touch = elsewhere("touch", EffectClass::Once);
-    look.into_iter().chain(fetch).chain(touch).collect()
+    // A person is asked about these.
+    let write = "write".parse().map(spec).ok();
+    let write =
+        write.map(|it| ToolSpec { class: EffectClass::Idempotent, risk: Risk::Write, ..it });
+    let push = elsewhere("push", EffectClass::Once);
+    let push = push.map(|it| ToolSpec { risk: Risk::Admin, ..it });
+    [look, fetch, touch, write, push].into_iter().flatten().collect()
 }
 
 impl Sim {
@@ -92,13 +130,15 @@ impl Sim {
             return Vec::new();
         }
         let one = |id: usize, rng: &mut rand_chacha::ChaCha8Rng| {
-            let (name, arguments) = match rng.random_range(0..20) {
+            let (name, arguments) = match rng.random_range(0..26) {
                 0 => ("hallucinated", "{}".to_owned()),
                 1 => ("look", r#"{"at":"#.to_owned()),
                 2 => ("look", r#"{"at":"here"}"#.to_owned()),
                 at @ 3..8 => ("look", format!(r#"{{"at":{at}}}"#)),
                 at @ 8..14 => ("fetch", format!(r#"{{"at":{at}}}"#)),
-                at => ("touch", format!(r#"{{"at":{at}}}"#)),
+                at @ 14..20 => ("touch", format!(r#"{{"at":{at}}}"#)),
+                at @ 20..23 => ("write", format!(r#"{{"at":{at}}}"#)),
+                at => ("push", format!(r#"{{"at":{at}}}"#)),
             };
             ToolUse { id: format!("use-{id}"), name: name.to_owned(), arguments }
         };
@@ -134,7 +174,7 @@ impl Sim {
             return Ok(());
         }
         let outcome = ToolOutcome::done("seen");
-        let outcome = Outcome::Tool(ToolEnd::Known { outcome });
+        let outcome = Outcome::Tool(ToolEnd::Known { outcome }, HookTrail::default());
         self.feed(to, entity, counter, In::Ended(key, outcome))
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn of_fold(error: &FoldError) -> Violation {
         FoldError::Record { source: RecordError::Epoch { .. }, .. } => "I2",
         FoldError::Record { .. } | FoldError::Body { .. } | FoldError::Unknown { .. } => "I1",
         FoldError::Violation { source, .. } if source.0.contains("(I2)") => "I2",
+        FoldError::Violation { source, .. } if source.0.contains("(HOOK-1)") => "HOOK-1",
         FoldError::Violation { .. } => "I3",
     };
     Violation::new(name, clawnode_proto::ErrorChain(error).to_string())

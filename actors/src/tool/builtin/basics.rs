@@ -149,6 +149,8 @@ mod tests {
             arguments,
             idempotency_key: "job_1".to_owned(),
             timeout: TIMEOUT,
+            sink: crate::tool::RunSink::default(),
+            limit: None,
         };
         basics.run(run).unwrap_or_else(|failed| failed)
     }

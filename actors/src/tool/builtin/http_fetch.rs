@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clawnode_proto::{
-    ErrorChain,
+    ErrorChain, ToolName,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
 use reqwest::{
     Method,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ use crate::tool::{
     Executor, ToolRun,
     append::append,
     arguments,
-    egress::{Decoded, Egress, EgressError, Reply, Request},
+    egress::{Decoded, Egress, EgressError, HeaderBounds, Reply, Request},
     spec::BuiltIn,
 };
 
@@ -29,8 +29,7 @@ const CAPABILITY: &str = "egress";
 /// Bytes of a body when nothing else is asked for (256 KiB): more than a model is shown of it.
 const DEFAULT_BYTES: usize = 256 << 10;
 /// Headers that a call may set, and their bytes together.
-const HEADERS: usize = 20;
-const HEADER_BYTES: usize = 8 << 10;
+const HEADERS: HeaderBounds = HeaderBounds { most: 20, bytes: 8 << 10 };
 /// Headers of a reply that are worth reading.
 const SHOWN_HEADERS: [&str; 9] = [
     "content-type",
@@ -83,13 +82,16 @@ impl HttpFetch {
         let agent = run.agent.clone();
         let Arguments { url, method, headers, max_bytes } = arguments::read(&mut run)?;
         let invalid = |why| ToolOutcome::failed(ToolFailure::Invalid, why);
+        // The schema has judged that all are texts.
+        let given =
+            headers.iter().map(|(name, value)| (&**name, value.as_str().unwrap_or_default()));
         let request = Request {
             url,
             method: match method {
                 FetchMethod::Get => Method::GET,
                 FetchMethod::Head => Method::HEAD,
             },
-            headers: read_headers(&headers).map_err(invalid)?,
+            headers: HEADERS.read(given).map_err(invalid)?,
             max_bytes: max_bytes.unwrap_or(DEFAULT_BYTES),
         };
         let told = |error: EgressError| {
@@ -102,6 +104,10 @@ impl HttpFetch {
 
 #[async_trait]
 impl Executor for HttpFetch {
+    fn reaches_out(&self, _tool: &ToolName) -> bool {
+        true
+    }
+
     fn tools(&self) -> Vec<ToolSpec> {
         let options = self.egress.options();
         let fetch = BuiltIn {
@@ -133,7 +139,7 @@ impl Executor for HttpFetch {
                                         \"application/json\"}`. Those of the connection itself \
                                         cannot be set.",
                         "additionalProperties": {"type": "string"},
-                        "maxProperties": HEADERS,
+                        "maxProperties": HEADERS.most,
                     },
                     "max_bytes": {
                         "type": "integer",
@@ -164,25 +170,6 @@ impl Executor for HttpFetch {
     async fn health_check(&self) -> Result<(), String> {
         self.egress.health_check().map_err(|error| ErrorChain(&error).to_string())
     }
-}
-
-fn read_headers(given: &Map<String, Value>) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
-    let mut bytes = 0;
-    for (name, value) in given {
-        let value = value.as_str().unwrap_or_default();
-        bytes += name.len() + value.len();
-        if headers.len() == HEADERS || bytes > HEADER_BYTES {
-            return Err(format!("there are more than {HEADERS} headers, or {HEADER_BYTES} bytes"));
-        }
-        let shown: String = name.chars().take(40).collect();
-        let name = HeaderName::try_from(name.as_str())
-            .map_err(|error| format!("`{shown}` is not the name of a header: {error}"))?;
-        let value = HeaderValue::from_str(value)
-            .map_err(|error| format!("what the header `{shown}` is set to is wrong: {error}"))?;
-        headers.append(name, value);
-    }
-    Ok(headers)
 }
 
 /// A reply as a model reads it.

@@ -19,12 +19,15 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::{
-    EgressError, EgressOptions, Resolve, SystemResolver,
+    EgressError, EgressOptions, HostPattern, Resolve, SystemResolver,
     address::special,
     resolve::Pinned,
     target::{Host, Target},
 };
-use crate::llm::tls;
+use crate::{
+    latch::{LatchDoor, Work},
+    llm::tls,
+};
 
 /// Headers that are the connection's own, or ours to set.
 const OWN_HEADERS: [&str; 14] = [
@@ -48,7 +51,7 @@ const HARMLESS: [&str; 5] = ["accept", "accept-language", "user-agent", "if-none
 
 /// The way out. Cheap to clone.
 #[derive(Clone)]
-pub struct Egress(Arc<Inner>);
+pub struct Egress(Arc<Inner>, LatchDoor);
 
 struct Inner {
     options: EgressOptions,
@@ -106,13 +109,20 @@ impl Egress {
 
     /// A way out that looks names up with `resolver`.
     pub fn with_resolver(options: EgressOptions, resolver: Arc<dyn Resolve>) -> Self {
-        Self(Arc::new(Inner {
+        let inner = Inner {
             options,
             resolver,
             tls: OnceLock::new(),
             #[cfg(feature = "test-util")]
             planted: super::Planted::None,
-        }))
+        };
+        Self(Arc::new(inner), LatchDoor::default())
+    }
+
+    /// The same, which an operator can stop.
+    #[must_use]
+    pub fn behind(self, door: LatchDoor) -> Self {
+        Self(self.0, door)
     }
 
     /// One with a bug in it.
@@ -122,12 +132,30 @@ impl Egress {
         resolver: Arc<dyn Resolve>,
         planted: super::Planted,
     ) -> Self {
-        Self(Arc::new(Inner { options, resolver, tls: OnceLock::new(), planted }))
+        let inner = Inner { options, resolver, tls: OnceLock::new(), planted };
+        Self(Arc::new(inner), LatchDoor::default())
     }
 
     /// How it is configured.
     pub fn options(&self) -> &EgressOptions {
         &self.0.options
+    }
+
+    /// A client for one place that a person has configured, which may be in a private network. It
+    /// can connect to nothing else, and follows no redirect; `headers` go with each request. How
+    /// long a request takes is its user's to bound.
+    pub async fn configured(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+    ) -> Result<(Client, Url), EgressError> {
+        let target = Target::parse(url)?;
+        if let Some(own) = headers.keys().find(|name| is_own(name)) {
+            return Err(EgressError::Header(own.to_string()));
+        }
+        let addresses = self.0.look_up(&target.host).await?;
+        let client = self.0.client(&target, addresses, headers)?;
+        Ok((client, target.url))
     }
 
     /// Whether requests can be made at all.
@@ -141,15 +169,40 @@ impl Egress {
         agent: Option<&AgentName>,
         request: Request,
     ) -> Result<Reply, EgressError> {
+        self.fetch_from((agent, None), request).await
+    }
+
+    /// As [`Self::fetch`], to these hosts alone: it has to be among them and among the agent's,
+    /// at the first hop and at every other.
+    pub async fn fetch_within(
+        &self,
+        agent: Option<&AgentName>,
+        hosts: &[HostPattern],
+        request: Request,
+    ) -> Result<Reply, EgressError> {
+        self.fetch_from((agent, Some(hosts)), request).await
+    }
+
+    async fn fetch_from(
+        &self,
+        from: (Option<&AgentName>, Option<&[HostPattern]>),
+        request: Request,
+    ) -> Result<Reply, EgressError> {
         let target = Target::parse(&request.url)?;
         if let Some(own) = request.headers.keys().find(|name| is_own(name)) {
             return Err(EgressError::Header(own.to_string()));
         }
         let after = self.0.options.total_timeout;
         let host = target.host.text();
-        match timeout(after, self.0.fetch(agent, request, target)).await {
-            Ok(reply) => reply,
-            Err(_elapsed) => Err(EgressError::TimedOut { host, after }),
+        let work = Work::Egress { agent: from.0.cloned() };
+        let pass = self.1.enter(work).map_err(EgressError::Stopped)?;
+        tokio::select! {
+            biased;
+            why = pass.stopped() => Err(EgressError::Stopped(why)),
+            reply = timeout(after, self.0.fetch(from, request, target)) => match reply {
+                Ok(reply) => reply,
+                Err(_elapsed) => Err(EgressError::TimedOut { host, after }),
+            },
         }
     }
 }
@@ -165,13 +218,13 @@ impl fmt::Debug for Egress {
 impl Inner {
     async fn fetch(
         &self,
-        agent: Option<&AgentName>,
+        from: (Option<&AgentName>, Option<&[HostPattern]>),
         mut request: Request,
         mut target: Target,
     ) -> Result<Reply, EgressError> {
         let mut redirects = 0;
         loop {
-            let addresses = self.checked(agent, &target, redirects).await?;
+            let addresses = self.checked(from, &target, redirects).await?;
             let response = self.send(&request, &target, addresses).await?;
             let Some(location) = redirect_of(&response) else {
                 return self.reply(response, &request, target, redirects).await;
@@ -192,7 +245,7 @@ impl Inner {
     /// one that is not shows that somebody tries.
     async fn checked(
         &self,
-        agent: Option<&AgentName>,
+        (agent, within): (Option<&AgentName>, Option<&[HostPattern]>),
         target: &Target,
         redirects: u8,
     ) -> Result<Vec<IpAddr>, EgressError> {
@@ -205,6 +258,10 @@ impl Inner {
         }
         if !self.options.has_host(agent, &host) {
             return Err(EgressError::Host(host));
+        }
+        let granted = |hosts: &[HostPattern]| hosts.iter().any(|pattern| pattern.fits(&host));
+        if self.heeds_grants() && !within.is_none_or(granted) {
+            return Err(EgressError::Ungranted(host));
         }
         let addresses = self.look_up(&target.host).await?;
         for address in addresses.iter().take(self.checks(addresses.len())) {
@@ -235,8 +292,14 @@ impl Inner {
     }
 
     /// A client for this hop alone: it can connect to `addresses`, and to nothing else.
-    fn client(&self, target: &Target, addresses: Vec<IpAddr>) -> Result<Client, EgressError> {
+    fn client(
+        &self,
+        target: &Target,
+        addresses: Vec<IpAddr>,
+        headers: HeaderMap,
+    ) -> Result<Client, EgressError> {
         let builder = Client::builder()
+            .default_headers(headers)
             .tls_backend_preconfigured(self.tls(target.url.scheme())?)
             .user_agent(concat!("clawnode/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
@@ -260,7 +323,7 @@ impl Inner {
         addresses: Vec<IpAddr>,
     ) -> Result<Response, EgressError> {
         let sent = self
-            .client(target, addresses)?
+            .client(target, addresses, HeaderMap::new())?
             .request(request.method.clone(), target.url.clone())
             .headers(request.headers.clone())
             .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
@@ -317,6 +380,10 @@ impl Inner {
         self.planted == super::Planted::NoRecheck && redirects > 0
     }
 
+    fn heeds_grants(&self) -> bool {
+        self.planted != super::Planted::NoGrants
+    }
+
     fn checks(&self, addresses: usize) -> usize {
         if self.planted == super::Planted::FirstAddressOnly { 1 } else { addresses }
     }
@@ -336,6 +403,10 @@ impl Inner {
 impl Inner {
     const fn skips_check(&self, _redirects: u8) -> bool {
         false
+    }
+
+    const fn heeds_grants(&self) -> bool {
+        true
     }
 
     const fn checks(&self, addresses: usize) -> usize {

@@ -5,6 +5,7 @@ use std::{io, time::Duration};
 use clawnode_proto::tool::ToolFailure;
 
 use super::Special;
+use crate::latch::Stopped;
 
 /// Why a request was not made, or has no reply.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,9 @@ pub enum EgressError {
     /// The host is not among those of this agent.
     #[error("`{0}` is not among the hosts that this agent may reach")]
     Host(String),
+    /// The host is not among those that whoever asks was granted.
+    #[error("`{0}` is not among the hosts that were granted")]
+    Ungranted(String),
     /// At least one of its addresses is not public.
     #[error("`{host}` may not be reached: it leads to a {special} address")]
     Special {
@@ -76,6 +80,9 @@ pub enum EgressError {
         /// How long it was given.
         after: Duration,
     },
+    /// An operator lets nothing out, or this node is out of touch with its cluster.
+    #[error("nothing is sent: {0}")]
+    Stopped(Stopped),
     /// This node cannot speak TLS.
     #[error("no TLS client: {0}")]
     Tls(String),
@@ -86,9 +93,12 @@ impl EgressError {
     pub const fn failure(&self) -> ToolFailure {
         match self {
             Self::Url { .. } | Self::Header(_) => ToolFailure::Invalid,
-            Self::Port(_) | Self::Host(_) | Self::Special { .. } | Self::Downgrade(_) => {
-                ToolFailure::Refused
-            }
+            Self::Port(_)
+            | Self::Host(_)
+            | Self::Ungranted(_)
+            | Self::Special { .. }
+            | Self::Downgrade(_)
+            | Self::Stopped(_) => ToolFailure::Refused,
             Self::TimedOut { .. } => ToolFailure::TimedOut,
             Self::Tls(_) => ToolFailure::Unavailable,
             Self::Lookup { .. }

@@ -12,6 +12,7 @@
 mod address;
 mod client;
 mod error;
+mod headers;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
@@ -22,6 +23,7 @@ mod text;
 pub use address::{Cidr, ParseCidrError, Special};
 pub use client::{Body, Egress, Reply, Request};
 pub use error::EgressError;
+pub use headers::HeaderBounds;
 pub use options::{EgressOptions, HostPattern, ParseHostPatternError};
 #[cfg(feature = "test-util")]
 pub use planted::Planted;

@@ -12,4 +12,6 @@ pub enum Planted {
     FirstAddressOnly,
     /// Redirects are followed unchecked.
     NoRecheck,
+    /// What was granted is not looked at.
+    NoGrants,
 }

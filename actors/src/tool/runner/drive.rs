@@ -1,7 +1,7 @@
 //! The runner: what happens to it, given to the job machine; what the machine says, done.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{
         Arc,
@@ -17,17 +17,20 @@ use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval_at},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error};
 
 use super::{take, work};
 use crate::{
     durable::jobs::{JobIn, JobMachine, JobOut, Liveness},
-    tool::Toolbox,
+    tool::{Archive, Available},
 };
 
 /// What may happen to a runner before it takes notice; whoever has more to tell waits.
 const NOTES_MAX: usize = 1_024;
+
+/// How long what a broken runner had is left alone, so that its runs have ended.
+const GIVEN_BACK: Duration = Duration::from_millis(200);
 
 /// Runs of one runner, in bits: no process begins as many.
 const RUNS_BITS: u32 = 40;
@@ -57,14 +60,14 @@ pub struct RunnerContext {
     pub substrate: Substrate,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,
-    /// What runs tools here.
-    pub toolbox: Toolbox,
-    /// The capabilities whose jobs are taken: those that were probed.
-    pub capabilities: Vec<Capability>,
+    /// What runs tools here, and the capabilities whose jobs are taken.
+    pub available: watch::Receiver<Available>,
     /// Who is there.
     pub peers: watch::Receiver<Members>,
     /// How it works.
     pub options: RunnerOptions,
+    /// What is kept of its runs.
+    pub archive: Archive,
     /// How often a runner was begun in this process.
     pub begun: Arc<AtomicU64>,
 }
@@ -73,7 +76,7 @@ impl fmt::Debug for RunnerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunnerContext")
             .field("process", &self.process)
-            .field("capabilities", &self.capabilities)
+            .field("capabilities", &self.available.borrow().capabilities)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -85,6 +88,7 @@ pub struct JobRunner {
     notes: mpsc::WeakSender<Note>,
     drain: CancellationToken,
     drained: CancellationToken,
+    archive: Archive,
 }
 
 /// What happens to a runner.
@@ -109,7 +113,7 @@ struct Runner {
     machine: JobMachine,
     hands: HashMap<JobId, InHand>,
     tasks: JoinSet<()>,
-    takers: JoinSet<()>,
+    takers: HashMap<Capability, AbortOnDropHandle<()>>,
     notes: mpsc::Sender<Note>,
 }
 
@@ -136,14 +140,15 @@ impl JobRunner {
     pub fn new(context: RunnerContext) -> (Self, impl Future<Output = ()> + Send) {
         let (notes, inbound) = mpsc::channel(NOTES_MAX);
         let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
-        let door = Self { notes: notes.downgrade(), drain, drained };
+        let archive = context.archive.clone();
+        let door = Self { notes: notes.downgrade(), drain, drained, archive };
         let runs = context.begun.fetch_add(1, Ordering::Relaxed) << RUNS_BITS;
         let runner = Runner {
             machine: JobMachine::new(context.process, runs),
             context,
             hands: HashMap::new(),
             tasks: JoinSet::new(),
-            takers: JoinSet::new(),
+            takers: HashMap::new(),
             notes,
         };
         (door.clone(), runner.run(inbound, door))
@@ -156,6 +161,11 @@ impl JobRunner {
         {
             debug!(%job, "the job runner has stopped, or has too much to do");
         }
+    }
+
+    /// What is kept of its runs.
+    pub const fn archive(&self) -> &Archive {
+        &self.archive
     }
 
     /// Whether it takes nothing more.
@@ -175,12 +185,14 @@ impl JobRunner {
 impl Runner {
     async fn run(mut self, mut inbound: mpsc::Receiver<Note>, door: JobRunner) {
         let _drained = door.drained.clone().drop_guard();
-        self.take_jobs();
+        let mut available = self.context.available.clone();
+        available.mark_changed();
         let mut progress = interval_at(Instant::now() + ACK_PROGRESS, ACK_PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;
         loop {
             if give_up.is_some() && self.hands.is_empty() {
+                self.context.archive.settle().await;
                 return;
             }
             tokio::select! {
@@ -194,8 +206,12 @@ impl Runner {
                     }
                 }
                 _ = progress.tick() => self.progress(),
+                Ok(()) = available.changed(), if give_up.is_none() => {
+                    let capabilities = available.borrow_and_update().capabilities.clone();
+                    self.take_jobs(&capabilities);
+                }
                 () = door.drain.cancelled(), if give_up.is_none() => {
-                    self.takers.abort_all();
+                    self.takers.clear();
                     give_up = Some(Instant::now() + self.context.options.drain_grace);
                 }
                 () = until(give_up) => {
@@ -206,12 +222,17 @@ impl Runner {
         }
     }
 
-    /// Begins to take the jobs of each capability.
-    fn take_jobs(&mut self) {
-        for capability in self.context.capabilities.clone() {
+    /// Takes the jobs of these capabilities from now on, and of no others.
+    fn take_jobs(&mut self, capabilities: &BTreeSet<Capability>) {
+        self.takers.retain(|capability, _| capabilities.contains(capability));
+        for capability in capabilities {
+            if self.takers.contains_key(capability) {
+                continue;
+            }
             let places = Arc::new(Semaphore::new(self.context.options.max_jobs.max(1)));
             let (jobs, notes) = (Arc::clone(&self.context.substrate.jobs), self.notes.clone());
-            self.takers.spawn(take::take(jobs, capability, places, notes));
+            let taking = tokio::spawn(take::take(jobs, capability.clone(), places, notes));
+            self.takers.insert(capability.clone(), AbortOnDropHandle::new(taking));
         }
     }
 
@@ -293,6 +314,24 @@ impl Runner {
                 }
             }
         });
+    }
+}
+
+impl Drop for Runner {
+    /// A runner that breaks, and that starts again, must not wait for redelivery of what it had.
+    fn drop(&mut self) {
+        // Their runs end with it, before anybody is delivered them.
+        self.tasks.abort_all();
+        let handles: Vec<_> = self.hands.drain().map(|(_, hand)| hand.handle).collect();
+        if let (false, Ok(runtime)) = (handles.is_empty(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                for handle in handles {
+                    if let Err(failure) = handle.nak(GIVEN_BACK).await {
+                        debug!(%failure, "a job could not be given back; it is delivered again");
+                    }
+                }
+            });
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::{Backoff, BucketError, Clock, Substrate};
 use clawnode_proto::{
-    IdempotencyKey, Input, JobId, Kind, Position,
+    JobId, Position,
     job::{Job, JobState},
-    session::{SessionInput, ToolEnd, ToolResult},
+    session::ToolEnd,
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
 };
@@ -18,8 +18,8 @@ use tracing::{Instrument, error, info_span, warn};
 use super::drive::{Note, RunnerContext};
 use crate::{
     durable::jobs::{JobIn, Probe},
-    session::stored_outcome,
-    tool::{ToolRun, Toolbox},
+    session::{Awaited, stored_outcome},
+    tool::{Archive, Available, RunSink, ToolRun},
 };
 
 /// The first and the longest wait before a store that failed is tried again.
@@ -28,9 +28,10 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// What the work of a runner needs.
 pub(super) struct Work {
     substrate: Substrate,
-    toolbox: Toolbox,
+    available: Available,
     clock: Arc<dyn Clock>,
     notes: mpsc::Sender<Note>,
+    archive: Archive,
 }
 
 // === impl Work ===
@@ -39,9 +40,10 @@ impl Work {
     pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<Note>) -> Self {
         Self {
             substrate: context.substrate.clone(),
-            toolbox: context.toolbox.clone(),
+            available: context.available.borrow().clone(),
             clock: Arc::clone(&context.clock),
             notes: notes.clone(),
+            archive: context.archive.clone(),
         }
     }
 
@@ -93,34 +95,56 @@ impl Work {
     }
 
     pub(super) async fn run(self, job: Box<Job>, stop: CancellationToken) {
+        let recording = self.archive.begin(&job);
         let span = info_span!("job.run", job = %job.id, tool = %job.tool, session = %job.session);
-        let outcome = async {
+        let end = async {
             let Some(arguments) = arguments_of(&job.arguments) else {
                 let why = "the arguments are not a JSON object";
-                return ToolOutcome::failed(ToolFailure::Invalid, why);
+                let outcome = ToolOutcome::failed(ToolFailure::Invalid, why);
+                return ToolEnd::Known { outcome };
             };
-            self.toolbox.execute(run_of(&job, arguments), stop).await
+            if let Some(decided) = job.action
+                && let Err(outcome) = self.available.toolbox.is_decided(job.action(None), decided)
+            {
+                return ToolEnd::Known { outcome };
+            }
+            let Available { toolbox, capabilities, .. } = &self.available;
+            let calling = (job.callbacks.clone(), capabilities.clone());
+            toolbox.end_calling(run_of(&job, arguments, recording.sink()), calling, stop).await
         }
         .instrument(span)
         .await;
-        let outcome = stored_outcome(&self.substrate, job.session.entity(), outcome).await;
-        self.tell(JobIn::Ended(job.id, outcome)).await;
+        let end = match end {
+            ToolEnd::Known { outcome } => {
+                let session = job.session.entity();
+                let outcome = stored_outcome(&self.substrate, session, outcome).await;
+                ToolEnd::Known { outcome }
+            }
+            uncertain @ ToolEnd::Uncertain { .. } => uncertain,
+        };
+        recording.end(&end);
+        let input = match end {
+            ToolEnd::Known { outcome } => JobIn::Ended(job.id, outcome),
+            // Nobody can tell, as after a probe that found nothing out.
+            ToolEnd::Uncertain { detail } => JobIn::Probed(job.id, Probe::Unclear(detail)),
+        };
+        self.tell(input).await;
     }
 
     pub(super) async fn probe(self, job: Box<Job>) {
         let probe = match arguments_of(&job.arguments) {
-            Some(arguments) => self.toolbox.probe(run_of(&job, arguments)).await,
+            Some(arguments) => {
+                let run = run_of(&job, arguments, RunSink::default());
+                self.available.toolbox.probe(run).await
+            }
             None => Probe::Unclear("its arguments are not readable".to_owned()),
         };
         self.tell(JobIn::Probed(job.id, probe)).await;
     }
 
     pub(super) async fn send(self, job: Box<Job>, end: ToolEnd) {
-        let result = SessionInput::ToolResult(ToolResult { call: job.call, nonce: job.nonce, end });
-        let key = IdempotencyKey::of_job(job.id);
-        let session = job.session.to_string();
-        let input = match Input::new(Kind::Session, &session, key, self.clock.now(), &result) {
-            Ok(input) => Input { traceparent: job.traceparent.clone(), ..input },
+        let input = match Awaited::from(&*job).result(end, self.clock.now()) {
+            Ok(input) => input,
             Err(failure) => {
                 error!(job = %job.id, %failure, "the result of a job cannot be written");
                 return;
@@ -140,13 +164,18 @@ fn arguments_of(text: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(text).ok()
 }
 
-fn run_of(job: &Job, arguments: Map<String, Value>) -> ToolRun {
+fn run_of(job: &Job, arguments: Map<String, Value>, sink: RunSink) -> ToolRun {
     ToolRun {
         call: job.call,
         agent: job.session.agent.clone(),
         tool: job.tool.clone(),
         arguments,
         idempotency_key: job.id.to_string(),
-        timeout: Duration::from_millis(u64::from(job.timeout_ms)),
+        timeout: match &job.limit {
+            Some(limit) => limit.left(),
+            None => Duration::from_millis(u64::from(job.timeout_ms)),
+        },
+        limit: job.limit.clone(),
+        sink,
     }
 }

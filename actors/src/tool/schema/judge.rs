@@ -96,6 +96,8 @@ mod tests {
             risk: Risk::ReadOnly,
             capability: None,
             timeout_ms: 1_000,
+            pin: None,
+            time: None,
         }
     }
 

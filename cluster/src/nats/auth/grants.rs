@@ -12,7 +12,10 @@ use std::fmt;
 
 use clawnode_proto::{
     node::NodeRole,
-    subject::{AGENT_KEYS, JOB_KEYS, JOIN_KEYS, LETTER_KEYS, Prefix},
+    subject::{
+        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, JOIN_KEYS, LATCH_KEYS, LETTER_KEYS,
+        MCP_KEYS, Prefix, SSH_KEYS,
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -150,9 +153,12 @@ impl Grants {
         for stream in [&names.journal, &names.bucket, &names.blobs] {
             self.api("STREAM.MSG.GET", stream);
         }
-        // Watching agents: a consumer of the watcher's own, of their keys only.
-        let agents = prefix.bucket(&format!("{AGENT_KEYS}>"));
-        self.api("CONSUMER.CREATE", &format!("{}.*.{agents}", names.bucket));
+        // Watching agents, latches, and what is approved of MCP servers: a consumer of the watcher's
+        // own, of their keys only.
+        for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
+            let watched = prefix.bucket(&format!("{keys}>"));
+            self.api("CONSUMER.CREATE", &format!("{}.*.{watched}", names.bucket));
+        }
         for operation in ["CONSUMER.MSG.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO"] {
             self.api(operation, &format!("{}.*", names.bucket));
         }
@@ -186,6 +192,14 @@ impl Grants {
         self.publish(format!("$JS.ACK.{}.>", names.jobs));
         self.subscribe.push(elections(&names.jobs, "*"));
         self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
+        // What is kept of jobs for people.
+        self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
+        // Calls that wait for a person are shown to people.
+        self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
+        // What an MCP server says of its tools, by whoever runs it.
+        self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
+        // The key of an SSH host, by whoever meets it first.
+        self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
         // What came of a job goes to its session, and a timer ends the wait for it.
         self.publish(prefix.inputs());
         self.publish(prefix.timers());
@@ -201,6 +215,10 @@ impl Grants {
         self.any_node(prefix, names);
         self.publish(prefix.inputs());
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
+        self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
+        self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
+        // What a person approves of it.
+        self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         self.api("CONSUMER.LIST", &names.inbox);
         for subject in [prefix.all_frames(), prefix.events()] {
             self.subscribe.push(subject);
@@ -280,8 +298,18 @@ mod tests {
         assert!(!gateway.publish.contains(&prefix.journals()));
         let worker = Grants::of(BusRole::Worker, &prefix);
         assert!(!gateway.publish.contains(&prefix.jobs_of_any()));
-        let agents = prefix.bucket(AGENT_KEYS);
-        assert!(!worker.publish.iter().any(|subject| subject.starts_with(&agents)));
+        for keys in [AGENT_KEYS, LATCH_KEYS] {
+            let keys = prefix.bucket(keys);
+            assert!(gateway.publish.iter().any(|subject| subject.starts_with(&keys)));
+            assert!(!worker.publish.iter().any(|subject| subject.starts_with(&keys)));
+        }
+        let pins = prefix.bucket(&format!("{MCP_KEYS}*"));
+        for it in [&gateway, &worker] {
+            assert!(it.publish.contains(&pins));
+            assert!(!it.publish.contains(&prefix.buckets()));
+        }
+        let host_keys = prefix.bucket(&format!("{SSH_KEYS}*"));
+        assert!(worker.publish.contains(&host_keys) && !gateway.publish.contains(&host_keys));
         for it in [gateway, worker] {
             assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
             assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::Timestamp;
 
-use super::{Check, network};
+use super::{Check, hooks, network, sandbox};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
@@ -34,6 +34,8 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.push(exposure(context));
     checks.push(network::listen(context).await);
     checks.extend(providers(context));
+    checks.extend(hooks::checks(&context.loaded));
+    checks.extend(sandbox::checks(&config.sandbox).await);
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
     } else {

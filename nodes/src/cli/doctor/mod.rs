@@ -1,7 +1,10 @@
 //! `doctor`: looks for what keeps a node from working, and says what to do about it.
 
 mod checks;
+mod hooks;
 mod network;
+mod sandbox;
+mod versions;
 
 use clap::Args;
 use serde::Serialize;

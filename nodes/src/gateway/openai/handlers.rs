@@ -140,6 +140,7 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
         TurnBody::Text(_)
         | TurnBody::Notice { .. }
         | TurnBody::ToolUse { .. }
+        | TurnBody::ApprovalRequest(_)
         | TurnBody::ToolResult { .. }
         | TurnBody::Reset { .. }
         | TurnBody::Lagged

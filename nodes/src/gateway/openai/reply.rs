@@ -151,6 +151,7 @@ impl Reply {
             }
             TurnBody::Notice { .. }
             | TurnBody::ToolUse { .. }
+            | TurnBody::ApprovalRequest(_)
             | TurnBody::ToolResult { .. }
             | TurnBody::Lagged => Step::Nothing,
             TurnBody::Error(error) => Step::Failed(error),
@@ -203,10 +204,14 @@ impl Reply {
                 StopReason::MaxTokens => FinishReason::Length,
                 StopReason::Refusal => FinishReason::ContentFilter,
             }),
-            TurnOutcome::StepLimit { .. } => Step::Finished(FinishReason::Length),
+            TurnOutcome::StepLimit { .. } | TurnOutcome::TimedOut { .. } => {
+                Step::Finished(FinishReason::Length)
+            }
             TurnOutcome::Failed { .. }
             | TurnOutcome::Looped { .. }
             | TurnOutcome::BadCalls { .. }
+            | TurnOutcome::Stopped { .. }
+            | TurnOutcome::Blocked { .. }
             | TurnOutcome::Cancelled => {
                 Step::Failed(outcome.error().unwrap_or_else(|| {
                     ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")

@@ -39,6 +39,18 @@ pub(super) struct Socket {
     tails: HashMap<EntityId, oneshot::Receiver<()>>,
 }
 
+/// F-19: closes the socket when a request's task panics. Its client would wait for ever for what
+/// nobody says any more; now it connects and sends again.
+struct Fuse(Arc<Outbox>);
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.close(goodbye(close_code::ERROR, "a request broke; send it again"));
+        }
+    }
+}
+
 // === impl Socket ===
 
 impl Socket {
@@ -218,8 +230,10 @@ impl Socket {
         // Tracked by the gateway too: a message on its way into the inbox is not dropped because
         // its sender hung up.
         let (tracked, killed) = (self.gateway.tasks.token(), self.gateway.killed.clone());
+        let fuse = Fuse(Arc::clone(&self.out));
         self.tasks.spawn(
             async move {
+                let _fuse = fuse;
                 killed.run_until_cancelled(task).await;
                 drop((permit, tracked));
             }

@@ -23,13 +23,14 @@ use clawnode_proto::{
 };
 use tokio::sync::broadcast;
 
+use super::chance::{Chance, stumble};
 use crate::{
     config::Env,
     failure::{Exit, Failure},
 };
 
 /// The variable that names a point.
-const VARIABLE: &str = "CLAWNODE_TEST_KILL";
+pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
 
 /// Where the process may kill itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +71,12 @@ pub(super) enum Point {
     AfterDone,
     /// C11: a job's result is stored, the job is not acknowledged.
     AfterResult,
+    /// A latch is stored, and nobody was told.
+    AfterLatch,
 }
 
 /// All points by name.
-const POINTS: [(&str, Point); 18] = [
+const POINTS: [(&str, Point); 19] = [
     ("before-put", Point::BeforePut),
     ("after-put", Point::AfterPut),
     ("before-accepted", Point::BeforeAccepted),
@@ -92,6 +95,7 @@ const POINTS: [(&str, Point); 18] = [
     ("before-done", Point::BeforeDone),
     ("after-done", Point::AfterDone),
     ("after-result", Point::AfterResult),
+    ("after-latch", Point::AfterLatch),
 ];
 
 /// What is armed.
@@ -100,7 +104,18 @@ pub(super) enum Armed {
     /// One point, and how many times it is still passed.
     Point(Point, AtomicU64),
     /// A text that kills whoever folds it, and the sessions that are known to have it.
-    Poison(String, Mutex<BTreeSet<EntityId>>),
+    Poison(String, Mutex<BTreeSet<EntityId>>, Dies),
+    /// Whoever passes a door panics, by chance.
+    Panics(Chance),
+}
+
+/// What dies of a poison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dies {
+    /// The process.
+    Process,
+    /// Whoever folds it: it panics.
+    Actor,
 }
 
 /// The doors of `substrate` with the point that `env` names armed in them.
@@ -131,8 +146,13 @@ pub(super) struct Watched<T: ?Sized> {
 
 impl Armed {
     fn parse(text: &str) -> Option<Self> {
-        if let Some(poison) = text.strip_prefix("poison:") {
-            return Some(Self::Poison(poison.to_owned(), Mutex::default()));
+        for (prefix, dies) in [("poison:", Dies::Process), ("poison-panic:", Dies::Actor)] {
+            if let Some(poison) = text.strip_prefix(prefix) {
+                return Some(Self::Poison(poison.to_owned(), Mutex::default(), dies));
+            }
+        }
+        if let Some(chance) = text.strip_prefix("panics:") {
+            return Chance::parse(chance).map(Self::Panics);
         }
         let (name, times) = text.split_once(':').unwrap_or((text, "1"));
         let (_, point) = POINTS.iter().find(|(known, _)| *known == name)?;
@@ -145,6 +165,24 @@ impl Armed {
             && left.fetch_sub(1, Ordering::Relaxed) == 1
         {
             die();
+        }
+    }
+
+    /// A door is passed, here: whoever does so may panic.
+    pub(super) fn chance(&self, here: &'static str) {
+        if let Self::Panics(chance) = self
+            && chance.strikes()
+        {
+            stumble(here);
+        }
+    }
+
+    /// The same where it ends more than one actor, whose next start waits longer each time.
+    pub(super) fn rarely(&self, here: &'static str) {
+        if let Self::Panics(chance) = self
+            && chance.strikes_rarely()
+        {
+            stumble(here);
         }
     }
 
@@ -181,7 +219,7 @@ impl Armed {
 
     /// Remembers who has the poison.
     fn smell(&self, entity: EntityId, bytes: &[u8]) {
-        if let Self::Poison(poison, sick) = self
+        if let Self::Poison(poison, sick, _) = self
             && bytes.windows(poison.len()).any(|window| window == poison.as_bytes())
         {
             sick.lock().unwrap_or_else(PoisonError::into_inner).insert(entity);
@@ -190,11 +228,14 @@ impl Armed {
 
     /// What was appended is about to be folded, unless it takes the session out of service.
     fn fold(&self, entity: EntityId, kinds: &[String]) {
-        if let Self::Poison(_, sick) = self
+        if let Self::Poison(_, sick, dies) = self
             && !kinds.iter().any(|kind| kind == QUARANTINED || kind == "parked")
             && sick.lock().unwrap_or_else(PoisonError::into_inner).contains(&entity)
         {
-            die();
+            match dies {
+                Dies::Process => die(),
+                Dies::Actor => stumble("a poison"),
+            }
         }
     }
 }
@@ -216,10 +257,12 @@ fn kinds(bytes: &[u8]) -> Vec<String> {
 #[async_trait]
 impl Journal for Watched<dyn Journal> {
     async fn append(&self, entity: EntityId, expected: Position, write: Write) -> AppendAnswer {
+        self.armed.chance("journal.append");
         let (kinds, rollup) = (kinds(&write.bytes), write.rollup);
         self.armed.smell(entity, &write.bytes);
         self.armed.before(&kinds, rollup);
         let answer = self.inner.append(entity, expected, write).await;
+        self.armed.chance("journal.appended");
         if matches!(answer, AppendAnswer::Stored(_)) {
             self.armed.after(&kinds, rollup);
             self.armed.fold(entity, &kinds);
@@ -228,6 +271,7 @@ impl Journal for Watched<dyn Journal> {
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
+        self.armed.chance("journal.read");
         let records = self.inner.read(entity, after).await?;
         for record in &records {
             self.armed.smell(entity, &record.bytes);
@@ -236,6 +280,7 @@ impl Journal for Watched<dyn Journal> {
     }
 
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
+        self.armed.rarely("journal.tail");
         self.inner.tail(entity).await
     }
 
@@ -259,6 +304,7 @@ impl Journal for Watched<dyn Journal> {
 #[async_trait]
 impl Inbox for Watched<dyn Inbox> {
     async fn put(&self, input: &Input) -> Result<Position, StoreError> {
+        self.armed.chance("inbox.put");
         self.armed.pass(Point::BeforePut);
         let position = self.inner.put(input).await?;
         self.armed.pass(Point::AfterPut);
@@ -273,6 +319,7 @@ impl Inbox for Watched<dyn Inbox> {
         input: &Input,
         room: usize,
     ) -> Result<Option<Position>, StoreError> {
+        self.armed.chance("inbox.put_if_room");
         self.armed.pass(Point::BeforePut);
         let position = self.inner.put_if_room(input, room).await?;
         self.armed.pass(Point::AfterPut);
@@ -280,6 +327,7 @@ impl Inbox for Watched<dyn Inbox> {
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+        self.armed.rarely("inbox.read");
         self.inner.read(entity, after).await
     }
 
@@ -288,6 +336,7 @@ impl Inbox for Watched<dyn Inbox> {
     }
 
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
+        self.armed.rarely("inbox.scan");
         self.inner.scan(partition).await
     }
 
@@ -300,6 +349,7 @@ impl Inbox for Watched<dyn Inbox> {
         partition: Partition,
         rank: u8,
     ) -> Result<Box<dyn Consumer>, StoreError> {
+        self.armed.rarely("inbox.consume");
         let inner = self.inner.consume(partition, rank).await?;
         Ok(Box::new(WatchedConsumer { inner, armed: Arc::clone(&self.armed) }))
     }
@@ -314,6 +364,7 @@ struct WatchedConsumer {
 #[async_trait]
 impl Consumer for WatchedConsumer {
     async fn next(&mut self) -> Result<Delivery, StoreError> {
+        self.armed.rarely("inbox.next");
         let delivery = self.inner.next().await?;
         let handle = Watched { inner: delivery.handle, armed: Arc::clone(&self.armed) };
         Ok(Delivery { handle: Arc::new(handle), ..delivery })
@@ -327,6 +378,7 @@ impl Consumer for WatchedConsumer {
 #[async_trait]
 impl AckHandle for Watched<dyn AckHandle> {
     async fn ack(&self) -> Result<(), StoreError> {
+        self.armed.rarely("ack");
         self.armed.pass(Point::BeforeAck);
         self.inner.ack().await
     }
@@ -336,6 +388,7 @@ impl AckHandle for Watched<dyn AckHandle> {
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
+        self.armed.rarely("nak");
         self.inner.nak(delay).await
     }
 }
@@ -348,6 +401,7 @@ impl Bus for Watched<dyn Bus> {
         traceparent: Option<Traceparent>,
         payload: Bytes,
     ) -> Result<(), StoreError> {
+        self.armed.chance("bus.publish");
         let ends = codec::decode::<FrameBatch>(&payload).is_ok_and(|batch| {
             batch.frames.iter().any(|frame| matches!(frame.body, FrameBody::Done { .. }))
         });

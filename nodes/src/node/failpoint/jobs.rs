@@ -8,7 +8,7 @@ use clawnode_cluster::{Bucket, BucketError, Change, Entry, JobConsumer, Jobs, St
 use clawnode_proto::{
     Capability, Position,
     job::{Job, JobState},
-    subject::JOB_KEYS,
+    subject::{JOB_KEYS, LATCH_KEYS},
 };
 use futures_util::Stream;
 
@@ -17,6 +17,7 @@ use super::doors::{Point, Watched};
 #[async_trait]
 impl Jobs for Watched<dyn Jobs> {
     async fn put(&self, job: &Job) -> Result<(), StoreError> {
+        self.armed.chance("jobs.put");
         self.armed.pass(Point::BeforeJob);
         self.inner.put(job).await?;
         self.armed.pass(Point::AfterJob);
@@ -24,6 +25,7 @@ impl Jobs for Watched<dyn Jobs> {
     }
 
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {
+        self.armed.rarely("jobs.consume");
         self.inner.consume(capability).await
     }
 
@@ -39,6 +41,9 @@ impl Jobs for Watched<dyn Jobs> {
 #[async_trait]
 impl Bucket for Watched<dyn Bucket> {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        if key.starts_with(JOB_KEYS) {
+            self.armed.rarely("jobs.state");
+        }
         self.inner.get(key).await
     }
 
@@ -50,16 +55,25 @@ impl Bucket for Watched<dyn Bucket> {
         ttl: Option<Duration>,
     ) -> Result<Position, BucketError> {
         let state = key.starts_with(JOB_KEYS).then(|| JobState::from_bytes(&value).ok()).flatten();
+        if state.is_some() {
+            self.armed.rarely("jobs.set");
+        }
         match &state {
             Some(JobState::Started { .. }) => self.armed.pass(Point::BeforeStarted),
             Some(JobState::Done { .. }) => self.armed.pass(Point::BeforeDone),
             _ => {}
         }
         let position = self.inner.put(key, expected, value, ttl).await?;
+        if state.is_some() {
+            self.armed.rarely("jobs.was_set");
+        }
         match &state {
             Some(JobState::Started { .. }) => self.armed.pass(Point::AfterStarted),
             Some(JobState::Done { .. }) => self.armed.pass(Point::AfterDone),
             _ => {}
+        }
+        if key.starts_with(LATCH_KEYS) {
+            self.armed.pass(Point::AfterLatch);
         }
         Ok(position)
     }

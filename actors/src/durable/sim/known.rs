@@ -1,0 +1,49 @@
+//! What the ledger knows of one call and one turn.
+
+use std::collections::BTreeSet;
+
+use clawnode_proto::{
+    Attempt, Epoch, Incarnation, Timestamp, session::TurnOutcome, timeout::TimeLevel,
+};
+
+use super::{Violation, effects::TURN_TIME};
+
+/// What is known of one model call.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    /// Attempts that were begun, by whom.
+    pub(super) begun: Vec<(Attempt, Incarnation, Epoch)>,
+    pub(super) recorded: bool,
+    /// Attempts that the provider has seen.
+    pub(super) made: BTreeSet<Attempt>,
+}
+
+/// What is known of one turn.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub(super) outcome: Option<TurnOutcome>,
+    pub(super) replies: u32,
+    pub(super) settled: u32,
+    pub(super) emitted: bool,
+    /// When its first call was begun.
+    pub(super) begun: Option<Timestamp>,
+    /// Its last call measured its own time, by a clock that nobody sets.
+    pub(super) late_call: bool,
+}
+
+impl Turn {
+    /// TIME-1: no turn ends by its time before that.
+    pub(super) fn in_time(&self, outcome: &TurnOutcome, now: Timestamp) -> Result<(), Violation> {
+        let TurnOutcome::TimedOut { level, .. } = outcome else { return Ok(()) };
+        let least = match level {
+            TimeLevel::Global => TURN_TIME.global_ms,
+            TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => 0,
+        };
+        let had = self.begun.map_or(0, |begun| now.0.saturating_sub(begun.0));
+        if had < u64::from(least) && !self.late_call {
+            let text = format!("a turn of {least} ms ended by its time after {had} ms");
+            return Err(Violation::new("TIME-1", text));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Several hooks of one point: in the order of their names, each shown what those before it made of
+//! it. Neighbours that only judge cannot matter to each other, and are asked together.
+
+use std::future::Future;
+
+use clawnode_proto::{
+    AgentName, CallId, SessionKey, TurnId,
+    hook::{HookBlock, HookFault, HookPoint, HookSpec, HookTrail, PassedOver},
+};
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::Value;
+use tracing::{debug, warn};
+
+use super::{Hooks, answer::Answer};
+
+/// The version of the documents that hooks read.
+const VERSION: u32 = 1;
+
+/// Whose call it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// When.
+    pub point: HookPoint,
+    /// Of which session.
+    pub session: SessionKey,
+    /// On behalf of which agent.
+    pub agent: AgentName,
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call: the same whenever it is asked about again.
+    pub call: CallId,
+}
+
+/// What hooks are asked about.
+pub trait Subject: Send {
+    /// What the next hook is shown.
+    fn document(&self) -> impl Future<Output = Result<Value, HookFault>> + Send;
+    /// Takes a change, or says that it cannot be made.
+    fn change(&mut self, patch: Value) -> Result<(), HookFault>;
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    about: &'a About,
+    subject: Value,
+}
+
+/// Asks hooks, which are in the order of their names; what they changed is in `subject`.
+pub async fn judge(
+    hooks: &Hooks,
+    about: &About,
+    specs: &[HookSpec],
+    subject: &mut impl Subject,
+) -> HookTrail {
+    let mut trail = HookTrail::default();
+    for group in specs.chunk_by(|one, next| !one.modifies && !next.modifies) {
+        let answers = ask_all(hooks, about, group, subject).await;
+        for (spec, answer) in group.iter().zip(answers) {
+            let answer = answer.and_then(|answer| match answer {
+                Answer::Modify { .. } if !spec.modifies => Err(HookFault::Unfit),
+                Answer::Modify { patch } => {
+                    subject.change(patch)?;
+                    trail.changed_by.push(spec.name.clone());
+                    Ok(None)
+                }
+                Answer::Block { reason } => Ok(Some(reason)),
+                Answer::Allow => Ok(None),
+            });
+            let reason = answer.unwrap_or_else(|fault| fails(about, spec, fault, &mut trail));
+            if let Some(reason) = reason {
+                debug!(hook = %spec.name, point = %about.point, call = %about.call, "blocked");
+                trail.blocked = Some(HookBlock { hook: spec.name.clone(), reason });
+                return trail;
+            }
+        }
+    }
+    trail
+}
+
+/// What follows when none of these gives an answer.
+pub fn unanswered(about: &About, specs: &[HookSpec], fault: HookFault) -> HookTrail {
+    let mut trail = HookTrail::default();
+    for spec in specs {
+        if let Some(reason) = fails(about, spec, fault, &mut trail) {
+            trail.blocked = Some(HookBlock { hook: spec.name.clone(), reason });
+            return trail;
+        }
+    }
+    trail
+}
+
+async fn ask_all(
+    hooks: &Hooks,
+    about: &About,
+    group: &[HookSpec],
+    subject: &impl Subject,
+) -> Vec<Result<Answer, HookFault>> {
+    let document = subject.document().await.and_then(|subject| {
+        let document = Document { version: VERSION, about, subject };
+        serde_json::to_vec(&document).map_err(|_plain_data| HookFault::TooLarge)
+    });
+    match document {
+        Ok(document) => join_all(group.iter().map(|spec| hooks.ask(spec, about, &document))).await,
+        Err(fault) => group.iter().map(|_| Err(fault)).collect(),
+    }
+}
+
+/// What follows when a hook gives no answer that counts; a reason if nothing goes on.
+fn fails(
+    about: &About,
+    spec: &HookSpec,
+    fault: HookFault,
+    trail: &mut HookTrail,
+) -> Option<String> {
+    let (hook, point, call) = (&spec.name, about.point, about.call);
+    let why = fault.as_str();
+    if spec.required {
+        warn!(%hook, %point, %call, why, "a required hook gave no answer; it blocks");
+        return Some(format!("it is required, and it {why}"));
+    }
+    warn!(%hook, %point, %call, why, "a hook gave no answer; it is passed over");
+    trail.passed_over.push(PassedOver { hook: hook.clone(), fault });
+    None
+}

@@ -1,0 +1,303 @@
+//! The folder of hooks: `POINT/NAME` is one, and `POINT/NAME.toml` says how it is marked.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use clawnode_proto::{
+    AgentName, HookName,
+    hook::{HookPoint, HookSpec},
+    id::ParseIdError,
+    limits::{HOOK_TIMEOUT_MAX, HOOKS_PER_POINT, RULE_CHARS},
+};
+use serde::Deserialize;
+
+use super::Program;
+
+/// The longest that a hook may take unless it is marked otherwise (5 s): it is in the way of a turn.
+const TIMEOUT_MS: u64 = 5_000;
+/// Files of one folder that are looked at.
+const FILES_MAX: usize = 256;
+/// Bytes of a file of marks.
+const MARKS_BYTES: u64 = 16 << 10;
+/// What the name of a file of marks ends with.
+const MARKS: &str = "toml";
+/// Anybody but the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
+/// The owner may execute.
+const EXECUTE: u32 = 0o100;
+/// Whose files may be run beside this user's own.
+const ROOT: u32 = 0;
+
+/// A file in the folder, and what it is.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// When it would be asked.
+    pub point: HookPoint,
+    /// Its file.
+    pub path: PathBuf,
+    /// The hook, or why it is none.
+    pub hook: Result<Program, Refusal>,
+}
+
+/// Why a file is no hook, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is not there, or out of reach.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// A folder, a socket, or the like.
+    #[error("it is not a file")]
+    NotAFile,
+    /// Nobody could run it.
+    #[error("it is not executable: `chmod u+x` makes it so, another folder is for what is no hook")]
+    NotExecutable,
+    /// Its owner is neither root nor who runs the node.
+    #[error("it belongs to user {0}, who is neither root nor the user of this node")]
+    Foreign(u32),
+    /// Others than its owner can change it, or its folder.
+    #[error("others can write `{0}`: `chmod go-w` it")]
+    Writable(PathBuf),
+    /// Not a hook's name.
+    #[error(transparent)]
+    Name(ParseIdError),
+    /// Its marks do not read.
+    #[error("its marks, `{path}`: {detail}")]
+    Marks {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// There are marks, but no hook.
+    #[error("these are the marks of a hook that is not there: remove them, or add `{0}`")]
+    NoHook(PathBuf),
+    /// More than there may be.
+    #[error("there are more than {HOOKS_PER_POINT} hooks of this point: remove some")]
+    TooMany,
+}
+
+/// How a hook is marked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Marks {
+    required: bool,
+    timeout_ms: Option<u64>,
+    modifies: bool,
+    agents: Vec<AgentName>,
+    tools: Vec<String>,
+}
+
+/// All that is in the folder, by point and name; nothing if there is no folder.
+pub fn find(folder: &Path) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for point in HookPoint::ALL {
+        let folder = folder.join(point.as_str());
+        let paths = match listed(&folder) {
+            Ok(paths) => paths,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                let hook = Err(Refusal::Unreadable(error.to_string()));
+                entries.push(Entry { point, path: folder, hook });
+                continue;
+            }
+        };
+        let mut count = 0;
+        for path in paths {
+            let marks_of =
+                path.extension().filter(|it| *it == MARKS).map(|_| path.with_extension(""));
+            let hook = match marks_of {
+                Some(of) if of.exists() => continue,
+                Some(of) => Err(Refusal::NoHook(of)),
+                None => program(point, &path),
+            };
+            count += 1;
+            let hook = if count > HOOKS_PER_POINT { Err(Refusal::TooMany) } else { hook };
+            entries.push(Entry { point, path, hook });
+        }
+    }
+    entries
+}
+
+/// Whether nobody but the node's own user, and root, decides what is run.
+pub fn is_safe(path: &Path) -> Result<(), Refusal> {
+    let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+    if !about.is_file() {
+        return Err(Refusal::NotAFile);
+    }
+    // Who can write the folder can put another file there; a link has two of them.
+    let real = fs::canonicalize(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+    for path in [Some(path), path.parent(), Some(&real), real.parent()].into_iter().flatten() {
+        own(path)?;
+    }
+    if about.permissions().mode() & EXECUTE == 0 {
+        return Err(Refusal::NotExecutable);
+    }
+    Ok(())
+}
+
+/// Only the node's own user, or root, has it.
+fn own(path: &Path) -> Result<(), Refusal> {
+    let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+    let me = rustix::process::geteuid().as_raw();
+    if about.uid() != ROOT && about.uid() != me {
+        return Err(Refusal::Foreign(about.uid()));
+    }
+    if about.permissions().mode() & OTHERS_WRITE != 0 {
+        return Err(Refusal::Writable(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// The files of a folder in the order of their names, without hidden ones.
+fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)?.take(FILES_MAX) {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn program(point: HookPoint, path: &Path) -> Result<Program, Refusal> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name: HookName = name.parse().map_err(Refusal::Name)?;
+    is_safe(path)?;
+    let at = path.with_file_name(format!("{name}.{MARKS}"));
+    let marks = marks(&at)?;
+    if point == HookPoint::BeforeLlmCall && !marks.tools.is_empty() {
+        let detail = "`tools` is for hooks of tool calls".to_owned();
+        return Err(Refusal::Marks { path: at, detail });
+    }
+    let timeout_ms = marks.timeout_ms.unwrap_or(TIMEOUT_MS);
+    let spec = HookSpec {
+        point,
+        name,
+        required: marks.required,
+        timeout_ms: u32::try_from(timeout_ms).unwrap_or(u32::MAX),
+        modifies: marks.modifies,
+        tools: marks.tools,
+    };
+    Ok(Program { spec, agents: marks.agents, path: path.to_owned() })
+}
+
+fn marks(path: &Path) -> Result<Marks, Refusal> {
+    let refused = |detail: String| Refusal::Marks { path: path.to_owned(), detail };
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Marks::default()),
+        Err(error) => return Err(refused(error.to_string())),
+    };
+    own(path)?;
+    if about.len() > MARKS_BYTES {
+        return Err(refused(format!("{} bytes, at most {MARKS_BYTES}", about.len())));
+    }
+    let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    let marks: Marks =
+        toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))?;
+    let most = HOOK_TIMEOUT_MAX.as_millis();
+    if marks.timeout_ms.is_some_and(|it| it == 0 || u128::from(it) > most) {
+        return Err(refused(format!("`timeout_ms` is 1 to {most}")));
+    }
+    if marks.tools.len() > HOOKS_PER_POINT || marks.tools.iter().any(|it| it.len() > RULE_CHARS) {
+        let most = format!("{HOOKS_PER_POINT} patterns of {RULE_CHARS} bytes");
+        return Err(refused(format!("`tools` has at most {most}")));
+    }
+    Ok(marks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hook(folder: &Path, name: &str, mode: u32) -> PathBuf {
+        let folder = folder.join("before_tool_call");
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        let path = folder.join(name);
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn refusals(folder: &Path) -> Vec<String> {
+        let told = |it: Entry| it.hook.err().map(|refusal| refusal.to_string());
+        find(folder).into_iter().filter_map(told).collect()
+    }
+
+    #[test]
+    fn hooks_are_found_by_name_with_their_marks() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(find(&dir.path().join("nothing")).is_empty());
+        for name in ["20-b", "10-a.sh", ".hidden"] {
+            hook(dir.path(), name, 0o700);
+        }
+        let marks = hook(dir.path(), "10-a.sh.toml", 0o600);
+        fs::write(&marks, "required = true\ntimeout_ms = 9\nmodifies = true\ntools = [\"x_*\"]\n")
+            .unwrap();
+        let found: Vec<HookSpec> =
+            find(dir.path()).into_iter().map(|it| it.hook.unwrap().spec).collect();
+        let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["10-a.sh", "20-b"]);
+        let (first, second) = (&found[0], &found[1]);
+        assert!(first.required && first.modifies && !second.required && !second.modifies);
+        assert_eq!((first.timeout_ms, second.timeout_ms), (9, 5_000));
+        let fits = |pattern: &str, text: &str| {
+            pattern.strip_suffix('*').is_some_and(|it| text.starts_with(it))
+        };
+        assert!(first.concerns(&"x_y".parse().unwrap(), fits));
+        assert!(!first.concerns(&"y".parse().unwrap(), fits));
+        assert!(second.concerns(&"y".parse().unwrap(), fits));
+    }
+
+    #[test]
+    fn what_others_decide_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = hook(dir.path(), "a", 0o700);
+        assert_eq!(is_safe(&path), Ok(()));
+        for (mode, why) in
+            [(0o720, "others can write"), (0o702, "others can write"), (0o600, "not executable")]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = refusals(dir.path());
+            assert!(refused.len() == 1 && refused[0].contains(why), "{mode:o}: {refused:?}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        // A folder that others can write is one in which the file is whatever they like.
+        let folder = path.parent().unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(is_safe(&path), Err(Refusal::Writable(it)) if it == folder));
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+        // And so is one that a link leads to.
+        let (open, link) = (tempfile::tempdir().unwrap(), folder.join("link"));
+        let target = hook(open.path(), "target", 0o700);
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert_eq!(is_safe(&link), Ok(()));
+        fs::set_permissions(target.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(is_safe(&link), Err(Refusal::Writable(_))));
+        fs::remove_file(&link).unwrap();
+        fs::create_dir(folder.join("folder")).unwrap();
+        fs::write(folder.join("b.toml"), "").unwrap();
+        fs::write(folder.join("a b"), "").unwrap();
+        let refused = refusals(dir.path()).join("\n");
+        for why in ["is not a hook's name", "marks of a hook that is not there", "it is not a file"]
+        {
+            assert!(refused.contains(why), "{why}: {refused}");
+        }
+    }
+
+    #[test]
+    fn there_are_only_so_many_hooks_of_a_point() {
+        let dir = tempfile::tempdir().unwrap();
+        for at in 0..=HOOKS_PER_POINT {
+            hook(dir.path(), &format!("h{at:02}"), 0o700);
+        }
+        let refused = refusals(dir.path());
+        assert!(refused.len() == 1 && refused[0].contains("more than 16"), "{refused:?}");
+    }
+}

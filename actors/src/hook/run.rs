@@ -1,0 +1,140 @@
+//! One question to one hook.
+
+use std::{
+    io,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use clawnode_proto::{
+    hook::{HookFault, HookSpec},
+    limits::HOOK_TIMEOUT_MAX,
+};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, Command},
+    time::timeout,
+};
+use tracing::debug;
+
+use super::{About, Hooks, Keeper, answer::Answer, found};
+use crate::tool::mcp::keeper_arguments;
+
+/// Bytes that a hook is shown (8 MiB): a model's whole window fits.
+const SHOWN_BYTES: usize = 8 << 20;
+/// Bytes that a hook writes (2 MiB): a tool's result of the greatest length fits, escaped.
+const ANSWER_BYTES: u64 = 2 << 20;
+/// Where a hook's programs are looked for.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The variables that a hook is given beside `PATH`.
+const POINT: &str = "HOOK_POINT";
+const KEY: &str = "HOOK_KEY";
+
+/// A hook that runs; dropped, nothing of it goes on.
+struct Running {
+    child: Child,
+    /// Whether the child is a keeper, which ends the hook when it is asked to.
+    is_keeper: bool,
+}
+
+// === impl Hooks ===
+
+impl Hooks {
+    /// Asks one hook, within its time.
+    pub(super) async fn ask(
+        &self,
+        spec: &HookSpec,
+        about: &About,
+        document: &[u8],
+    ) -> Result<Answer, HookFault> {
+        let path = self.path(spec).ok_or(HookFault::Missing)?;
+        if document.len() > SHOWN_BYTES {
+            return Err(HookFault::TooLarge);
+        }
+        // It may have changed since the node began.
+        found::is_safe(path).map_err(|_told_by_name| HookFault::Unsafe)?;
+        let Some(_room) = self.room().await else { return Err(HookFault::Stopped) };
+        let most = Duration::from_millis(u64::from(spec.timeout_ms)).min(HOOK_TIMEOUT_MAX);
+        let mut running = Running::start(path, self.keeper(), about).map_err(|error| {
+            debug!(hook = %spec.name, %error, "a hook cannot be started");
+            HookFault::NotStarted
+        })?;
+        match timeout(most, running.talk(document)).await {
+            Ok(Ok(said)) => Answer::parse(&said),
+            Ok(Err(fault)) => Err(fault),
+            Err(_elapsed) => Err(HookFault::TimedOut),
+        }
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    fn start(path: &Path, keeper: Option<&Keeper>, about: &About) -> io::Result<Self> {
+        let mut command = match keeper {
+            Some(Keeper { binary, command: name }) => {
+                let mut command = Command::new(binary);
+                let line = keeper_arguments(std::process::id(), &path.to_string_lossy(), &[]);
+                command.arg(name).args(line);
+                command
+            }
+            None => Command::new(path),
+        };
+        command
+            .env_clear()
+            .env("PATH", PATH)
+            .env(POINT, about.point.as_str())
+            .env(KEY, about.call.to_string())
+            .current_dir(Path::new("/"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What it says there may be of the conversation, which is in no log.
+            .stderr(Stdio::null())
+            .process_group(0);
+        Ok(Self { child: command.spawn()?, is_keeper: keeper.is_some() })
+    }
+
+    /// Shows it what it is asked about, and hears it to its end.
+    async fn talk(&mut self, document: &[u8]) -> Result<Vec<u8>, HookFault> {
+        let (Some(mut stdin), Some(stdout)) = (self.child.stdin.take(), self.child.stdout.take())
+        else {
+            return Err(HookFault::NotStarted);
+        };
+        let tell = async move {
+            // One that decides without reading is as good as any.
+            if let Err(error) = stdin.write_all(document).await {
+                debug!(%error, "a hook did not read all that it was shown");
+            }
+            drop(stdin);
+        };
+        let ((), said) = tokio::join!(tell, hear(stdout));
+        let said = said?;
+        let ended = self.child.wait().await.map_err(|_gone| HookFault::Failed)?;
+        if ExitStatus::success(&ended) { Ok(said) } else { Err(HookFault::Failed) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Without an id it has been waited for.
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        let Some(pid) = pid else { return };
+        let ended = if self.is_keeper {
+            kill_process(pid, Signal::TERM)
+        } else {
+            kill_process_group(pid, Signal::KILL)
+        };
+        if let Err(error) = ended {
+            debug!(%error, "a hook is not there to be ended");
+        }
+    }
+}
+
+async fn hear(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, HookFault> {
+    let mut said = Vec::new();
+    let read = stdout.take(ANSWER_BYTES + 1).read_to_end(&mut said).await;
+    read.map_err(|_broken| HookFault::Failed)?;
+    if said.len() as u64 > ANSWER_BYTES { Err(HookFault::TooMuch) } else { Ok(said) }
+}

@@ -1,0 +1,413 @@
+//! The door that every piece of work passes, and what is told to stop there.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use clawnode_proto::{
+    Position,
+    latch::{Latch, LatchRecord, LatchScope},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+#[cfg(feature = "test-util")]
+use super::Planted;
+use super::{Latches, Stopped, Work};
+
+/// The one door of a process to all work that a latch may stop. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct LatchDoor(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    board: Mutex<Board>,
+    /// The view, for those who wait for it to change.
+    view: watch::Sender<Latches>,
+    /// Changes whenever a pass is given back.
+    ended: watch::Sender<u64>,
+    #[cfg(feature = "test-util")]
+    planted: Planted,
+}
+
+/// One lock over both, so that nothing begins between a look and a change.
+#[derive(Debug, Default)]
+struct Board {
+    latches: Latches,
+    /// Passes that are out.
+    passes: BTreeMap<u64, Out>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Out {
+    work: Work,
+    stop: CancellationToken,
+    /// Why it is to stop, once it is.
+    why: Option<Stopped>,
+}
+
+/// The right to do a piece of work; dropping it says that it has ended.
+#[derive(Debug)]
+pub struct Pass {
+    id: u64,
+    door: LatchDoor,
+    stop: CancellationToken,
+}
+
+// === impl LatchDoor ===
+
+impl LatchDoor {
+    /// A door with a bug.
+    #[cfg(feature = "test-util")]
+    pub fn planted(planted: Planted) -> Self {
+        Self(Arc::new(Inner { planted, ..Inner::default() }))
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass for this, unless it is stopped now (LATCH-1).
+    pub fn enter(&self, work: Work) -> Result<Pass, Stopped> {
+        let mut board = self.board();
+        let stopped = board.latches.stops(&work);
+        #[cfg(feature = "test-util")]
+        let stopped = match (self.0.planted, &work) {
+            (Planted::ToolsUnasked, Work::Tool { .. }) => None,
+            _ => stopped,
+        };
+        if let Some(stopped) = stopped {
+            return Err(stopped);
+        }
+        let (id, stop) = (board.next, CancellationToken::new());
+        board.next += 1;
+        board.passes.insert(id, Out { work, stop: stop.clone(), why: None });
+        drop(board);
+        Ok(Pass { id, door: self.clone(), stop })
+    }
+
+    /// A pass for this, once the process is in touch with the store; the latch, if one stops it.
+    pub async fn pass(&self, work: Work) -> Result<Pass, Latch> {
+        let mut view = self.0.view.subscribe();
+        loop {
+            view.borrow_and_update();
+            match self.enter(work.clone()) {
+                Ok(pass) => return Ok(pass),
+                Err(Stopped::Latched(latch)) => return Err(latch),
+                // The door itself holds the sender.
+                Err(Stopped::OutOfTouch) => drop(view.changed().await),
+            }
+        }
+    }
+
+    /// Takes a record in, and stops what it stops.
+    pub fn take(&self, position: Position, record: LatchRecord) {
+        let latch = record.latch().clone();
+        let on = record.is_on();
+        let mut board = self.board();
+        #[cfg(feature = "test-util")]
+        if self.0.planted == Planted::LastHeard {
+            board.latches.forget(&latch.scope);
+        }
+        if !board.latches.take(position, record) {
+            return;
+        }
+        let running = self.judge(&mut board);
+        drop(board);
+        let (scope, by, why) = (&latch.scope, &latch.by, &latch.why);
+        if on {
+            warn!(%scope, by, why, latch = %latch.id, running, "stopped by an operator");
+        } else {
+            info!(%scope, latch = %latch.id, "a latch is cleared");
+        }
+    }
+
+    /// The process lost touch with the store, or has found it again.
+    pub fn touch(&self, lost: bool) {
+        let mut board = self.board();
+        if !board.latches.touch(lost) {
+            return;
+        }
+        let running = self.judge(&mut board);
+        drop(board);
+        if lost {
+            warn!(
+                running,
+                "this node is out of touch with the store: it stops its model calls and tools, \
+                 because it would not hear of a latch"
+            );
+        } else {
+            info!("this node is in touch with the store again; what waited goes on");
+        }
+    }
+
+    /// Cancels what the view stops (LATCH-2), and tells the view; how much that is.
+    fn judge(&self, board: &mut Board) -> usize {
+        let Board { latches, passes, .. } = board;
+        let mut stopped = 0;
+        #[cfg(feature = "test-util")]
+        let cancels = self.0.planted != Planted::NothingCancelled;
+        #[cfg(not(feature = "test-util"))]
+        let cancels = true;
+        for out in passes.values_mut().filter(|out| out.why.is_none() && cancels) {
+            if let Some(why) = latches.stops(&out.work) {
+                out.why = Some(why);
+                out.stop.cancel();
+                stopped += 1;
+            }
+        }
+        debug_assert!(
+            !cancels
+                || passes
+                    .values()
+                    .all(|out| out.why.is_some() || latches.stops(&out.work).is_none()),
+            "LATCH-2"
+        );
+        self.0.view.send_replace(latches.clone());
+        stopped
+    }
+
+    /// What is latched, now and from now on.
+    pub fn view(&self) -> watch::Receiver<Latches> {
+        self.0.view.subscribe()
+    }
+
+    /// What is latched now.
+    pub fn latches(&self) -> Latches {
+        self.board().latches.clone()
+    }
+
+    /// Why this may not be done now.
+    pub fn stops(&self, work: &Work) -> Option<Stopped> {
+        self.board().latches.stops(work)
+    }
+
+    /// How much of a scope runs here.
+    pub fn running(&self, scope: &LatchScope) -> u32 {
+        let board = self.board();
+        let count = board.passes.values().filter(|out| out.work.is_of(scope)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Waits until nothing of a scope runs here.
+    pub async fn idle(&self, scope: &LatchScope) {
+        let mut ended = self.0.ended.subscribe();
+        loop {
+            ended.borrow_and_update();
+            if self.running(scope) == 0 {
+                return;
+            }
+            // The door itself holds the sender.
+            drop(ended.changed().await);
+        }
+    }
+}
+
+// === impl Pass ===
+
+impl Pass {
+    /// Waits until the work must stop, and says why.
+    pub async fn stopped(&self) -> Stopped {
+        self.stop.cancelled().await;
+        // It is written before the token is cancelled.
+        self.why().unwrap_or(Stopped::OutOfTouch)
+    }
+
+    /// Why the work must stop, if it must.
+    pub fn why(&self) -> Option<Stopped> {
+        self.door.board().passes.get(&self.id).and_then(|out| out.why.clone())
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.door.board().passes.remove(&self.id);
+        self.door.0.ended.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clawnode_proto::{LatchId, Timestamp};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SCOPES: [&str; 5] = ["all", "egress", "tool:x", "tool:y", "agent:ada"];
+
+    fn record(scope: usize, on: bool) -> LatchRecord {
+        let latch = Latch {
+            id: LatchId::from_u128(1),
+            scope: SCOPES[scope].parse().unwrap(),
+            by: "token at a".to_owned(),
+            at: Timestamp(1),
+            why: String::new(),
+        };
+        if on {
+            LatchRecord::Set { latch }
+        } else {
+            LatchRecord::Cleared { latch, by: String::new(), at: Timestamp(2) }
+        }
+    }
+
+    fn work(kind: usize) -> Work {
+        let agent = ["ada", "bob"][kind % 2].parse().unwrap();
+        match kind / 2 {
+            0 => Work::Call { agent },
+            1 => Work::Tool { agent, tool: "x".parse().unwrap(), reaches_out: true },
+            2 => Work::Tool { agent, tool: "y".parse().unwrap(), reaches_out: false },
+            _ => Work::Egress { agent: Some(agent) },
+        }
+    }
+
+    /// What happens at a cluster of doors.
+    #[derive(Clone, Copy, Debug)]
+    enum Happens {
+        /// An operator sets or clears a scope in the store.
+        Change { scope: usize, on: bool },
+        /// A node hears of a change, perhaps of an old one, perhaps again.
+        Hear { node: usize, change: usize },
+        /// A node loses touch with the store, or finds it.
+        Touch { node: usize, lost: bool },
+        /// Work wants to begin.
+        Begin { node: usize, kind: usize },
+        /// Work ends.
+        End { which: usize },
+    }
+
+    fn happens() -> impl Strategy<Value = Happens> {
+        prop_oneof![
+            2 => (0..SCOPES.len(), any::<bool>())
+                .prop_map(|(scope, on)| Happens::Change { scope, on }),
+            4 => (0..3_usize, 0..64_usize).prop_map(|(node, change)| Happens::Hear { node, change }),
+            1 => (0..3_usize, any::<bool>()).prop_map(|(node, lost)| Happens::Touch { node, lost }),
+            4 => (0..3_usize, 0..8_usize).prop_map(|(node, kind)| Happens::Begin { node, kind }),
+            2 => (0..64_usize).prop_map(|which| Happens::End { which }),
+        ]
+    }
+
+    /// What each node has seen, kept apart from the code under test: the latest change of each
+    /// scope that it heard of.
+    fn forbids(heard: &[Option<(usize, bool)>], lost: bool, work: &Work) -> bool {
+        let on = heard.iter().enumerate().filter(|(_, it)| it.is_some_and(|(_, on)| on));
+        lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|it| work.is_of(&it))
+    }
+
+    fn obeys(planted: Planted, steps: &[Happens]) -> Result<(), String> {
+        let doors: Vec<LatchDoor> = (0..3).map(|_| LatchDoor::planted(planted)).collect();
+        let mut heard = vec![vec![None; SCOPES.len()]; 3];
+        let mut lost = [false; 3];
+        let mut changes: Vec<(usize, bool)> = Vec::new();
+        let mut passes: Vec<(usize, Pass, Work)> = Vec::new();
+        for step in steps {
+            match *step {
+                Happens::Change { scope, on } => changes.push((scope, on)),
+                Happens::Hear { node, change } => {
+                    let Some(at) = change.checked_rem(changes.len()) else { continue };
+                    let (scope, on) = changes[at];
+                    doors[node].take(Position(at as u64 + 1), record(scope, on));
+                    let known: &mut Option<(usize, bool)> = &mut heard[node][scope];
+                    if known.is_none_or(|(before, _)| before < at) {
+                        *known = Some((at, on));
+                    }
+                }
+                Happens::Touch { node, lost: now } => {
+                    doors[node].touch(now);
+                    lost[node] = now;
+                }
+                Happens::Begin { node, kind } => {
+                    let work = work(kind);
+                    let may = !forbids(&heard[node], lost[node], &work);
+                    match doors[node].enter(work.clone()) {
+                        Ok(_) if !may => return Err(format!("LATCH-1: {work:?} began at {node}")),
+                        Ok(pass) => passes.push((node, pass, work)),
+                        Err(why) if may => return Err(format!("{work:?} refused: {why}")),
+                        Err(_) => {}
+                    }
+                }
+                Happens::End { which } => {
+                    if let Some(at) = which.checked_rem(passes.len()) {
+                        drop(passes.swap_remove(at));
+                    }
+                }
+            }
+            for (node, pass, work) in &passes {
+                if forbids(&heard[*node], lost[*node], work) && pass.why().is_none() {
+                    return Err(format!("LATCH-2: {work:?} goes on at {node}"));
+                }
+            }
+        }
+        for (node, door) in doors.iter().enumerate() {
+            let running = passes.iter().filter(|(at, ..)| *at == node).count();
+            if door.running(&LatchScope::All) as usize != running {
+                return Err(format!("{running} run at {node}"));
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+        /// LATCH-1, LATCH-2, LATCH-3: whatever a node hears, and however late.
+        #[test]
+        fn nothing_runs_that_the_nodes_own_view_forbids(
+            steps in proptest::collection::vec(happens(), 0..80)
+        ) {
+            prop_assert_eq!(obeys(Planted::None, &steps), Ok(()));
+        }
+    }
+
+    /// The twin of the property: it finds what it is there for.
+    #[test]
+    fn planted_bugs_of_the_latch_are_found() {
+        use proptest::{strategy::ValueTree as _, test_runner::TestRunner};
+        for planted in [Planted::ToolsUnasked, Planted::NothingCancelled, Planted::LastHeard] {
+            let mut runner = TestRunner::deterministic();
+            let steps = proptest::collection::vec(happens(), 0..80);
+            let found = (0..512).any(|_| {
+                let steps = steps.new_tree(&mut runner).unwrap().current();
+                obeys(planted, &steps).is_err()
+            });
+            assert!(found, "{planted:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_while_out_of_touch_waits_and_a_latch_answers_at_once() {
+        let door = LatchDoor::default();
+        door.touch(true);
+        let mut waiting = tokio::spawn({
+            let door = door.clone();
+            async move { door.pass(work(1)).await }
+        });
+        let early = tokio::time::timeout(Duration::from_mins(1), &mut waiting).await;
+        assert!(early.is_err(), "{early:?}");
+        door.take(Position(1), record(4, true));
+        assert!(door.pass(work(0)).await.is_err(), "the latch is told, also out of touch");
+        door.touch(false);
+        assert!(waiting.await.unwrap().is_ok(), "bob is not latched");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scope_is_idle_once_the_last_of_it_has_ended() {
+        let door = LatchDoor::default();
+        let (ada, bob) = (door.enter(work(0)).unwrap(), door.enter(work(1)).unwrap());
+        door.take(Position(1), record(4, true));
+        assert!(matches!(ada.stopped().await, Stopped::Latched(_)));
+        assert_eq!(bob.why(), None);
+        let scope = "agent:ada".parse().unwrap();
+        let idle = door.idle(&scope);
+        tokio::pin!(idle);
+        assert!(tokio::time::timeout(Duration::from_secs(1), &mut idle).await.is_err());
+        drop(ada);
+        idle.await;
+        assert_eq!(door.running(&LatchScope::All), 1);
+        drop(bob);
+    }
+}

@@ -1,0 +1,107 @@
+//! Keeping a door's view at what the bucket has, and knowing when that cannot be kept.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_cluster::{Bucket, Entry, StoreError};
+use clawnode_proto::{Position, codec, latch::LatchRecord, latch::LatchScope, subject::LATCH_KEYS};
+use futures_util::StreamExt;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{debug, error, warn};
+
+use super::LatchDoor;
+
+/// Looks at the store within the time after which a process is out of touch: two of them may fail.
+const LOOKS: u32 = 4;
+/// How soon the store is looked for again while it is out of reach.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Reads all records: before a process takes work, it must have read them.
+pub async fn read(door: &LatchDoor, bucket: &dyn Bucket) -> Result<(), StoreError> {
+    for (_, entry) in bucket.list(LATCH_KEYS).await? {
+        let record = decode(&entry.value)?;
+        door.take(entry.position, record);
+    }
+    Ok(())
+}
+
+/// Reads the record of one scope now, because somebody said that it has changed; where it stands.
+pub async fn look(
+    door: &LatchDoor,
+    bucket: &dyn Bucket,
+    scope: &LatchScope,
+) -> Result<Position, StoreError> {
+    match bucket.get(&scope.key()).await? {
+        Some(entry) => {
+            door.take(entry.position, decode(&entry.value)?);
+            Ok(entry.position)
+        }
+        None => Ok(Position(0)),
+    }
+}
+
+/// Follows the records until the store is closed.
+pub async fn follow(door: LatchDoor, bucket: Arc<dyn Bucket>) {
+    let mut changes = match bucket.watch(LATCH_KEYS).await {
+        Ok(changes) => changes,
+        Err(error) => {
+            warn!(%error, "cannot follow what operators stop; trying again");
+            return;
+        }
+    };
+    while let Some(change) = changes.next().await {
+        // A record that is gone was cleared long ago; one that was removed past this program stays.
+        if let Some(entry) = &change.entry {
+            heard(&door, &change.key, entry);
+        }
+    }
+}
+
+fn heard(door: &LatchDoor, key: &str, entry: &Entry) {
+    match decode(&entry.value) {
+        Ok(record) => door.take(entry.position, record),
+        Err(failure) => error!(key, %failure, "what an operator stopped is not readable here"),
+    }
+}
+
+/// Asks the store again and again, and has the door shut while it has not answered for
+/// `lost_after`: a process that is out of touch would not hear of a latch.
+pub async fn contact(door: LatchDoor, bucket: Arc<dyn Bucket>, lost_after: Duration) {
+    let every = lost_after / LOOKS;
+    let mut last = Instant::now();
+    loop {
+        let asked = Instant::now();
+        let limit =
+            if door.latches().is_out_of_touch() { asked + every } else { last + lost_after };
+        let limit = limit.min(asked + every * 2);
+        let answer = timeout_at(limit, look(&door, bucket.as_ref(), &LatchScope::All)).await;
+        let next = match answer {
+            Ok(Ok(_)) => {
+                last = asked;
+                door.touch(false);
+                asked + every
+            }
+            Ok(Err(StoreError::Refused { detail, .. })) => {
+                error!(detail, "what operators have stopped cannot be read here");
+                Instant::now() + LOOK_AGAIN
+            }
+            Ok(Err(failure)) => {
+                debug!(%failure, "the store does not say what is stopped");
+                Instant::now() + LOOK_AGAIN
+            }
+            Err(_elapsed) => Instant::now() + LOOK_AGAIN,
+        };
+        if last.elapsed() >= lost_after {
+            door.touch(true);
+        }
+        let due = if door.latches().is_out_of_touch() { next } else { next.min(last + lost_after) };
+        sleep_until(due).await;
+    }
+}
+
+fn decode(bytes: &Bytes) -> Result<LatchRecord, StoreError> {
+    codec::decode(bytes).map_err(|failure| StoreError::Refused {
+        store: "bucket",
+        detail: format!("a latch is not readable: {failure}"),
+    })
+}

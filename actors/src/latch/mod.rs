@@ -1,0 +1,32 @@
+//! The latch: how an operator stops what agents do, and how a process stops that cannot hear of it.
+//!
+//! Every model call and every run of a tool needs a [`Pass`] of the one [`LatchDoor`] of its
+//! process, and gives it back when it ends. What is latched is a record in the bucket for each
+//! scope; the door follows them, refuses what they stop, and cancels what runs already. The kernel
+//! knows nothing of it: only what follows (a call that failed, a tool that was refused) is
+//! journaled.
+//!
+//! Supervised by: the node (`latch.follow`, `latch.contact`). Messages come from: the bucket, and
+//! whoever set a latch, so that nobody waits for the bucket's watch. Phases: in touch with the
+//! store, out of touch (nothing runs; what wants to begin waits). On crash: the records are in the
+//! bucket, and a process reads them before it takes work. Not here: who may latch (the gateway's
+//! token), and who is told (the node).
+//!
+//! Invariants
+//! - LATCH-1 nothing begins that this process's view of the latches stops.
+//! - LATCH-2 what a view stops is cancelled in the step in which the view came to be.
+//! - LATCH-3 a view goes forward only: of two records of one scope the later position holds.
+
+mod door;
+mod follow;
+#[cfg(feature = "test-util")]
+mod planted;
+mod state;
+mod store;
+
+pub use door::{LatchDoor, Pass};
+pub use follow::{contact, follow, look, read};
+#[cfg(feature = "test-util")]
+pub use planted::Planted;
+pub use state::{Latches, Stopped, Work};
+pub use store::{LatchError, clear, set};

@@ -1,0 +1,15 @@
+//! Bugs that the tests must find.
+
+/// A bug.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    #[default]
+    None,
+    /// Whatever runs tools does not ask for its pass.
+    ToolsUnasked,
+    /// What runs already is not cancelled.
+    NothingCancelled,
+    /// A record that comes late replaces a newer one.
+    LastHeard,
+}

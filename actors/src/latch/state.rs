@@ -1,0 +1,240 @@
+//! What is latched as one process sees it, and what follows for a piece of work. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use clawnode_proto::{
+    AgentName, Position, ToolName,
+    latch::{Latch, LatchRecord, LatchScope},
+};
+
+/// A piece of work that a latch may stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A model call.
+    Call {
+        /// On whose behalf.
+        agent: AgentName,
+    },
+    /// A run of a tool.
+    Tool {
+        /// On whose behalf.
+        agent: AgentName,
+        /// Which tool.
+        tool: ToolName,
+        /// Whether it reaches for other machines.
+        reaches_out: bool,
+    },
+    /// A request that leaves for another machine.
+    Egress {
+        /// On whose behalf; the node's own without one.
+        agent: Option<AgentName>,
+    },
+}
+
+/// Why a piece of work may not begin, or must end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// An operator stopped it.
+    Latched(Latch),
+    /// This process is out of touch with the store, so it would not hear of a latch.
+    OutOfTouch,
+}
+
+/// What is latched, as one process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latches {
+    records: BTreeMap<LatchScope, (Position, LatchRecord)>,
+    out_of_touch: bool,
+}
+
+// === impl Work ===
+
+impl Work {
+    const fn agent(&self) -> Option<&AgentName> {
+        match self {
+            Self::Call { agent } | Self::Tool { agent, .. } => Some(agent),
+            Self::Egress { agent } => agent.as_ref(),
+        }
+    }
+
+    /// Whether a latch of this scope stops it.
+    pub fn is_of(&self, scope: &LatchScope) -> bool {
+        match scope {
+            LatchScope::All => true,
+            LatchScope::Egress => {
+                matches!(self, Self::Egress { .. } | Self::Tool { reaches_out: true, .. })
+            }
+            LatchScope::Tool(name) => matches!(self, Self::Tool { tool, .. } if tool == name),
+            LatchScope::Agent(name) => self.agent() == Some(name),
+        }
+    }
+}
+
+// === impl Stopped ===
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latched(latch) => latch.fmt(f),
+            Self::OutOfTouch => f.write_str(
+                "the node that ran it lost touch with the store, and stopped it because it could \
+                 not have heard an operator",
+            ),
+        }
+    }
+}
+
+// === impl Latches ===
+
+impl Latches {
+    /// Takes a record in, unless it knows a later one (LATCH-3); whether anything changed.
+    pub fn take(&mut self, position: Position, record: LatchRecord) -> bool {
+        let scope = record.latch().scope.clone();
+        if self.records.get(&scope).is_some_and(|(known, _)| *known >= position) {
+            return false;
+        }
+        self.records.insert(scope, (position, record));
+        true
+    }
+
+    /// Whatever it knew of this scope is forgotten first.
+    #[cfg(feature = "test-util")]
+    pub(super) fn forget(&mut self, scope: &LatchScope) {
+        self.records.remove(scope);
+    }
+
+    /// The process lost touch with the store, or found it again; whether that is news.
+    pub(super) fn touch(&mut self, lost: bool) -> bool {
+        std::mem::replace(&mut self.out_of_touch, lost) != lost
+    }
+
+    /// Whether the process is out of touch with the store.
+    pub const fn is_out_of_touch(&self) -> bool {
+        self.out_of_touch
+    }
+
+    /// Why this may not be done now.
+    pub fn stops(&self, work: &Work) -> Option<Stopped> {
+        match self.on().find(|latch| work.is_of(&latch.scope)) {
+            Some(latch) => Some(Stopped::Latched(latch.clone())),
+            None => self.out_of_touch.then_some(Stopped::OutOfTouch),
+        }
+    }
+
+    /// The latch that stops everything, if it is on.
+    pub fn all(&self) -> Option<&Latch> {
+        self.on().find(|latch| latch.scope == LatchScope::All)
+    }
+
+    /// The latch of an agent, or the one that stops everything.
+    pub fn of_agent(&self, agent: &AgentName) -> Option<&Latch> {
+        let call = Work::Call { agent: agent.clone() };
+        self.on().find(|latch| call.is_of(&latch.scope))
+    }
+
+    /// The latches that are on, the widest first.
+    pub fn on(&self) -> impl Iterator<Item = &Latch> {
+        self.records.values().filter(|(_, record)| record.is_on()).map(|(_, it)| it.latch())
+    }
+
+    /// Where the record of a scope stands.
+    pub fn position(&self, scope: &LatchScope) -> Option<Position> {
+        self.records.get(scope).map(|(position, _)| *position)
+    }
+
+    /// Scopes of which it knows a record.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether it knows no record.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{LatchId, Timestamp};
+
+    use super::*;
+
+    fn latch(scope: &str) -> Latch {
+        Latch {
+            id: LatchId::from_u128(1),
+            scope: scope.parse().unwrap(),
+            by: "token at a".to_owned(),
+            at: Timestamp(1),
+            why: String::new(),
+        }
+    }
+
+    fn set(scope: &str) -> LatchRecord {
+        LatchRecord::Set { latch: latch(scope) }
+    }
+
+    fn cleared(scope: &str) -> LatchRecord {
+        LatchRecord::Cleared { latch: latch(scope), by: String::new(), at: Timestamp(2) }
+    }
+
+    fn call(agent: &str) -> Work {
+        Work::Call { agent: agent.parse().unwrap() }
+    }
+
+    fn tool(agent: &str, tool: &str, reaches_out: bool) -> Work {
+        Work::Tool { agent: agent.parse().unwrap(), tool: tool.parse().unwrap(), reaches_out }
+    }
+
+    #[test]
+    fn a_latch_stops_what_is_of_its_scope_and_nothing_else() {
+        let egress = Work::Egress { agent: Some("ada".parse().unwrap()) };
+        for (scope, work, stops) in [
+            ("all", call("ada"), true),
+            ("all", tool("ada", "x", false), true),
+            ("all", egress.clone(), true),
+            ("egress", call("ada"), false),
+            ("egress", tool("ada", "x", false), false),
+            ("egress", tool("ada", "x", true), true),
+            ("egress", egress.clone(), true),
+            ("tool:x", call("ada"), false),
+            ("tool:x", tool("ada", "x", false), true),
+            ("tool:x", tool("ada", "y", true), false),
+            ("tool:x", egress.clone(), false),
+            ("agent:ada", call("ada"), true),
+            ("agent:ada", tool("ada", "x", false), true),
+            ("agent:ada", egress.clone(), true),
+            ("agent:ada", call("bob"), false),
+            ("agent:ada", tool("bob", "ada", true), false),
+        ] {
+            let mut latches = Latches::default();
+            assert_eq!(latches.stops(&work), None);
+            assert!(latches.take(Position(1), set(scope)));
+            assert_eq!(latches.stops(&work).is_some(), stops, "{scope} {work:?}");
+            assert!(latches.take(Position(2), cleared(scope)));
+            assert_eq!(latches.stops(&work), None, "{scope} {work:?}");
+        }
+    }
+
+    #[test]
+    fn latch_3_what_comes_late_changes_nothing() {
+        let mut latches = Latches::default();
+        assert!(latches.take(Position(5), set("all")));
+        assert!(!latches.take(Position(4), cleared("all")));
+        assert!(!latches.take(Position(5), cleared("all")));
+        assert!(latches.all().is_some(), "LATCH-3");
+        assert!(latches.take(Position(3), set("egress")), "another scope");
+        assert!(latches.take(Position(6), cleared("all")));
+        assert!(!latches.take(Position(5), set("all")));
+        assert_eq!(latches.on().count(), 1, "LATCH-3");
+    }
+
+    #[test]
+    fn an_operators_word_goes_before_a_lost_store() {
+        let mut latches = Latches::default();
+        assert!(latches.touch(true) && !latches.touch(true));
+        assert_eq!(latches.stops(&call("ada")), Some(Stopped::OutOfTouch));
+        latches.take(Position(1), set("agent:ada"));
+        assert!(matches!(latches.stops(&call("ada")), Some(Stopped::Latched(_))));
+        assert_eq!(latches.stops(&call("bob")), Some(Stopped::OutOfTouch));
+    }
+}

@@ -1,0 +1,164 @@
+//! Changing what is latched: by compare-and-set, so that an operator clears what was shown.
+
+use bytes::Bytes;
+use clawnode_cluster::{Bucket, BucketError, StoreError};
+use clawnode_proto::{
+    LatchId, Position, Timestamp, codec,
+    latch::{CLEARED_TTL, Latch, LatchRecord},
+    limits::LATCHES_MAX,
+    subject::LATCH_KEYS,
+};
+
+use super::LatchDoor;
+
+/// Tries at a record that others change at the same time.
+const TRIES: u32 = 16;
+
+/// Why a latch was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LatchError {
+    /// There is no room for a further scope.
+    #[error("there are records of {LATCHES_MAX} scopes already, no more are kept")]
+    Full,
+    /// It was cleared meanwhile, or never was.
+    #[error("latch `{0}` is not on")]
+    NotOn(LatchId),
+    /// Others change it all the time.
+    #[error("latch `{0}` is changed by others at the same time")]
+    Busy(LatchId),
+    /// The store failed; whether the change was stored is not known.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Latches a scope; returns where the record stands, and the latch that is on from now on: an
+/// earlier one, if it was on already.
+pub async fn set(
+    door: &LatchDoor,
+    bucket: &dyn Bucket,
+    latch: Latch,
+) -> Result<(Position, Latch), LatchError> {
+    let key = latch.scope.key();
+    let record = LatchRecord::Set { latch: latch.clone() };
+    let bytes = encode(&record)?;
+    for _ in 0..TRIES {
+        let expected = match bucket.get(&key).await? {
+            None if door.latches().len() >= LATCHES_MAX => return Err(LatchError::Full),
+            None => Position(0),
+            Some(entry) => match codec::decode(&entry.value) {
+                Ok(known @ LatchRecord::Set { .. }) => {
+                    let on = known.latch().clone();
+                    door.take(entry.position, known);
+                    return Ok((entry.position, on));
+                }
+                // What cannot be read is replaced: to stop goes before to know.
+                Ok(LatchRecord::Cleared { .. }) | Err(_) => entry.position,
+            },
+        };
+        match bucket.put(&key, expected, bytes.clone(), None).await {
+            Ok(position) => {
+                door.take(position, record);
+                return Ok((position, latch));
+            }
+            // An own put whose answer was lost is found by the next read.
+            Err(BucketError::Conflict { .. }) => {}
+            Err(BucketError::Store(failure)) => return Err(failure.into()),
+        }
+    }
+    Err(LatchError::Busy(latch.id))
+}
+
+/// Clears a latch, and no later one of its scope; returns where the record stands, and the latch.
+pub async fn clear(
+    door: &LatchDoor,
+    bucket: &dyn Bucket,
+    id: LatchId,
+    (by, at): (String, Timestamp),
+) -> Result<(Position, Latch), LatchError> {
+    let found = bucket.list(LATCH_KEYS).await?.into_iter().find_map(|(key, entry)| {
+        let record = codec::decode::<LatchRecord>(&entry.value).ok()?;
+        (record.is_on() && record.latch().id == id).then_some((key, entry.position, record))
+    });
+    let Some((key, expected, record)) = found else { return Err(LatchError::NotOn(id)) };
+    let latch = record.latch().clone();
+    let record = LatchRecord::Cleared { latch: latch.clone(), by, at };
+    match bucket.put(&key, expected, encode(&record)?, Some(CLEARED_TTL)).await {
+        Ok(position) => {
+            door.take(position, record);
+            Ok((position, latch))
+        }
+        Err(BucketError::Conflict { .. }) => Err(LatchError::Busy(id)),
+        Err(BucketError::Store(failure)) => Err(failure.into()),
+    }
+}
+
+fn encode(record: &LatchRecord) -> Result<Bytes, StoreError> {
+    codec::encode(record)
+        .map(Bytes::from)
+        .map_err(|error| StoreError::Refused { store: "bucket", detail: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use clawnode_cluster::{Substrate, SystemClock, local};
+    use clawnode_proto::latch::LatchScope;
+
+    use super::*;
+    use crate::latch::{Latches, contact, follow, look, read};
+
+    fn ground(dir: &std::path::Path) -> Substrate {
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        local::open(dir, options).unwrap().0
+    }
+
+    fn latch(id: u128) -> Latch {
+        let (scope, by) = (LatchScope::All, "token at a".to_owned());
+        Latch { id: LatchId::from_u128(id), scope, by, at: Timestamp(1), why: String::new() }
+    }
+
+    #[tokio::test]
+    async fn a_latch_is_cleared_as_it_was_shown_and_seen_by_every_door() {
+        let dir = tempfile::tempdir().unwrap();
+        let substrate = ground(dir.path());
+        let bucket = Arc::clone(&substrate.bucket);
+        let (here, there) = (LatchDoor::default(), LatchDoor::default());
+        let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
+        let by = || ("token at b".to_owned(), Timestamp(2));
+
+        let (_, first) = set(&here, bucket.as_ref(), latch(1)).await.unwrap();
+        let (_, again) = set(&here, bucket.as_ref(), latch(2)).await.unwrap();
+        assert_eq!(first, again, "it is on already");
+        let refused = clear(&here, bucket.as_ref(), LatchId::from_u128(2), by()).await;
+        assert!(matches!(refused, Err(LatchError::NotOn(_))), "{refused:?}");
+        there.view().wait_for(|it| it.all().is_some()).await.unwrap();
+        clear(&here, bucket.as_ref(), first.id, by()).await.unwrap();
+        there.view().wait_for(|it| it.all().is_none()).await.unwrap();
+
+        // Another one of the same scope is not the one that was shown.
+        let (position, _) = set(&here, bucket.as_ref(), latch(3)).await.unwrap();
+        assert!(clear(&here, bucket.as_ref(), first.id, by()).await.is_err());
+        there.view().wait_for(|it| it.all().is_some()).await.unwrap();
+        let late = LatchDoor::default();
+        read(&late, bucket.as_ref()).await.unwrap();
+        assert_eq!(late.latches().all().unwrap().id, LatchId::from_u128(3));
+        assert_eq!(look(&late, bucket.as_ref(), &LatchScope::All).await.unwrap(), position);
+        following.abort();
+        substrate.health.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_store_that_does_not_answer_shuts_the_door_and_one_that_does_opens_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let substrate = ground(dir.path());
+        let door = LatchDoor::default();
+        let (bucket, lost_after) = (Arc::clone(&substrate.bucket), Duration::from_millis(100));
+        let asking = tokio::spawn(contact(door.clone(), Arc::clone(&bucket), lost_after));
+        door.touch(true);
+        door.view().wait_for(|it| !it.is_out_of_touch()).await.unwrap();
+        substrate.health.close().await;
+        door.view().wait_for(Latches::is_out_of_touch).await.unwrap();
+        asking.abort();
+    }
+}

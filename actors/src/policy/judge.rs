@@ -1,0 +1,143 @@
+//! What a policy says of a call.
+
+use clawnode_proto::{
+    policy::{Policy, Rule, Verdict},
+    tool::{Risk, ToolSpec},
+};
+use serde_json::{Map, Value};
+
+use super::Pattern;
+
+/// What a policy says of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement<'a> {
+    /// What follows.
+    pub verdict: Verdict,
+    /// Why, if the rule that decided says so.
+    pub reason: Option<&'a str>,
+}
+
+/// What `policy` says of a call of this tool with these arguments.
+pub fn judge<'a>(
+    policy: &'a Policy,
+    spec: &ToolSpec,
+    arguments: &Map<String, Value>,
+) -> Judgement<'a> {
+    match policy.rules.iter().find(|rule| is_about(rule, spec, arguments)) {
+        Some(rule) => Judgement { verdict: rule.verdict, reason: rule.reason.as_deref() },
+        None if spec.risk == Risk::ReadOnly => Judgement { verdict: Verdict::Allow, reason: None },
+        None => Judgement { verdict: Verdict::Ask, reason: None },
+    }
+}
+
+fn is_about(rule: &Rule, spec: &ToolSpec, arguments: &Map<String, Value>) -> bool {
+    rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(spec.name.as_str()))
+        && rule.risk.is_none_or(|risk| risk == spec.risk)
+        && rule.arguments.iter().all(|(name, pattern)| {
+            find(arguments, name)
+                .is_some_and(|value| Pattern::from(pattern.as_str()).fits(&text(value)))
+        })
+}
+
+/// The argument of this name; `.` leads into objects, unless an argument is called just so.
+fn find<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    if let Some(value) = arguments.get(name) {
+        return Some(value);
+    }
+    let (head, rest) = name.split_once('.')?;
+    find(arguments.get(head)?.as_object()?, rest)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clawnode_proto::tool::EffectClass;
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(name: &str, risk: Risk) -> ToolSpec {
+        ToolSpec {
+            name: name.parse().unwrap(),
+            description: String::new(),
+            input_schema: "{}".to_owned(),
+            class: EffectClass::Once,
+            risk,
+            capability: None,
+            timeout_ms: 1,
+            pin: None,
+            time: None,
+        }
+    }
+
+    fn rule(verdict: Verdict) -> Rule {
+        Rule { tool: None, risk: None, arguments: BTreeMap::new(), verdict, reason: None }
+    }
+
+    fn verdict(rules: Vec<Rule>, spec: &ToolSpec, arguments: Value) -> Verdict {
+        let policy = Policy { rules, ..Policy::default() };
+        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+        judge(&policy, spec, &arguments).verdict
+    }
+
+    #[test]
+    fn without_rules_only_looking_is_allowed() {
+        for (risk, expected) in [
+            (Risk::ReadOnly, Verdict::Allow),
+            (Risk::Write, Verdict::Ask),
+            (Risk::Admin, Verdict::Ask),
+        ] {
+            assert_eq!(verdict(Vec::new(), &spec("a", risk), json!({})), expected, "{risk:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_about_a_call_decides() {
+        let write = spec("fs__write_file", Risk::Write);
+        let named = |tool: &str, verdict| Rule { tool: Some(tool.to_owned()), ..rule(verdict) };
+        for (rules, expected) in [
+            (vec![named("fs__*", Verdict::Allow), named("*", Verdict::Deny)], Verdict::Allow),
+            (vec![named("*", Verdict::Deny), named("fs__*", Verdict::Allow)], Verdict::Deny),
+            (vec![named("write_file", Verdict::Allow)], Verdict::Ask),
+            (vec![named("fs__write_fil?", Verdict::Allow)], Verdict::Allow),
+            (vec![Rule { risk: Some(Risk::Admin), ..rule(Verdict::Allow) }], Verdict::Ask),
+            (vec![Rule { risk: Some(Risk::Write), ..rule(Verdict::Allow) }], Verdict::Allow),
+            (vec![rule(Verdict::Deny)], Verdict::Deny),
+        ] {
+            assert_eq!(verdict(rules.clone(), &write, json!({})), expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_must_be_there_and_fit_whole() {
+        let write = spec("file_write", Risk::Write);
+        let about = |name: &str, pattern: &str| Rule {
+            arguments: [(name.to_owned(), pattern.to_owned())].into(),
+            ..rule(Verdict::Allow)
+        };
+        let arguments = json!({
+            "path": "notes/a.txt", "deep": { "er": true }, "a.b": "plain", "list": ["x"]
+        });
+        for (name, pattern, expected) in [
+            ("path", "notes/*", Verdict::Allow),
+            ("path", "notes/", Verdict::Ask),
+            ("path", "otes/a*", Verdict::Ask),
+            ("deep.er", "true", Verdict::Allow),
+            ("deep.est", "*", Verdict::Ask),
+            ("a.b", "plain", Verdict::Allow),
+            ("list", r#"["x"]"#, Verdict::Allow),
+            ("none", "*", Verdict::Ask),
+        ] {
+            let found = verdict(vec![about(name, pattern)], &write, arguments.clone());
+            assert_eq!(found, expected, "{name} {pattern}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Policy: whether a tool call runs by itself, waits for a person, or never runs. Pure.
+//!
+//! The first rule about a call decides. Without one, what only looks is allowed, and a person is
+//! asked about everything else: nothing is allowed because nobody thought of it.
+//!
+//! APR-1: a call that a person was asked about begins only after they approved of the action that
+//! it is. APR-2: what runs is the action that was decided on, compared where it runs. APR-3: time
+//! never approves.
+
+mod judge;
+mod pattern;
+#[cfg(feature = "test-util")]
+mod planted;
+
+pub use judge::{Judgement, judge};
+pub use pattern::Pattern;
+#[cfg(feature = "test-util")]
+pub use planted::Planted;

@@ -1,0 +1,82 @@
+//! How a model call gets its place, and what ends it that is not its own end.
+
+use clawnode_proto::{
+    Attempt,
+    latch::Latch,
+    llm::{FailureClass, ModelFailure, Text, Usage},
+    timeout::TimeLevel,
+};
+
+use super::{
+    kind::{CallKey, Grant, Outcome, Session},
+    prepare::CallJob,
+};
+use crate::{agent::AdmitPort, durable::driver::Port};
+
+/// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
+/// removed, or has too many waiting), it says so, and the session asks again.
+pub(super) struct Admission {
+    pub(super) key: CallKey,
+    pub(super) port: Port<Session>,
+    pub(super) granted: bool,
+    /// Whether its turn has made calls before.
+    pub(super) begun: bool,
+}
+
+impl Admission {
+    pub(super) fn refuse(mut self, failure: ModelFailure) {
+        self.granted = true;
+        let (partial, usage) = (Text::from(String::new()), Usage::default());
+        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+        self.port.refused(self.key, outcome);
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if !self.granted {
+            self.port.forgotten(self.key);
+        }
+    }
+}
+
+impl AdmitPort for Admission {
+    fn granted(mut self: Box<Self>, grant: Grant) {
+        self.granted = true;
+        self.port.granted(self.key, grant);
+    }
+
+    fn deferred(&self) {
+        self.port.deferred(self.key);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.port.is_closed()
+    }
+
+    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>> {
+        if self.begun {
+            self.refuse(stopped(latch));
+            return None;
+        }
+        Some(self)
+    }
+}
+
+/// Returns once the time of a call's turn or step is over.
+pub(super) async fn out_of_time(job: &CallJob) -> ModelFailure {
+    let Some(limit) = &job.limit else { return std::future::pending().await };
+    if limit.left_ms > 0 {
+        tokio::time::sleep(limit.left()).await;
+    }
+    let class = match limit.level {
+        TimeLevel::Global => FailureClass::GlobalTime,
+        TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
+    };
+    ModelFailure { class, message: limit.to_string(), status: None }
+}
+
+/// How a model call fails that an operator stops.
+pub(super) fn stopped(latch: &Latch) -> ModelFailure {
+    ModelFailure { class: FailureClass::Stopped, message: latch.to_string(), status: None }
+}

@@ -1,0 +1,177 @@
+//! The tools of one MCP server, as an executor of its node.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clawnode_proto::{
+    ToolName,
+    mcp::{McpPins, McpToolState},
+    tool::{ToolFailure, ToolOutcome, ToolSpec},
+};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    reply,
+    server::{McpServer, Phase, Up},
+    session::CallEnd,
+};
+use crate::tool::{Executor, ToolRun};
+
+/// How long a call waits for a server that is just starting (10 s).
+const START_WAIT: Duration = Duration::from_secs(10);
+
+/// Runs the approved tools of a server, where the server is up.
+#[derive(Clone, Debug)]
+pub struct McpTools(McpServer);
+
+impl McpTools {
+    /// Of this server.
+    pub const fn new(server: McpServer) -> Self {
+        Self(server)
+    }
+
+    fn pins(&self) -> Option<McpPins> {
+        self.0.0.context.pins.borrow().of(self.0.name()).cloned()
+    }
+
+    /// The server, once it is up.
+    async fn up(&self, within: Duration) -> Result<Up, ToolOutcome> {
+        let mut phase = self.0.0.phase();
+        let settled = phase.wait_for(|phase| matches!(phase, Phase::Up(_) | Phase::Leaves(_)));
+        match timeout(within.min(START_WAIT), settled).await {
+            Ok(Ok(phase)) => match &*phase {
+                Phase::Up(up) | Phase::Leaves(up) => Ok(up.clone()),
+                _ => Err(self.unavailable("it is not up")),
+            },
+            Ok(Err(_)) | Err(_) => Err(self.unavailable(&self.why_not())),
+        }
+    }
+
+    fn why_not(&self) -> String {
+        match &*self.0.0.phase().borrow() {
+            Phase::Up(_) => "it is just starting".to_owned(),
+            Phase::Starts => "it has not started yet".to_owned(),
+            Phase::StandsBy | Phase::Leaves(_) => "it does not run on this node".to_owned(),
+            Phase::Down(why) => format!("it is down: {why}"),
+            Phase::Stopped => "this node ends".to_owned(),
+        }
+    }
+
+    fn unavailable(&self, why: &str) -> ToolOutcome {
+        let why = format!("the MCP server `{}` cannot be called: {why}", self.0.name());
+        ToolOutcome::failed(ToolFailure::Unavailable, why)
+    }
+
+    /// The server's own name for a tool that may be run, as what it says of it stands now.
+    fn allowed(&self, run: &ToolRun, up: &Up) -> Result<String, ToolOutcome> {
+        let server = self.0.name();
+        let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
+        let pins = self.pins();
+        let approved = pins.as_ref().and_then(|pins| {
+            let mut offered = pins.offered(server);
+            offered.find(|(_, spec)| spec.name == run.tool).map(|(tool, _)| tool.clone())
+        });
+        let (Some(pins), Some(tool)) = (pins, approved) else {
+            return refused(format!("`{}` is not approved", run.tool));
+        };
+        // What this node has heard itself counts, however old the record is.
+        let now = McpPins { listed: (*up.listed).clone(), ..pins };
+        match now.state(&tool) {
+            Some(McpToolState::Approved) => Ok(tool),
+            _ if self.is_unpinned() => Ok(tool),
+            Some(McpToolState::Gone) | None => {
+                Err(self.unavailable(&format!("it has no tool `{tool}` any more")))
+            }
+            Some(McpToolState::Changed | McpToolState::New) => refused(format!(
+                "the MCP server `{server}` describes `{tool}` otherwise than was approved, so it is \
+                 not run; an operator can look at it with `clawnode mcp show {server}` and approve \
+                 it with `clawnode mcp approve {server} --tool {tool}`"
+            )),
+        }
+    }
+
+    async fn run(
+        &self,
+        mut run: ToolRun,
+        cancelled: &CancellationToken,
+    ) -> Result<ToolOutcome, ToolOutcome> {
+        let up = self.up(run.timeout).await?;
+        let tool = self.allowed(&run, &up)?;
+        let arguments = std::mem::take(&mut run.arguments);
+        let _under_way = self.0.0.begin();
+        let server = self.0.name();
+        Ok(match up.calls.call(&tool, arguments, &run.idempotency_key, cancelled).await {
+            CallEnd::Answered(result) => reply::outcome(&result),
+            CallEnd::Refused(why) => {
+                let why = format!("the MCP server `{server}` refused the call: {why}");
+                ToolOutcome::failed(ToolFailure::Failed, why)
+            }
+            CallEnd::Gone(why) => {
+                // A service may be gone without its connection's end.
+                self.0.0.suspected.notify_one();
+                let why = format!(
+                    "the MCP server `{server}` was lost during the call ({why}); whether the call \
+                     did anything is not known"
+                );
+                ToolOutcome::failed(ToolFailure::Crashed, why)
+            }
+            CallEnd::Cancelled => {
+                // It was told. Whether it still answers anything is looked at beside.
+                self.0.0.suspected.notify_one();
+                ToolOutcome::failed(ToolFailure::Cancelled, "")
+            }
+        })
+    }
+
+    #[cfg(feature = "test-util")]
+    fn is_unpinned(&self) -> bool {
+        self.0.0.planted == super::Planted::Unpinned
+    }
+
+    #[cfg(not(feature = "test-util"))]
+    #[expect(clippy::unused_self, reason = "planted bugs read it")]
+    const fn is_unpinned(&self) -> bool {
+        false
+    }
+}
+
+#[async_trait]
+impl Executor for McpTools {
+    fn tools(&self) -> Vec<ToolSpec> {
+        let pins = self.pins();
+        let offered = pins.iter().flat_map(|pins| pins.offered(self.0.name()));
+        offered.map(|(_, spec)| spec.clone()).collect()
+    }
+
+    async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        tokio::select! {
+            biased;
+            outcome = self.run(run, &cancelled) => outcome.unwrap_or_else(|failed| failed),
+            // It does not wait for a server that starts.
+            () = waited(&cancelled) => ToolOutcome::failed(ToolFailure::Cancelled, ""),
+        }
+    }
+
+    /// What a server's program does is not seen, so it is held to reach out.
+    fn reaches_out(&self, _tool: &ToolName) -> bool {
+        true
+    }
+
+    async fn health_check(&self) -> Result<(), String> {
+        match &*self.0.0.phase().borrow() {
+            Phase::Up(_) => Ok(()),
+            _ => Err(format!("MCP server `{}`: {}", self.0.name(), self.why_not())),
+        }
+    }
+
+    async fn changed(&self) {
+        self.0.0.changed.notified().await;
+    }
+}
+
+/// A while after a call was cancelled: longer than telling the server takes.
+async fn waited(cancelled: &CancellationToken) {
+    cancelled.cancelled().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}

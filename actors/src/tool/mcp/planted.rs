@@ -1,0 +1,11 @@
+//! Bugs on purpose: the tests of what a server may change must find each of them.
+
+/// Which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    #[default]
+    None,
+    /// A tool is run whatever the server says of it now.
+    Unpinned,
+}

@@ -1,0 +1,380 @@
+//! What an MCP server writes, read line by line, and what it is written.
+//!
+//! Only answers to our own requests go further. Whatever else a server sends is settled here: what
+//! it asks for is refused, what it tells is dropped but for a changed list of tools, and one that
+//! sends too much or nothing that makes sense has its connection ended, with the reason kept.
+
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
+
+use rmcp::{
+    RoleClient,
+    model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader},
+    sync::{Notify, mpsc, oneshot},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// Bytes of one message of a server (4 MiB): more than a tool may hand on, in JSON.
+pub(super) const MESSAGE_BYTES: usize = 4 << 20;
+/// Lines that are no messages, since the last one that is (100): programs print what they should
+/// not.
+const NOISE: u32 = 100;
+/// Messages that answer nothing, at once (2,000), and those that are forgiven each second (200).
+const UNASKED: f64 = 2_000.0;
+const UNASKED_PER_SECOND: f64 = 200.0;
+/// Bytes of the id of a request.
+const ID_BYTES: usize = 256;
+/// Messages that wait to be written. A server that asks without reading has its connection ended.
+const OUTBOX: usize = 64;
+
+/// The end of a connection, and why it came.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    why: OnceLock<String>,
+    over: CancellationToken,
+}
+
+/// The connection to a program, by its standard streams.
+pub(super) struct Wire<R> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    out: Option<mpsc::Sender<Line>>,
+    judge: Judge,
+    ending: Arc<Ending>,
+}
+
+/// A line to be written, and who waits for it.
+struct Line(Vec<u8>, Option<oneshot::Sender<io::Result<()>>>);
+
+/// What is done about a message.
+pub(super) enum Verdict {
+    /// It answers a request of ours.
+    Pass(Box<RxJsonRpcMessage<RoleClient>>),
+    /// It asks for something; this is what it is told.
+    Answer(Vec<u8>),
+    /// It needs nothing.
+    Drop,
+    /// The connection ends.
+    End(String),
+}
+
+/// Judges one message after the other.
+pub(super) struct Judge {
+    noise: u32,
+    unasked: Unasked,
+    /// Told when the server's list of tools has changed.
+    relist: Arc<Notify>,
+}
+
+/// How much a server has said that nobody asked for.
+pub(super) struct Unasked {
+    said: f64,
+    since: Instant,
+}
+
+#[derive(Deserialize)]
+struct Shape<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(default)]
+    method: Option<String>,
+}
+
+// === impl Ending ===
+
+impl Ending {
+    /// It has come; the first reason stands.
+    pub(super) fn come(&self, why: String) {
+        drop(self.why.set(why));
+        self.over.cancel();
+    }
+
+    /// Waits for it.
+    pub(super) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// Why it came.
+    pub(super) fn why(&self) -> String {
+        self.why.get().cloned().unwrap_or_else(|| "its connection was closed".to_owned())
+    }
+}
+
+// === impl Wire ===
+
+impl<R: AsyncRead + Unpin + Send> Wire<R> {
+    /// Over these streams; `ending` is told when and why it ends.
+    pub(super) fn new<W>((read, write): (R, W), relist: Arc<Notify>, ending: Arc<Ending>) -> Self
+    where
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (out, lines) = mpsc::channel(OUTBOX);
+        tokio::spawn(write_all(write, lines));
+        let read = BufReader::new(read);
+        Self { read, line: Vec::new(), out: Some(out), judge: Judge::new(relist), ending }
+    }
+
+    fn end(&self, why: String) -> Option<RxJsonRpcMessage<RoleClient>> {
+        self.ending.come(why);
+        None
+    }
+}
+
+impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let out = self.out.clone();
+        async move {
+            let closed = || io::Error::from(io::ErrorKind::NotConnected);
+            let line = serde_json::to_vec(&item).map_err(io::Error::other)?;
+            let (written, done) = oneshot::channel();
+            let out = out.ok_or_else(closed)?;
+            out.send(Line(line, Some(written))).await.map_err(|_closed| closed())?;
+            done.await.map_err(|_closed| closed())?
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        // Dropping this future loses nothing: a line that is not whole yet stays in `line`.
+        loop {
+            let available = match self.read.fill_buf().await {
+                Ok([]) => return self.end("it has ended".to_owned()),
+                Ok(available) => available,
+                Err(failure) => return self.end(format!("its output cannot be read: {failure}")),
+            };
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(available.len(), |end| end + 1);
+            if self.line.len() + taken > MESSAGE_BYTES {
+                return self.end(format!("it sent a message of more than {MESSAGE_BYTES} bytes"));
+            }
+            self.line.extend_from_slice(available.get(..taken).unwrap_or_default());
+            self.read.consume(taken);
+            if end.is_none() {
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            match self.judge.judge(&line, Instant::now()) {
+                Verdict::Pass(message) => return Some(*message),
+                Verdict::Drop => {}
+                Verdict::Answer(answer) => {
+                    let sent = self.out.as_ref().map(|out| out.try_send(Line(answer, None)));
+                    if !matches!(sent, Some(Ok(()))) {
+                        return self.end("it asks and does not read what it is told".to_owned());
+                    }
+                }
+                Verdict::End(why) => return self.end(why),
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        // Its input ends once what waits is written.
+        self.out = None;
+        self.ending.over.cancel();
+        Ok(())
+    }
+}
+
+/// Writes line after line; ends with the connection, or when it cannot.
+async fn write_all<W: AsyncWrite + Unpin>(mut write: W, mut lines: mpsc::Receiver<Line>) {
+    while let Some(Line(mut line, written)) = lines.recv().await {
+        line.push(b'\n');
+        let result = async {
+            write.write_all(&line).await?;
+            write.flush().await
+        };
+        let result = result.await;
+        let failed = result.is_err();
+        if let Some(written) = written
+            && written.send(result).is_err()
+        {
+            debug!("nobody waits for a message to be written");
+        }
+        if failed {
+            return;
+        }
+    }
+}
+
+// === impl Judge ===
+
+impl Judge {
+    pub(super) fn new(relist: Arc<Notify>) -> Self {
+        Self { noise: 0, unasked: Unasked::default(), relist }
+    }
+
+    /// What is done about this message at this time.
+    pub(super) fn judge(&mut self, line: &[u8], now: Instant) -> Verdict {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Verdict::Drop;
+        }
+        // A list would be read as a shape too.
+        let shape = line.starts_with(b"{").then(|| serde_json::from_slice::<Shape<'_>>(line));
+        let Some(Ok(shape)) = shape else { return self.is_noise() };
+        self.noise = 0;
+        let Some(method) = shape.method else { return self.answers(line, shape.id) };
+        if !self.unasked.may_say_more(now) {
+            return Verdict::End("it floods".to_owned());
+        }
+        match shape.id {
+            Some(id) if id.get().len() <= ID_BYTES => Verdict::Answer(refusal(id, &method)),
+            Some(_) => self.is_noise(),
+            None => {
+                if method == "notifications/tools/list_changed" {
+                    self.relist.notify_one();
+                }
+                Verdict::Drop
+            }
+        }
+    }
+
+    /// A message without a method: an answer, if it is one to us.
+    fn answers(&mut self, line: &[u8], id: Option<&RawValue>) -> Verdict {
+        if let Ok(message) = serde_json::from_slice::<RxJsonRpcMessage<RoleClient>>(line)
+            && matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_))
+        {
+            return Verdict::Pass(Box::new(message));
+        }
+        // Whoever waits for it should know now.
+        let id = id.and_then(|id| serde_json::from_str::<RequestId>(id.get()).ok());
+        let Some(id) = id else { return self.is_noise() };
+        let what = "the answer is not one that MCP knows";
+        let error = ErrorData::new(ErrorCode::INVALID_REQUEST, what, None);
+        Verdict::Pass(Box::new(JsonRpcMessage::error(error, Some(id))))
+    }
+
+    fn is_noise(&mut self) -> Verdict {
+        self.noise += 1;
+        if self.noise > NOISE {
+            return Verdict::End("what it writes is not MCP".to_owned());
+        }
+        Verdict::Drop
+    }
+}
+
+// === impl Unasked ===
+
+impl Default for Unasked {
+    fn default() -> Self {
+        Self { said: 0.0, since: Instant::now() }
+    }
+}
+
+impl Unasked {
+    /// Counts one more at this time; whether it is not too much.
+    pub(super) fn may_say_more(&mut self, now: Instant) -> bool {
+        let passed = now.duration_since(self.since);
+        self.since = now;
+        self.said = (self.said - passed.as_secs_f64() * UNASKED_PER_SECOND).max(0.0) + 1.0;
+        self.said <= UNASKED
+    }
+}
+
+/// What a server is told that asks for something. Only whether we are there is answered.
+fn refusal(id: &RawValue, method: &str) -> Vec<u8> {
+    let id = id.get();
+    let answer = if method == "ping" {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+    } else {
+        let code = ErrorCode::METHOD_NOT_FOUND.0;
+        let error = format!(r#"{{"code":{code},"message":"this client serves no requests"}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
+    };
+    answer.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn judge() -> (Judge, Arc<Notify>) {
+        let relist = Arc::new(Notify::new());
+        (Judge::new(Arc::clone(&relist)), relist)
+    }
+
+    fn said(verdict: &Verdict) -> String {
+        match verdict {
+            Verdict::Pass(message) => format!("pass {}", serde_json::to_string(message).unwrap()),
+            Verdict::Answer(bytes) => format!("answer {}", String::from_utf8_lossy(bytes)),
+            Verdict::Drop => "drop".to_owned(),
+            Verdict::End(why) => format!("end {why}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_answers_go_further() {
+        let (mut judge, relist) = judge();
+        for (line, wanted) in [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#,
+                r#"pass {"jsonrpc":"2.0","id":1"#,
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#, "pass "),
+            (r#"{"jsonrpc":"2.0","id":1,"result":7}"#, "pass "),
+            (r#"{"jsonrpc":"2.0","id":1,"error":"all wrong"}"#, "is not one that MCP knows"),
+            (r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#, r#""id":"x","result":{}"#),
+            (r#"{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}"#, "-32601"),
+            (r#"{"jsonrpc":"2.0","id":9,"method":"roots/list"}"#, "-32601"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}"#, "drop"),
+            ("", "drop"),
+            ("Server started!", "drop"),
+            ("[1]", "drop"),
+            ("{}", "drop"),
+        ] {
+            let verdict = said(&judge.judge(line.as_bytes(), Instant::now()));
+            assert!(verdict.contains(wanted), "{line}: {verdict}");
+        }
+        let line = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+        assert_eq!(said(&judge.judge(line, Instant::now())), "drop");
+        relist.notified().await;
+    }
+
+    #[tokio::test]
+    async fn who_makes_no_sense_or_floods_is_ended() {
+        let (mut judge, _) = judge();
+        let now = Instant::now();
+        let ends = (0..=NOISE).map(|_| said(&judge.judge(b"\xff\x00garbage", now))).last();
+        assert_eq!(ends.unwrap(), "end what it writes is not MCP");
+        let (mut judge, _) = self::judge();
+        let line = br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#;
+        let mut said_first = 0;
+        while matches!(judge.judge(line, now), Verdict::Drop) {
+            said_first += 1;
+        }
+        assert_eq!(said_first, 2_000);
+        let later = now + Duration::from_secs(1);
+        assert_eq!(said(&judge.judge(line, later)), "drop", "it may calm down");
+    }
+
+    #[tokio::test]
+    async fn a_line_without_an_end_is_ended() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (read, write) = tokio::io::split(ours);
+        let ending = Arc::new(Ending::default());
+        let mut wire = Wire::new((read, write), Arc::default(), Arc::clone(&ending));
+        let (_, mut theirs) = tokio::io::split(theirs);
+        let flood =
+            tokio::spawn(async move { while theirs.write_all(&[b'x'; 4_096]).await.is_ok() {} });
+        assert!(wire.receive().await.is_none());
+        assert!(ending.why().contains("more than 4194304 bytes"), "{ending:?}");
+        flood.abort();
+    }
+}

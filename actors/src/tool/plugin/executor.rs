@@ -1,0 +1,197 @@
+//! The tools of one plugin.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use clawnode_proto::{
+    Digest,
+    llm::Text,
+    timeout::{TimeBound, ToolTime},
+    tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
+};
+use clawnode_wasm::{Call, CallError, Plugin, ToolSpec as Described};
+use tokio::{runtime::Handle, sync::Semaphore, task::spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+use super::{Manifest, PluginCapability, PluginError, PluginName, PluginOptions, host::PluginHost};
+use crate::{
+    latch::LatchDoor,
+    tool::{Egress, Executor, ToolRun, append::append, egress::HostPattern, schema},
+};
+
+/// Runs the tools of one plugin, each call in an instance of its own.
+#[derive(Clone)]
+pub struct PluginExecutor {
+    name: PluginName,
+    plugin: Plugin,
+    specs: Vec<ToolSpec>,
+    hosts: Arc<[HostPattern]>,
+    egress: Egress,
+    /// Of all plugins: as many as there is room for instances.
+    room: Arc<Semaphore>,
+}
+
+impl PluginExecutor {
+    /// The tools of this plugin, as the configuration takes them.
+    pub(super) fn new(
+        plugin: Plugin,
+        options: &PluginOptions,
+        (manifest, pin): (Manifest, Digest),
+        (egress, room): (Egress, Arc<Semaphore>),
+    ) -> Result<Self, PluginError> {
+        let mut specs: Vec<ToolSpec> = Vec::new();
+        for described in plugin.tools() {
+            let spec = spec(described, options, pin)?;
+            if specs.iter().any(|other| other.name == spec.name) {
+                return Err(PluginError::Twice(described.name.clone()));
+            }
+            specs.push(spec);
+        }
+        let hosts = manifest.capabilities.into_iter();
+        let hosts = hosts.map(|PluginCapability::Http(host)| host).collect();
+        Ok(Self { name: options.name.clone(), plugin, specs, hosts, egress, room })
+    }
+
+    /// The same, whose requests pass `door`.
+    pub(super) fn behind(&self, door: &LatchDoor) -> Self {
+        Self { egress: self.egress.clone().behind(door.clone()), ..self.clone() }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &PluginName {
+        &self.name
+    }
+
+    /// What its tools are called.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.specs.iter().map(|spec| spec.name.as_str()).collect()
+    }
+
+    async fn run(&self, run: ToolRun, cancelled: CancellationToken) -> Result<String, ToolOutcome> {
+        let stopped = || ToolOutcome::failed(ToolFailure::Cancelled, "");
+        let permit = tokio::select! {
+            permit = Arc::clone(&self.room).acquire_owned() => permit,
+            () = cancelled.cancelled() => return Err(stopped()),
+        };
+        let Ok(permit) = permit else { return Err(stopped()) };
+        let Some(tool) = self.name.own(&run.tool) else {
+            let why = format!("the plugin `{}` has no tool `{}`", self.name, run.tool);
+            return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
+        };
+        let call = Call {
+            tool: tool.to_owned(),
+            arguments: serde_json::Value::Object(run.arguments).to_string(),
+            idempotency_key: run.idempotency_key,
+        };
+        let host = PluginHost {
+            egress: self.egress.clone(),
+            agent: run.agent,
+            hosts: Arc::clone(&self.hosts),
+            handle: Handle::current(),
+            cancelled,
+            requests: 0,
+        };
+        let (plugin, longest, limit) = (self.plugin.clone(), run.timeout, run.limit);
+        let called = spawn_blocking(move || {
+            let _permit = permit;
+            plugin.call(&call, Box::new(host), longest)
+        });
+        match called.await {
+            Ok(result) => result.map_err(|error| {
+                let mut outcome = self.outcome(error);
+                if let (Some(ToolFailure::TimedOut), Some(limit), Text::Inline { text }) =
+                    (outcome.failure, limit, &mut outcome.content)
+                {
+                    append(text, format_args!(": {limit}"));
+                }
+                outcome
+            }),
+            Err(broken) => {
+                error!(plugin = %self.name, %broken, "the engine of plugins panicked");
+                let why = format!("what runs the plugin `{}` broke", self.name);
+                Err(ToolOutcome::failed(ToolFailure::Crashed, why))
+            }
+        }
+    }
+
+    /// What a call that has no result means for a model.
+    fn outcome(&self, error: CallError) -> ToolOutcome {
+        let failure = match &error {
+            CallError::Tool(_) => ToolFailure::Failed,
+            CallError::TimedOut(_) => ToolFailure::TimedOut,
+            CallError::Cancelled => return ToolOutcome::failed(ToolFailure::Cancelled, ""),
+            CallError::Trapped(why) => {
+                debug!(plugin = %self.name, why, "trapped");
+                ToolFailure::Crashed
+            }
+            CallError::Busy => ToolFailure::Unavailable,
+        };
+        match error {
+            CallError::Tool(said) => ToolOutcome::failed(failure, said),
+            other => ToolOutcome::failed(failure, format!("the plugin `{}`: {other}", self.name)),
+        }
+    }
+}
+
+#[async_trait]
+impl Executor for PluginExecutor {
+    fn tools(&self) -> Vec<ToolSpec> {
+        self.specs.clone()
+    }
+
+    async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        self.run(run, cancelled).await.map_or_else(|failed| failed, ToolOutcome::done)
+    }
+
+    async fn health_check(&self) -> Result<(), String> {
+        // It was tried when it was loaded, and has no part that could end since.
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PluginExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginExecutor").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A tool as an agent may be given it: what the configuration says can only be stricter.
+fn spec(
+    described: &Described,
+    options: &PluginOptions,
+    pin: Digest,
+) -> Result<ToolSpec, PluginError> {
+    let shown = || described.name.chars().take(80).collect::<String>();
+    let name = options.name.tool(&described.name);
+    let name = name.ok_or_else(|| PluginError::ToolName(shown()))?;
+    let class = match described.class {
+        _ if options.once => EffectClass::Once,
+        clawnode_wasm::EffectClass::Safe => EffectClass::Safe,
+        clawnode_wasm::EffectClass::Idempotent => EffectClass::Idempotent,
+        clawnode_wasm::EffectClass::Once => EffectClass::Once,
+    };
+    let risk = match described.risk {
+        clawnode_wasm::Risk::ReadOnly => Risk::ReadOnly,
+        clawnode_wasm::Risk::Write => Risk::Write,
+        clawnode_wasm::Risk::Admin => Risk::Admin,
+    };
+    let longest = u32::try_from(options.timeout.as_millis()).unwrap_or(u32::MAX);
+    let spec = ToolSpec {
+        name,
+        description: described.description.clone(),
+        input_schema: described.input_schema.clone(),
+        class,
+        risk: options.risk.map_or(risk, |least| least.max(risk)),
+        capability: options.name.capability(),
+        timeout_ms: longest,
+        // What was approved of one plugin is not of another of its name.
+        pin: Some(pin),
+        time: Some(ToolTime {
+            command: TimeBound { ms: longest, set_in: format!("plugins.{}.timeout", options.name) },
+            ..ToolTime::of_tool(&described.name, longest)
+        }),
+    };
+    schema::check(&spec).map_err(|source| PluginError::Tool { tool: shown(), source })?;
+    Ok(spec)
+}

@@ -1,0 +1,132 @@
+//! Keeping order: what is done with is removed, what was used lately stands ready again.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tracing::{debug, info, warn};
+
+use super::service::{Docker, Inner};
+
+/// How often the engine is looked through for what nobody needs: how long containers of the dead
+/// stay.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// Containers that are removed at a time.
+const AT_ONCE: usize = 4;
+/// How long the last clearing may take.
+const CLOSE_WAIT: Duration = Duration::from_secs(20);
+
+// === impl Docker ===
+
+impl Docker {
+    /// Keeps order; ends never.
+    pub async fn keep(self) {
+        let inner = &self.0;
+        let mut rounds = interval(SWEEP_EVERY);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut may_make = true;
+        loop {
+            tokio::select! {
+                _ = rounds.tick() => {
+                    inner.sweep().await;
+                    may_make = true;
+                }
+                () = inner.wake.notified() => {}
+            }
+            inner.bury().await;
+            if may_make {
+                // What cannot be made now is not tried again and again.
+                may_make = self.refill().await;
+            }
+        }
+    }
+
+    /// Makes containers of kinds that were used lately, one after another; whether it could.
+    async fn refill(&self) -> bool {
+        let inner = &self.0;
+        loop {
+            let wanted = inner.shelf().wanted(&inner.options, Instant::now());
+            let Some(policy) = wanted else { return true };
+            let made = inner.make(&policy, None).await;
+            match made {
+                Ok(lease) => {
+                    if let Some(container) = lease.into_container() {
+                        inner.shelf().put(&policy, container);
+                    }
+                }
+                Err(error) => {
+                    // A call of this kind says it to who can do something about it.
+                    debug!(%error, "no container stands ready");
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Removes all containers of this process; nothing is made after it.
+    pub async fn close(&self) {
+        let inner = &self.0;
+        inner.shelf().close();
+        let close = async {
+            inner.bury().await;
+            match inner.engine.list(&inner.owner).await {
+                Ok(found) => {
+                    let own =
+                        found.into_iter().filter(|it| it.process == Some(inner.owner.process()));
+                    let own: Vec<String> = own.map(|it| it.id).collect();
+                    inner.remove(own).await;
+                }
+                Err(error) => debug!(%error, "the engine is gone before its containers"),
+            }
+        };
+        if timeout(CLOSE_WAIT, close).await.is_err() {
+            warn!("some containers are left; the next process of this cluster here removes them");
+        }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Finds what nobody needs any more.
+    async fn sweep(&self) {
+        let listed = self.engine.list(&self.owner).await;
+        self.heard(&listed);
+        let found = match listed {
+            Ok(found) => found,
+            Err(error) => {
+                debug!(%error, "containers are not looked through");
+                return;
+            }
+        };
+        let me = self.owner.process();
+        let mut known = self.shelf();
+        known.let_go(self.options.warm_idle, Instant::now());
+        let before = known.doomed().len();
+        known.judge(
+            found,
+            |it| it.process == Some(me),
+            |it| it.process.is_none_or(|process| (self.is_dead)(process)),
+        );
+        let count = known.doomed().len() - before;
+        if count > 0 {
+            info!(count, "containers that nobody needs are removed");
+        }
+    }
+
+    /// Removes what is done with.
+    async fn bury(&self) {
+        let doomed = self.shelf().doomed();
+        self.remove(doomed).await;
+    }
+
+    async fn remove(&self, ids: Vec<String>) {
+        let remove = |id: String| async move {
+            match self.engine.remove(&id).await {
+                Ok(()) => self.shelf().removed(&id),
+                Err(error) => debug!(%error, "a container is left for later"),
+            }
+        };
+        stream::iter(ids).for_each_concurrent(AT_ONCE, remove).await;
+    }
+}

@@ -1,0 +1,76 @@
+//! `[sandbox.process]`: what a person may set, and why it is what it is by default.
+
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    llm::duration,
+    tool::sandbox::limits::{Cpus, Limits, Memory},
+};
+
+/// `[sandbox.process]`: commands as processes of this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProcessOptions {
+    /// What keeps a command to itself: `bubblewrap`, or `none`. With `none` a command has all
+    /// rights of the node: its files, its network, its secrets.
+    pub isolation: Isolation,
+    /// The program that isolates (`bwrap`, looked for on the node's `PATH`).
+    pub bwrap: PathBuf,
+    /// What a command sees of this host, read-only (programs and libraries). What is not there is
+    /// left out; links are kept as links.
+    pub paths: Vec<PathBuf>,
+    /// Memory of one process (`512m`).
+    pub memory: Memory,
+    /// Processes and threads (256): of all commands together where the node is root, else of all
+    /// that its user runs.
+    pub pids: NonZeroU32,
+    /// What `/tmp` of one command can hold (`64m`), and the most bytes of a file.
+    pub tmp: Memory,
+    /// How long a command may take unless its call says otherwise (60 s).
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+}
+
+/// What keeps a command to itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Bubblewrap; without it nothing is run.
+    #[default]
+    Bubblewrap,
+    /// Nothing.
+    None,
+}
+
+impl Default for ProcessOptions {
+    fn default() -> Self {
+        let paths = [
+            "/usr",
+            "/bin",
+            "/sbin",
+            "/lib",
+            "/lib32",
+            "/lib64",
+            "/etc/alternatives",
+            "/etc/ld.so.cache",
+        ];
+        Self {
+            isolation: Isolation::Bubblewrap,
+            bwrap: "bwrap".into(),
+            paths: paths.map(PathBuf::from).into(),
+            memory: Memory::mib(512),
+            pids: NonZeroU32::MIN.saturating_add(255),
+            tmp: Memory::mib(64),
+            timeout: Duration::from_mins(1),
+        }
+    }
+}
+
+impl ProcessOptions {
+    /// What one command may use.
+    pub const fn limits(&self) -> Limits {
+        Limits { cpus: Cpus::whole(1), memory: self.memory, pids: self.pids, tmp: self.tmp }
+    }
+}

@@ -1,0 +1,40 @@
+//! Commands on other hosts, over SSH: a tool for each host, `ssh_NAME`, of the capability `ssh.NAME`.
+//!
+//! SSH-1: nothing is said to a host whose key is not the known one. What an OpenSSH `known_hosts`
+//! file says of a host counts; of others the key that a node of the cluster met first does, which is
+//! a value of the bucket, so all nodes go by it. A key that has changed is refused with both
+//! fingerprints, and stays so until a person says otherwise in the file.
+//!
+//! Only keys log in, never passwords. A command is begun at most once; when the connection is lost
+//! while it runs, nobody knows what came of it, and that is what is told.
+//!
+//! Where an end reaches: a command that takes too long or is cancelled is sent SIGTERM and then
+//! SIGKILL, as far as its server does that (OpenSSH since 7.9, for the process group of the command,
+//! but neither for logins as root nor where the key has a forced command); then the connection is
+//! closed. What has left its process group, and what was never sent the signal, goes on there, and the
+//! model is told that it may.
+//!
+//! In a build without the feature `ssh` the tools can be given to agents, and other nodes run them.
+//!
+//! Not here: forwarding, terminals, agents, certificates of hosts, RSA keys, and proxies.
+
+mod options;
+mod spec;
+
+#[cfg(feature = "ssh")]
+mod connect;
+#[cfg(feature = "ssh")]
+mod error;
+#[cfg(feature = "ssh")]
+mod executor;
+#[cfg(feature = "ssh")]
+mod known;
+#[cfg(feature = "ssh")]
+mod run;
+
+#[cfg(feature = "ssh")]
+pub use error::SshError;
+#[cfg(feature = "ssh")]
+pub use executor::{SshContext, SshHost};
+pub use options::{SshHostOptions, SshOptionsError};
+pub use spec::specs;

@@ -1,0 +1,65 @@
+//! One call: a store and an instance of its own, and every bound.
+
+use std::time::{Duration, Instant};
+
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
+
+use crate::{
+    bindings::{Tool, ToolPre},
+    engine::Engine,
+    error::{CallError, Stop, said},
+    host::{Host, State},
+    limits::FUEL,
+};
+
+/// Makes an instance, does `work` with it and forgets it.
+pub(crate) fn with_instance<T>(
+    engine: &Engine,
+    pre: &ToolPre<State>,
+    host: Box<dyn Host>,
+    longest: Duration,
+    work: impl FnOnce(&Tool, &mut Store<State>) -> wasmtime::Result<T>,
+) -> Result<T, CallError> {
+    let _running = engine.ticker().running();
+    let mut store = Store::new(engine.wasmtime(), State::new(host, engine.bugs()));
+    store.limiter(|state| &mut state.room);
+    store.set_hostcall_fuel(engine.bugs().lifted_bytes());
+    let begun = Instant::now();
+    let looks = engine.bugs().has_deadline();
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(move |context| {
+        if context.data().is_stopped() {
+            return Err(wasmtime::Error::new(Stop::Cancelled));
+        }
+        if looks && begun.elapsed() >= longest {
+            return Err(wasmtime::Error::new(Stop::TimedOut));
+        }
+        Ok(UpdateDeadline::Continue(1))
+    });
+    let outcome = store
+        .set_fuel(FUEL)
+        .and_then(|()| pre.instantiate(&mut store))
+        .and_then(|instance| work(&instance, &mut store));
+    outcome.map_err(|error| ended(&error, &store, longest))
+}
+
+/// What an error of the engine means.
+fn ended(error: &wasmtime::Error, store: &Store<State>, longest: Duration) -> CallError {
+    match error.downcast_ref::<Stop>() {
+        Some(Stop::TimedOut) => return CallError::TimedOut(longest),
+        Some(Stop::Cancelled) => return CallError::Cancelled,
+        Some(stop @ Stop::HostCalls) => return CallError::Trapped(stop.to_string()),
+        None if error.is::<PoolConcurrencyLimitError>() => return CallError::Busy,
+        None => {}
+    }
+    let mut why = match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => format!("more than {FUEL} instructions"),
+        Some(trap) => trap.to_string(),
+        None => said(error),
+    };
+    if let Some(refused) = store.data().room.refused {
+        why.push_str("; before that it was refused more ");
+        why.push_str(refused);
+    }
+    CallError::Trapped(why)
+}

@@ -1,0 +1,78 @@
+//! Bugs planted into the engine, for its tests to find. Compiled for tests only.
+
+/// Which bug is planted.
+#[cfg(feature = "test-util")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    #[default]
+    None,
+    /// Nobody looks at the clock.
+    NoDeadline,
+    /// Memory and tables grow as they like, within the room that is set aside.
+    NoLimiter,
+    /// Calls to the host are not counted.
+    Uncounted,
+    /// What is copied from a plugin has no bound worth the name.
+    LooseLift,
+    /// The cache does not look whether it wrote what it finds.
+    Credulous,
+}
+
+/// What is planted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bugs {
+    #[cfg(feature = "test-util")]
+    planted: Planted,
+}
+
+#[cfg(feature = "test-util")]
+impl Bugs {
+    pub(crate) const fn planted(planted: Planted) -> Self {
+        Self { planted }
+    }
+
+    pub(crate) fn has_deadline(self) -> bool {
+        self.planted != Planted::NoDeadline
+    }
+
+    pub(crate) fn has_limiter(self) -> bool {
+        self.planted != Planted::NoLimiter
+    }
+
+    pub(crate) fn counts_calls(self) -> bool {
+        self.planted != Planted::Uncounted
+    }
+
+    pub(crate) fn lifted_bytes(self) -> usize {
+        if self.planted == Planted::LooseLift { 1 << 30 } else { crate::limits::LIFTED_BYTES }
+    }
+
+    pub(crate) fn verifies(self) -> bool {
+        self.planted != Planted::Credulous
+    }
+}
+
+#[cfg(not(feature = "test-util"))]
+#[expect(clippy::unused_self, reason = "planted bugs read it")]
+impl Bugs {
+    pub(crate) const fn has_deadline(self) -> bool {
+        true
+    }
+
+    pub(crate) const fn has_limiter(self) -> bool {
+        true
+    }
+
+    pub(crate) const fn counts_calls(self) -> bool {
+        true
+    }
+
+    pub(crate) const fn lifted_bytes(self) -> usize {
+        crate::limits::LIFTED_BYTES
+    }
+
+    pub(crate) const fn verifies(self) -> bool {
+        true
+    }
+}

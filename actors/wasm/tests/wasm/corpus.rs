@@ -1,0 +1,260 @@
+//! S-16: what a hostile plugin does to its host: nothing.
+
+use std::{
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clawnode_wasm::{
+    CallError, Engine, Planted, Plugin, limits,
+    text::{ECHO, Text},
+};
+
+use crate::{LONG, Tester, call, call_at, calls, engine, load};
+
+/// What an endless call is given.
+const SHORT: Duration = Duration::from_millis(200);
+
+const FOREVER: &str = "(loop $again (br $again)) unreachable";
+
+/// One hostile plugin, and what its call ends with.
+struct Hostile {
+    name: &'static str,
+    text: Text<'static>,
+    ends: fn(&CallError) -> bool,
+}
+
+fn trapped(error: &CallError, why: &str) -> bool {
+    matches!(error, CallError::Trapped(said) if said.contains(why))
+}
+
+fn timed_out(error: &CallError) -> bool {
+    *error == CallError::TimedOut(SHORT)
+}
+
+fn hostile(name: &'static str, call: &'static str, ends: fn(&CallError) -> bool) -> Hostile {
+    Hostile { name, text: Text { call, ..Text::default() }, ends }
+}
+
+/// Asks for memory until it gets none, then breaks.
+const GROW: &str = "(loop $again
+    (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable";
+/// Asks its host for something a million times.
+const ASK: &str = "(local.set $n (i32.const 1000000)) (loop $again
+    (call $fetch (i32.const 0) (i32.const 1024) (i32.const 3) (i32.const 0) (i32.const 0)
+      (i32.const 600))
+    (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+    (br_if $again (local.get $n))) (call $ok (i32.const 1024) (i32.const 3))";
+/// A request with 50,000 headers, all of whose names and values are the same 60 KiB.
+const AMPLIFY: &str = "(drop (memory.grow (i32.const 32)))
+    (local.set $n (i32.const 131072)) (loop $again
+      (call $put (local.get $n) (i32.const 4096))
+      (call $put (i32.add (local.get $n) (i32.const 4)) (i32.const 61440))
+      (call $put (i32.add (local.get $n) (i32.const 8)) (i32.const 4096))
+      (call $put (i32.add (local.get $n) (i32.const 12)) (i32.const 61440))
+      (local.set $n (i32.add (local.get $n) (i32.const 16)))
+      (br_if $again (i32.lt_u (local.get $n) (i32.const 931072))))
+    (call $fetch (i32.const 0) (i32.const 1024) (i32.const 3) (i32.const 131072)
+      (i32.const 50000) (i32.const 600))
+    (call $ok (i32.const 1024) (i32.const 3))";
+/// A result of 8 MiB.
+const LARGE: &str = "(drop (memory.grow (i32.const 160)))
+    (call $ok (i32.const 4096) (i32.const 8388608))";
+/// Grows to one page more than it may have, and says whether it did.
+const BEYOND: &str = "(drop (memory.grow (i32.const 1024)))
+    (if (i32.eq (memory.grow (i32.const 1023)) (i32.const -1)) (then unreachable))
+    (call $ok (i32.const 1024) (i32.const 3))";
+
+fn corpus() -> Vec<Hostile> {
+    let with = |more: &'static str, mut it: Hostile| {
+        it.text.more = more;
+        it
+    };
+    let asking = |mut it: Hostile| {
+        it.text.http = true;
+        it
+    };
+    vec![
+        hostile("an endless loop", FOREVER, timed_out),
+        with(
+            "(func $f (call $f) (call $f))",
+            hostile("recursion", "(call $f) unreachable", |it| trapped(it, "call stack exhausted")),
+        ),
+        hostile("all memory", GROW, |it| trapped(it, "refused more memory")),
+        with(
+            "(table $t 1 funcref)",
+            hostile(
+                "a huge table",
+                "(if (i32.eq (table.grow $t (ref.null func) (i32.const 0x10000000))
+                   (i32.const -1)) (then unreachable)) (i32.const 512)",
+                |it| trapped(it, "refused more elements of a table"),
+            ),
+        ),
+        asking(hostile("a million calls to the host", ASK, |it| trapped(it, "10000 calls"))),
+        asking(hostile("a request that is larger than it looks", AMPLIFY, |it| {
+            trapped(it, "fuel")
+        })),
+        hostile("a trap", "unreachable", |it| trapped(it, "unreachable")),
+        hostile("a division", "(i32.div_u (i32.const 1) (local.get $n))", |it| trapped(it, "zero")),
+        hostile("a result beyond its memory", "(call $ok (i32.const -16) (i32.const 64))", |it| {
+            trapped(it, "")
+        }),
+        hostile(
+            "a result that is no text",
+            "(i32.store (i32.const 600) (i32.const 0xfffefdfc))
+            (call $ok (i32.const 600) (i32.const 4))",
+            |it| trapped(it, "utf-8"),
+        ),
+        hostile("a result that has no place", "(i32.const -4)", |it| trapped(it, "")),
+        hostile(
+            "no such result",
+            "(call $put (i32.const 512) (i32.const 7)) (i32.const 512)",
+            |it| trapped(it, ""),
+        ),
+        hostile("a huge result", LARGE, |it| trapped(it, "fuel")),
+        Hostile {
+            name: "an endless welcome",
+            text: Text { realloc: "(loop $again (br $again))", ..Text::default() },
+            ends: timed_out,
+        },
+        Hostile {
+            name: "an endless farewell",
+            text: Text { post: Some("(loop $again (br $again))"), ..Text::default() },
+            ends: timed_out,
+        },
+        Hostile {
+            name: "a trap at the farewell",
+            text: Text { post: Some("unreachable"), ..Text::default() },
+            ends: |it| trapped(it, "unreachable"),
+        },
+    ]
+}
+
+#[test]
+fn s_16_a_hostile_plugin_ends_and_its_host_lives() {
+    let engine = engine();
+    let good = load(&engine, &calls(ECHO));
+    for it in corpus() {
+        let plugin = load(&engine, &it.text.bytes().unwrap());
+        let begun = Instant::now();
+        let error = call(&plugin, "{}", SHORT).unwrap_err();
+        assert!((it.ends)(&error), "{}: {error:?}", it.name);
+        // Far beyond the deadline, and far below what the call would take: the figure is a bench's.
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}: {:?}", it.name, begun.elapsed());
+        assert_eq!(call(&good, "alive", LONG).unwrap(), "alive", "after {}", it.name);
+    }
+}
+
+#[test]
+fn s_16_endless_plugins_do_not_hold_up_another() {
+    let engine = engine();
+    let endless = load(&engine, &calls(FOREVER));
+    let good = load(&engine, &calls(ECHO));
+    let host = Tester::default();
+    thread::scope(|scope| {
+        let all = limits::CALLS - 1;
+        let running: Vec<_> = (0..all)
+            .map(|_| {
+                let host = host.clone();
+                scope.spawn(|| call_at(&endless, "", LONG, host))
+            })
+            .collect();
+        assert_eq!(call(&good, "alive", LONG).unwrap(), "alive");
+        host.is_stopped.store(true, Ordering::Relaxed);
+        for call in running {
+            assert_eq!(call.join().unwrap(), Err(CallError::Cancelled));
+        }
+    });
+}
+
+#[test]
+fn s_16_there_is_room_for_so_many_and_no_more() {
+    let engine = engine();
+    let endless = load(&engine, &calls(FOREVER));
+    let host = Tester::default();
+    thread::scope(|scope| {
+        let calls: Vec<_> = (0..=limits::CALLS)
+            .map(|_| {
+                let host = host.clone();
+                scope.spawn(|| call_at(&endless, "", LONG, host))
+            })
+            .collect();
+        while !calls.iter().any(thread::ScopedJoinHandle::is_finished) {
+            thread::yield_now();
+        }
+        host.is_stopped.store(true, Ordering::Relaxed);
+        let ends: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
+        let busy = ends.iter().filter(|end| **end == Err(CallError::Busy)).count();
+        assert_eq!(busy, 1, "{ends:?}");
+    });
+}
+
+#[test]
+fn no_call_sees_what_another_left() {
+    let count = "(i32.store8 (i32.const 600)
+          (i32.add (i32.load8_u (i32.const 600)) (i32.const 49)))
+        (global.set $kept (i32.add (global.get $kept) (i32.const 1)))
+        (i32.store8 (i32.const 601) (i32.add (global.get $kept) (i32.const 48)))
+        (drop (memory.grow (i32.const 8)))
+        (i32.store8 (i32.const 602) (i32.add (memory.size) (i32.const 38)))
+        (call $ok (i32.const 600) (i32.const 3))";
+    let more = "(global $kept (mut i32) (i32.const 0))";
+    let text = Text { call: count, more, ..Text::default() };
+    let plugin = load(&engine(), &text.bytes().unwrap());
+    for _ in 0..100 {
+        assert_eq!(call(&plugin, "", LONG).unwrap(), "110");
+    }
+}
+
+#[test]
+fn a_call_ends_when_its_host_says_so() {
+    let engine = engine();
+    let plugin = load(&engine, &calls(FOREVER));
+    let host = Tester::default();
+    thread::scope(|scope| {
+        let running = scope.spawn(|| call_at(&plugin, "", LONG, host.clone()));
+        host.is_stopped.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap(), Err(CallError::Cancelled));
+    });
+}
+
+/// Each bug is found by what its absence is tested with above.
+#[test]
+fn s_16_planted_bugs_are_found() {
+    let engine = |planted| Engine::with_bug(None, planted).unwrap();
+    let sound = Engine::new(None).unwrap();
+    let text = |call: &'static str| Text { call, http: true, ..Text::default() }.bytes().unwrap();
+    let ends = |engine: &Engine, call: &'static str| -> Result<String, CallError> {
+        let plugin: Plugin = load(engine, &text(call));
+        let host = Tester::default();
+        thread::scope(|scope| {
+            let called = scope.spawn(|| call_at(&plugin, "", SHORT, host.clone()));
+            let begun = Instant::now();
+            // What would never end is ended by its host, and is told apart by that.
+            while !called.is_finished() && begun.elapsed() < 10 * SHORT {
+                thread::yield_now();
+            }
+            host.is_stopped.store(true, Ordering::Relaxed);
+            called.join().unwrap()
+        })
+    };
+    let is_found = |planted, call, sound_ends: fn(&CallError) -> bool| {
+        let error = ends(&sound, call).unwrap_err();
+        assert!(sound_ends(&error), "{planted:?}: {error:?}");
+        let with_bug = ends(&engine(planted), call);
+        assert!(!with_bug.as_ref().is_err_and(sound_ends), "{planted:?}: {with_bug:?}");
+    };
+    is_found(Planted::NoDeadline, FOREVER, timed_out);
+    is_found(Planted::NoLimiter, BEYOND, |it| trapped(it, "refused more memory"));
+    is_found(Planted::LooseLift, LARGE, |it| trapped(it, "fuel"));
+    is_found(Planted::Uncounted, ASK, |it| trapped(it, "10000 calls"));
+}
+
+/// Ten seconds of a core and more: what a call may compute is bounded whatever its deadline.
+#[test]
+fn a_call_computes_so_much_and_no_more_soak() {
+    let plugin = load(&engine(), &calls(FOREVER));
+    let error = call(&plugin, "", 10 * LONG).unwrap_err();
+    assert!(trapped(&error, "instructions"), "{error:?}");
+}

@@ -1,0 +1,153 @@
+//! `approvals`: tool calls that wait for a person.
+
+use clap::Subcommand;
+use clawnode_proto::{
+    api::{ApprovalDecide, ApprovalParams, Method},
+    policy::Approval,
+    view::ApprovalList,
+};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{Output, clean, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// Characters of the arguments in a list; `show` has all.
+const BRIEF: usize = 60;
+
+/// What `approvals --help` ends with.
+const EXAMPLES: &str = "\
+An approval is for the one call that is shown, and for exactly what is shown. Time never approves: a
+call that nobody decides about is refused at its end.
+
+Examples:
+  clawnode approvals list
+  clawnode approvals show CALL
+  clawnode approvals approve CALL
+  clawnode approvals deny CALL --reason 'not on a Friday'";
+
+/// `approvals`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(super) enum ApprovalsCommand {
+    /// List the calls that wait for a person
+    List,
+    /// Show exactly what one of them would do
+    Show {
+        /// Its id, as the list has it
+        call: String,
+    },
+    /// Have it done, once
+    Approve {
+        /// Its id, as the list has it
+        call: String,
+        /// Only if its action has this digest, as the list has it
+        #[arg(long, value_name = "DIGEST")]
+        action: Option<String>,
+    },
+    /// Have it not done; the turn goes on, and the model is told
+    Deny {
+        /// Its id, as the list has it
+        call: String,
+        /// Why; the model is told
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+}
+
+/// `approvals`.
+pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    match command {
+        ApprovalsCommand::List => {
+            let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
+            out.document(&list, |list| table(out, &list.approvals))?;
+        }
+        ApprovalsCommand::Show { call } => {
+            let approval = show(context, call).await?;
+            out.document(&approval, card)?;
+        }
+        ApprovalsCommand::Approve { call, action } => {
+            let action = match action {
+                Some(action) => action,
+                None => show(context, call.clone()).await?.digest.to_string(),
+            };
+            decide(context, Method::ApprovalsApprove, call, action, None).await?;
+        }
+        ApprovalsCommand::Deny { call, reason } => {
+            let action = show(context, call.clone()).await?.digest.to_string();
+            decide(context, Method::ApprovalsDeny, call, action, reason).await?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn show(context: &Context, call: String) -> Result<Approval, Failure> {
+    context.call(Method::ApprovalsShow, json!(ApprovalParams { call })).await
+}
+
+async fn decide(
+    context: &Context,
+    method: Method,
+    call: String,
+    action: String,
+    reason: Option<String>,
+) -> Result<(), Failure> {
+    let params = json!(ApprovalDecide { call, action, reason });
+    let approval: Approval = context.call(method, params).await?;
+    context.out.document(&approval, card)
+}
+
+fn table(out: Output, approvals: &[Approval]) -> String {
+    if approvals.is_empty() {
+        return "nothing waits for a person".to_owned();
+    }
+    let mut head = vec!["call", "tool", "risk", "session", "asked", "expires", "arguments"];
+    if out.wide {
+        head.push("action");
+    }
+    let row = |it: &Approval| {
+        let arguments: String = clean(&it.action.arguments).chars().take(BRIEF).collect();
+        let mut row = vec![
+            it.action.call.to_string(),
+            it.action.tool.to_string(),
+            it.risk.as_str().to_owned(),
+            it.action.session.to_string(),
+            time(it.asked),
+            time(it.expires),
+            arguments,
+        ];
+        if out.wide {
+            row.push(it.digest.to_string());
+        }
+        row
+    };
+    out.table(&head, approvals.iter().map(row))
+}
+
+/// All of one, a line each.
+fn card(it: &Approval) -> String {
+    let action = &it.action;
+    let mut lines = vec![
+        format!("call       {}", action.call),
+        format!("tool       {} ({})", action.tool, it.risk.as_str()),
+        format!("session    {}", action.session),
+        format!("turn       {}", action.turn),
+        format!("arguments  {}", clean(&action.arguments)),
+        format!("action     {}", it.digest),
+        format!("asked      {}", time(it.asked)),
+        format!("expires    {}", time(it.expires)),
+    ];
+    if let Some(reason) = &it.reason {
+        lines.push(format!("because    {}", clean(reason)));
+    }
+    if let Some(decided) = &it.decided {
+        let why =
+            decided.reason.as_ref().map_or_else(String::new, |why| format!(": {}", clean(why)));
+        let (what, by) = (decided.decision.as_str(), clean(&decided.by));
+        lines.push(format!("decided    {what}, by {by}{why}"));
+    }
+    lines.join("\n")
+}

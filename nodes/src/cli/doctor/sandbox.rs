@@ -1,0 +1,134 @@
+//! The checks of what runs agents' commands.
+
+use std::sync::Arc;
+
+use clawnode_actors::tool::{
+    SandboxOptions,
+    sandbox::{Docker, Isolation, Owner, Place, Processes},
+};
+use clawnode_proto::{ErrorChain, ProcessId};
+
+use super::{Check, versions};
+
+/// Whether commands can be run where the configuration says so. A node works without.
+pub(super) async fn checks(options: &SandboxOptions) -> Vec<Check> {
+    let has_docker = options.run_in == Place::Docker
+        || options.tools.values().any(|tool| tool.env == Place::Docker);
+    let mut checks = Vec::new();
+    if has_docker {
+        checks.extend(docker(options).await);
+    }
+    if options.has_processes() {
+        checks.push(process(options).await);
+    }
+    checks
+}
+
+async fn docker(options: &SandboxOptions) -> Vec<Check> {
+    const NAME: &str = "sandbox.docker";
+    // It is only asked whether it answers; nothing is made on anybody's account.
+    let owner = Owner::new("doctor", ProcessId::from_u128(0));
+    let docker = Docker::new(options.docker.clone(), owner, Arc::new(|_| false));
+    let shown = options.docker.socket.display();
+    match docker.health_check().await {
+        Ok(()) => {
+            let answers = Check::green(NAME, format!("an engine answers at `{shown}`"));
+            vec![answers, engine(&docker).await]
+        }
+        Err(error) => {
+            let fix = "start Docker, or set `sandbox.docker.socket`; without it tools that need \
+                       it run on other nodes, or not at all";
+            vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)]
+        }
+    }
+}
+
+/// Whether the engine's parts are known to let containers out.
+async fn engine(docker: &Docker) -> Check {
+    const NAME: &str = "sandbox.engine";
+    let fix = "update Docker, containerd and runc; a distribution may have mended this without \
+               another version, as its changelog says";
+    match docker.versions().await {
+        Ok(said) => {
+            let versions::Verdict { found, bad } = versions::judge(&said);
+            if bad.is_empty() {
+                Check::green(NAME, found)
+            } else {
+                Check::yellow(NAME, format!("{found}: {}", bad.join("; ")), fix)
+            }
+        }
+        Err(error) => Check::yellow(NAME, ErrorChain(&error).to_string(), fix),
+    }
+}
+
+async fn process(options: &SandboxOptions) -> Check {
+    const NAME: &str = "sandbox.process";
+    if options.process.isolation == Isolation::None {
+        let found = "commands of agents run on this host with all rights of the node";
+        return Check::yellow(NAME, found, "set `sandbox.process.isolation = \"bubblewrap\"`");
+    }
+    match Processes::new(options.process.clone()).health_check().await {
+        Ok(()) => Check::green(NAME, "bubblewrap isolates processes"),
+        Err(error) => {
+            let fix = "install bubblewrap (0.8 or later) and allow user namespaces";
+            Check::yellow(NAME, ErrorChain(&error).to_string(), fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Json, Router, routing::get};
+    use serde_json::json;
+    use tokio::net::UnixListener;
+
+    use super::{super::Verdict, *};
+
+    /// S-15: an engine that says what an old one does.
+    #[tokio::test]
+    async fn s_15_an_engine_whose_parts_are_known_to_be_bad_is_yellow() {
+        for (runc, verdict) in [("1.1.5", Verdict::Yellow), ("1.3.3", Verdict::Green)] {
+            let about = json!({
+                "ApiVersion": "1.41",
+                "Components": [
+                    { "Name": "Engine", "Version": "29.0.1" },
+                    { "Name": "containerd", "Version": "v2.2.0" },
+                    { "Name": "runc", "Version": runc },
+                ],
+            });
+            let app = Router::new()
+                .route("/_ping", get(|| async { "OK" }))
+                .fallback(get(move || std::future::ready(Json(about.clone()))));
+            let dir = tempfile::tempdir_in("/tmp").unwrap();
+            let socket = dir.path().join("socket");
+            let listener = UnixListener::bind(&socket).unwrap();
+            let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+            let mut options = SandboxOptions::default();
+            options.docker.socket = socket;
+            let found = checks(&options).await;
+            serving.abort();
+            assert_eq!(found.len(), 2, "{found:?}");
+            assert_eq!(found[1].verdict, verdict, "{found:?}");
+            let bad = found[1].found.contains("runc before 1.1.12: CVE-2024-21626");
+            assert_eq!(bad, verdict == Verdict::Yellow, "{found:?}");
+            assert!(found[1].found.contains(&format!("runc {runc}")), "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_yellow_and_said() {
+        let mut options = SandboxOptions::default();
+        options.docker.socket = "/nowhere/docker.sock".into();
+        let found = checks(&options).await;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].verdict, Verdict::Yellow);
+        assert!(found[0].found.contains("/nowhere/docker.sock"), "{}", found[0].found);
+
+        options.run_in = Place::Process;
+        options.process.bwrap = "/nowhere/bwrap".into();
+        let found = checks(&options).await;
+        assert_eq!((found.len(), found[0].verdict), (1, Verdict::Yellow));
+        options.process.isolation = Isolation::None;
+        assert_eq!(checks(&options).await[0].verdict, Verdict::Yellow);
+    }
+}

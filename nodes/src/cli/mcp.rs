@@ -1,0 +1,150 @@
+//! `mcp`: the servers whose tools agents are given, and what of those tools is approved.
+
+use clap::Subcommand;
+use clawnode_proto::{
+    McpServerName, NodeName,
+    api::{McpApprove, McpParams, Method},
+    mcp::{McpList, McpServerView, McpText, McpToolState, McpToolView},
+};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{Output, Tone},
+};
+use crate::failure::{Exit, Failure};
+
+/// Characters of a description in a table.
+const SHORT: usize = 60;
+
+/// `mcp`.
+#[derive(Debug, Subcommand)]
+pub(super) enum McpCommand {
+    /// List the servers that are configured or were seen
+    List,
+    /// Show a server's tools, and where it describes one otherwise than was approved
+    Show {
+        /// The server's name
+        server: McpServerName,
+    },
+    /// Approve what a server says of its tools now
+    Approve {
+        /// The server's name
+        server: McpServerName,
+        /// Only this tool
+        #[arg(long)]
+        tool: Option<String>,
+        /// Only if this is the digest of what it says, as `show` prints it
+        #[arg(long, requires = "tool")]
+        digest: Option<String>,
+    },
+}
+
+/// `mcp`.
+pub(super) async fn run(command: McpCommand, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    match command {
+        McpCommand::List => {
+            let list: McpList = context.call(Method::McpList, json!({})).await?;
+            out.document(&list, |list| servers(out, &list.servers))?;
+        }
+        McpCommand::Show { server } => {
+            let params = json!(McpParams { server: server.to_string() });
+            let view: McpServerView = context.call(Method::McpShow, params).await?;
+            out.document(&view, |view| shown(out, view))?;
+        }
+        McpCommand::Approve { server, tool, digest } => {
+            let params = json!(McpApprove { server: server.to_string(), tool, digest });
+            let view: McpServerView = context.call(Method::McpApprove, params).await?;
+            out.document(&view, |view| tools(out, &view.tools))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn servers(out: Output, servers: &[McpServerView]) -> String {
+    let head = ["server", "runs on", "configured on", "approved", "changed", "new", "gone"];
+    let row = |it: &McpServerView| {
+        let names = |nodes: &[NodeName]| {
+            nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let count = |state| it.tools.iter().filter(|tool| tool.state == state).count().to_string();
+        vec![
+            it.server.to_string(),
+            it.running.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            names(&it.hosts),
+            count(McpToolState::Approved),
+            count(McpToolState::Changed),
+            count(McpToolState::New),
+            count(McpToolState::Gone),
+        ]
+    };
+    out.table(&head, servers.iter().map(row))
+}
+
+fn tools(out: Output, tools: &[McpToolView]) -> String {
+    let head = ["tool", "state", "class", "risk", "description"];
+    let row = |it: &McpToolView| {
+        let text = it.approved.as_ref().or(it.listed.as_ref());
+        let class = serde_json::to_value(it.class).ok();
+        vec![
+            it.name.to_string(),
+            it.state.as_str().to_owned(),
+            class.and_then(|class| Some(class.as_str()?.to_owned())).unwrap_or_default(),
+            it.risk.as_str().to_owned(),
+            text.map(|text| plain(&text.description, SHORT)).unwrap_or_default(),
+        ]
+    };
+    out.table(&head, tools.iter().map(row))
+}
+
+/// All tools, and in full those that somebody should look at.
+fn shown(out: Output, view: &McpServerView) -> String {
+    let mut parts = vec![tools(out, &view.tools)];
+    for tool in &view.tools {
+        let Some(listed) = &tool.listed else { continue };
+        let head = match tool.state {
+            McpToolState::New => format!("{} is new; it says:", tool.name),
+            _ => format!("{} has changed; it was approved with:", tool.name),
+        };
+        parts.push(format!("\n{}", out.paint(Tone::Bad, &head)));
+        if let Some(approved) = &tool.approved {
+            parts.push(words(approved));
+            parts.push(out.paint(Tone::Bad, "and says now:"));
+        }
+        parts.push(words(listed));
+        let (server, name) = (&view.server, plain(&tool.tool, 200));
+        let digest = listed.digest;
+        parts.push(format!("clawnode mcp approve {server} --tool {name} --digest {digest}"));
+    }
+    parts.join("\n")
+}
+
+fn words(text: &McpText) -> String {
+    format!("  {}\n  {}", plain(&text.description, 4_000), plain(&text.input_schema, 4_000))
+}
+
+/// What a server says, as it may be printed: whoever wrote it may mean harm to a terminal.
+fn plain(text: &str, most: usize) -> String {
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut shown: String =
+        text.chars().take(most).map(|c| if hidden(c) { '\u{fffd}' } else { c }).collect();
+    if text.chars().count() > most {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_does_nothing_to_a_terminal() {
+        assert_eq!(plain("a\u{1b}[2J\u{202e}b", 9), "a\u{fffd}[2J\u{fffd}b");
+        assert_eq!(plain("abcdef", 3), "abc…");
+    }
+}

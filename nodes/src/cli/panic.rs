@@ -1,0 +1,207 @@
+//! `panic`: stops what agents do, on every node at once, until it is cleared.
+
+use clap::Args;
+use clawnode_proto::{
+    AgentName, LatchId, ToolName,
+    api::{Method, PanicClear, PanicParams},
+    latch::{Latch, LatchAck, LatchList, LatchScope, PanicView},
+};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{Output, Tone, count, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// What `panic --help` ends with.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  clawnode panic                           stop everything, and see who heard of it
+  clawnode panic --tool shell --why 'it deletes too much'
+  clawnode panic --no-egress
+  clawnode panic --list
+  clawnode panic --clear                   let everything that is stopped go on
+
+It exits with 1 if a node did not say in time that it stopped.";
+
+/// `panic`.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one flag each on the command line")]
+pub(super) struct PanicArgs {
+    /// Stop this tool, whoever calls it
+    #[arg(long, value_name = "NAME", group = "scope")]
+    pub tool: Option<ToolName>,
+    /// Stop this agent, its model calls and its tools
+    #[arg(long, value_name = "NAME", group = "scope")]
+    pub agent: Option<AgentName>,
+    /// Stop whatever tools send to other machines
+    #[arg(long, group = "scope")]
+    pub no_egress: bool,
+    /// Stop everything (as without any of these): model calls, tools, and new messages
+    #[arg(long, group = "scope")]
+    pub all: bool,
+    /// Why, for those who see it
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["clear", "list"])]
+    pub why: Option<String>,
+    /// Let it go on: what is named, or all that is stopped
+    #[arg(long, conflicts_with = "list")]
+    pub clear: bool,
+    /// Clear the one that `--list` shows with this id, and no later one
+    #[arg(long, value_name = "LATCH", requires = "clear", conflicts_with = "scope")]
+    pub id: Option<LatchId>,
+    /// Show what is stopped, and stop nothing
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// `panic`.
+pub(super) async fn run(args: PanicArgs, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    if args.list {
+        let list: LatchList = context.call(Method::PanicList, json!({})).await?;
+        out.document(&list, |list| latches(out, &list.latches))?;
+        return Ok(Exit::Ok);
+    }
+    if args.clear {
+        return clear(&args, context).await;
+    }
+    let params =
+        PanicParams { scope: args.scope(), why: args.why.unwrap_or_default(), wait_ms: None };
+    let view: PanicView = context.call(Method::Panic, json!(params)).await?;
+    out.document(&view, |view| shown(out, view))?;
+    let silent = view.nodes.iter().filter(|it| it.acknowledged_ms.is_none()).count();
+    Ok(if silent == 0 { Exit::Ok } else { Exit::Failed })
+}
+
+async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    let ids = if let Some(id) = args.id {
+        vec![id]
+    } else {
+        let list: LatchList = context.call(Method::PanicList, json!({})).await?;
+        let scope = args.scope();
+        let meant = |latch: &&Latch| scope.as_ref().is_none_or(|scope| latch.scope == *scope);
+        list.latches.iter().filter(meant).map(|latch| latch.id).collect()
+    };
+    if ids.is_empty() {
+        out.talk("nothing of that is stopped");
+    }
+    let mut cleared = Vec::new();
+    for latch in ids {
+        let params = PanicClear { latch, wait_ms: None };
+        let view: PanicView = context.call(Method::PanicClear, json!(params)).await?;
+        cleared.push(view);
+    }
+    let human = |cleared: &Vec<PanicView>| {
+        cleared.iter().map(|view| shown(out, view)).collect::<Vec<_>>().join("\n")
+    };
+    out.document(&cleared, human)?;
+    Ok(Exit::Ok)
+}
+
+impl PanicArgs {
+    /// What is named; nothing means all.
+    fn scope(&self) -> Option<LatchScope> {
+        let tool = self.tool.clone().map(LatchScope::Tool);
+        let agent = self.agent.clone().map(LatchScope::Agent);
+        let egress = self.no_egress.then_some(LatchScope::Egress);
+        let all = self.all.then_some(LatchScope::All);
+        tool.or(agent).or(egress).or(all)
+    }
+}
+
+fn shown(out: Output, it: &PanicView) -> String {
+    let what = it.latch.scope.stopped();
+    let head = match (it.on, it.already) {
+        (true, false) => out.paint(Tone::Bad, &format!("{what} is stopped")),
+        (true, true) => {
+            let since = time(it.latch.at);
+            out.paint(Tone::Bad, &format!("{what} is stopped since {since}, by {}", it.latch.by))
+        }
+        (false, _) => out.paint(Tone::Good, &format!("{what} goes on")),
+    };
+    let mut lines = vec![head, String::new(), acks(out, it)];
+    let silent = it.nodes.iter().filter(|it| it.acknowledged_ms.is_none()).count();
+    if silent > 0 {
+        let silent = count(u64::try_from(silent).unwrap_or(u64::MAX), "node");
+        lines.push(String::new());
+        lines.push(out.paint(
+            Tone::Bad,
+            &format!("{silent} did not answer, and will see it once the store is in reach there"),
+        ));
+    }
+    if it.on {
+        lines.push(String::new());
+        lines.push(format!("it stays so until `clawnode panic --clear --id {}`", it.latch.id));
+    }
+    lines.join("\n")
+}
+
+fn acks(out: Output, it: &PanicView) -> String {
+    let millis = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
+    let row = |ack: &LatchAck| {
+        let name = ack.node.as_ref().map_or_else(|| ack.process.to_string(), ToString::to_string);
+        let state = match (&ack.problem, it.on, ack.running) {
+            (Some(problem), ..) => problem.clone(),
+            (None, true, running) if running > 0 => format!("{running} still running"),
+            (None, true, _) => "stopped".to_owned(),
+            (None, false, _) => "goes on".to_owned(),
+        };
+        vec![name, millis(ack.acknowledged_ms), millis(ack.dead_ms), state]
+    };
+    out.table(&["node", "acknowledged", "all dead", "state"], it.nodes.iter().map(row))
+}
+
+fn latches(out: Output, latches: &[Latch]) -> String {
+    if latches.is_empty() {
+        return "nothing is stopped".to_owned();
+    }
+    let row = |it: &Latch| {
+        vec![it.scope.to_string(), time(it.at), it.by.clone(), it.id.to_string(), it.why.clone()]
+    };
+    out.table(&["stopped", "since", "by", "id", "why"], latches.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::ProcessId;
+
+    use super::*;
+    use crate::config::Env;
+
+    #[test]
+    fn who_did_not_answer_is_seen() {
+        let ack = |name: &str| LatchAck {
+            process: ProcessId::from_u128(1),
+            node: Some(name.parse().unwrap()),
+            acknowledged_ms: Some(3),
+            dead_ms: Some(40),
+            running: 0,
+            problem: None,
+        };
+        let frozen = LatchAck {
+            acknowledged_ms: None,
+            dead_ms: None,
+            problem: Some("no answer in time".to_owned()),
+            ..ack("frozen")
+        };
+        let busy = LatchAck { dead_ms: None, running: 2, ..ack("busy") };
+        let latch = Latch {
+            id: LatchId::from_u128(7),
+            scope: LatchScope::All,
+            by: "the token at a".to_owned(),
+            at: clawnode_proto::Timestamp(0),
+            why: String::new(),
+        };
+        let view =
+            PanicView { latch, on: true, already: false, nodes: vec![ack("a"), frozen, busy] };
+        let text = shown(Output::new(false, false, &Env::default()), &view);
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line("a ").contains("3ms") && line("a ").contains("40ms"), "{text}");
+        assert!(line("frozen").contains("no answer in time"), "{text}");
+        assert!(line("busy").contains("2 still running"), "{text}");
+        assert!(text.contains("1 node did not answer"), "{text}");
+        assert!(text.contains(&view.latch.id.to_string()), "{text}");
+    }
+}

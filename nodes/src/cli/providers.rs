@@ -1,0 +1,142 @@
+//! `providers` and `diagnose`: who does the work, how it fares, and which node would be chosen.
+
+use clap::Args;
+use clawnode_proto::{
+    api::Method,
+    provider::{
+        CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, ProviderKind, ProviderStatus,
+        ProviderView, ProvidersView, StepSpec,
+    },
+};
+use serde_json::{Map, json};
+
+use super::{
+    context::Context,
+    output::{Output, Tone, clean, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// What `providers --help` ends with.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  clawnode providers
+  clawnode providers -o wide
+  clawnode providers -o json | jq -r '.providers[] | select(.status == \"unhealthy\") | .node'";
+
+/// What `diagnose --help` ends with.
+const DIAGNOSE_EXAMPLES: &str = "\
+Examples:
+  clawnode diagnose run_command
+  clawnode diagnose file_read run_python --agent ops
+  clawnode diagnose run_command --fallback node-1 -o json";
+
+/// `diagnose`.
+#[derive(Debug, Args)]
+#[command(after_help = DIAGNOSE_EXAMPLES)]
+pub(super) struct DiagnoseArgs {
+    /// The tools that would be called
+    #[arg(required = true, value_name = "TOOL")]
+    tools: Vec<String>,
+    /// Whose tools; those of the default agent if absent
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// The node to name if none can run all of them
+    #[arg(long, value_name = "NODE")]
+    fallback: Option<String>,
+}
+
+/// `providers`.
+pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+    let view: ProvidersView = context.call(Method::ProvidersHealth, json!({})).await?;
+    let out = context.out;
+    out.document(&view, |view| table(out, view))?;
+    Ok(Exit::Ok)
+}
+
+fn table(out: Output, view: &ProvidersView) -> String {
+    let mut head = vec!["provider", "kind", "node", "state", "in hand", "ok", "p50", "p95"];
+    if out.wide {
+        head.extend(["runs", "failures", "checked", "process"]);
+    }
+    let row = |it: &ProviderView| {
+        let kind = match it.kind {
+            ProviderKind::Execution => "execution",
+            ProviderKind::Model => "model",
+        };
+        let latency = |ms: Option<u32>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"));
+        let mut row = vec![
+            it.provider.clone(),
+            kind.to_owned(),
+            it.node.to_string(),
+            it.status.as_str().to_owned(),
+            it.in_hand.to_string(),
+            it.success_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}%", rate * 100.0)),
+            latency(it.latency_ms.map(|it| it.p50)),
+            latency(it.latency_ms.map(|it| it.p95)),
+        ];
+        if out.wide {
+            row.extend([
+                it.runs.to_string(),
+                it.consecutive_failures.to_string(),
+                it.last_checked.map_or_else(|| "-".to_owned(), time),
+                it.process.to_string(),
+            ]);
+        }
+        row
+    };
+    let mut text = out.table(&head, view.providers.iter().map(row));
+    for it in view.providers.iter().filter(|it| it.status == ProviderStatus::Unhealthy) {
+        let why = clean(it.error.as_deref().unwrap_or("it does not say why"));
+        let line = format!("{} on {}: {why}", it.provider, it.node);
+        text.push('\n');
+        text.push_str(&out.paint(Tone::Bad, &line));
+    }
+    text
+}
+
+/// `diagnose`.
+pub(super) async fn diagnose(args: DiagnoseArgs, context: &Context) -> Result<Exit, Failure> {
+    let step = |action| StepSpec { action, params: Map::new() };
+    let steps = args.tools.into_iter().map(step).collect();
+    let params = DiagnoseParams {
+        execution_spec: ExecutionSpec { steps },
+        fallback: args.fallback,
+        agent: args.agent,
+    };
+    let view: DiagnoseView = context.call(Method::SchedulerDiagnose, json!(params)).await?;
+    let out = context.out;
+    out.document(&view, |view| verdict(out, view))?;
+    Ok(if view.selected.is_some() { Exit::Ok } else { Exit::Failed })
+}
+
+fn verdict(out: Output, view: &DiagnoseView) -> String {
+    let head = ["node", "score", "health", "load", "capability", "success", "latency", "why not"];
+    let row = |it: &CandidateView| {
+        let points = it.breakdown;
+        let all = [
+            it.score,
+            points.health,
+            points.load,
+            points.capability,
+            points.success,
+            points.latency,
+        ];
+        let mut row = vec![it.node.to_string()];
+        row.extend(all.iter().map(|points| format!("{points:.2}")));
+        row.push(clean(it.reason.as_deref().unwrap_or("-")));
+        row
+    };
+    let text = out.table(&head, view.candidates.iter().map(row));
+    let names: Vec<String> = view.capabilities.iter().map(ToString::to_string).collect();
+    let needs = if names.is_empty() {
+        "nothing but a worker is needed".to_owned()
+    } else {
+        format!("needed: {}", names.join(", "))
+    };
+    let chosen = match (&view.selected, view.fallback_used) {
+        (Some(node), false) => format!("{node} would be the best"),
+        (Some(node), true) => format!("no node can do all of it; the fallback is {node}"),
+        (None, _) => "no node can do all of it".to_owned(),
+    };
+    text + &format!("\n{needs}; {chosen}")
+}

@@ -1,0 +1,238 @@
+//! Settings of MCP servers.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use clawnode_proto::{
+    McpServerName,
+    tool::{EffectClass, Risk},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    secret::{Secret, ServerUrl},
+    units,
+};
+
+/// `[[mcp_servers]]`: a server whose tools agents may be given, as `NAME__TOOL` or `NAME__*`. One of
+/// the workers that have it configured runs it, for all of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpServerOptions {
+    /// Its name: what the names of its tools begin with. Letters, digits, `-` and single `_`.
+    pub name: McpServerName,
+    /// The program that is the server: a path, or a name that is looked for in `PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Instead of a program: where the server is, by streamable HTTP. It may be in a private network;
+    /// redirects are not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<ServerUrl>,
+    /// Headers of each request to `url`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, Secret>,
+    /// Headers whose values are in variables of this node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub header_vars: BTreeMap<String, String>,
+    /// Headers whose values are in files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub header_files: BTreeMap<String, PathBuf>,
+    /// Its arguments. No shell reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Variables of its environment, beside `PATH`, `HOME` and the like. It is given no other.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Secret>,
+    /// Variables whose values are in variables of this node: `TOKEN = "GITHUB_TOKEN"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env_vars: BTreeMap<String, String>,
+    /// Variables whose values are in files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env_files: BTreeMap<String, PathBuf>,
+    /// Where it is run. The data directory unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathBuf>,
+    /// Who approves what it says of its tools: `first_use` takes what it says first, `ask` waits for
+    /// `clawnode mcp approve`. What it says otherwise later always waits for that.
+    #[serde(default)]
+    pub pin: McpPin,
+    /// What is known of single tools, by the server's own names. What it hints at is not trusted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, McpToolOptions>,
+    /// How long it may take to start and to list its tools (30 s: some are downloaded first).
+    #[serde(default = "start_timeout", with = "units::duration")]
+    pub start_timeout: Duration,
+    /// How long one call may take (1 min).
+    #[serde(default = "call_timeout", with = "units::duration")]
+    pub call_timeout: Duration,
+    /// The first wait before it is started again after it ended (1 s). It doubles...
+    #[serde(default = "restart_first", with = "units::duration")]
+    pub restart_first: Duration,
+    /// ...up to this (1 min). More spares the machine, less has it back sooner.
+    #[serde(default = "restart_most", with = "units::duration")]
+    pub restart_most: Duration,
+}
+
+/// Who approves what a server says of its tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpPin {
+    /// What it says first is approved.
+    #[default]
+    FirstUse,
+    /// A person approves everything.
+    Ask,
+}
+
+/// `[mcp_servers.tools.TOOL]`: what is known of one tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpToolOptions {
+    /// What running it twice does: `safe`, `idempotent` or `once` (`once`). A crash in the middle of
+    /// one that is `once` is told, and the call never made again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<EffectClass>,
+    /// How much harm it can do: `READ_ONLY`, `WRITE` or `ADMIN` (`WRITE`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub risk: Option<Risk>,
+    /// How long one call may take (`call_timeout`).
+    #[serde(skip_serializing_if = "Option::is_none", with = "units::maybe_duration")]
+    pub timeout: Option<Duration>,
+}
+
+const fn start_timeout() -> Duration {
+    Duration::from_secs(30)
+}
+
+const fn call_timeout() -> Duration {
+    Duration::from_mins(1)
+}
+
+const fn restart_first() -> Duration {
+    Duration::from_secs(1)
+}
+
+const fn restart_most() -> Duration {
+    Duration::from_mins(1)
+}
+
+/// What is wrong with them: which server, which key, what, and what to do.
+pub(super) type Fault = (usize, String, String, &'static str);
+
+/// The first thing that is wrong with these servers, if anything is.
+pub(super) fn check(servers: &[McpServerOptions]) -> Option<Fault> {
+    for (at, it) in servers.iter().enumerate() {
+        if servers.iter().take(at).any(|other| other.name == it.name) {
+            let what = format!("two MCP servers are called `{}`", it.name);
+            return Some((at, "name".to_owned(), what, "give one of them another name"));
+        }
+        if let Some((key, what, hint)) = one(it) {
+            return Some((at, key.to_owned(), what, hint));
+        }
+    }
+    None
+}
+
+type Wrong = (&'static str, String, &'static str);
+
+fn one(it: &McpServerOptions) -> Option<Wrong> {
+    let wrong = match (&it.command, &it.url) {
+        (Some(command), None) => program(it, command),
+        (None, Some(_)) => service(it),
+        _ => {
+            let what = format!("`{}` has not one of `command` and `url`", it.name);
+            Some(("name", what, "name the program that it is, or where it is"))
+        }
+    };
+    wrong.or_else(|| times(it))
+}
+
+/// What is wrong with a server that is a program.
+fn program(it: &McpServerOptions, command: &str) -> Option<Wrong> {
+    let has_nul = |text: &str| text.contains('\0');
+    if command.is_empty() || has_nul(command) || it.args.iter().any(|arg| has_nul(arg)) {
+        let what = format!("`{}` has no command that could be run", it.name);
+        return Some(("command", what, "name a program, and its arguments in `args`"));
+    }
+    if !(it.headers.is_empty() && it.header_vars.is_empty() && it.header_files.is_empty()) {
+        let what = format!("`{}` is a program, which takes no headers", it.name);
+        return Some(("headers", what, "use `env`, `env_vars` or `env_files`"));
+    }
+    let names = names([&mut it.env.keys(), &mut it.env_vars.keys(), &mut it.env_files.keys()]);
+    if names.windows(2).any(|pair| pair.first() == pair.last()) {
+        let what = "a variable is set in two of `env`, `env_vars` and `env_files`".to_owned();
+        return Some(("env", what, "set it once"));
+    }
+    let is_wrong = |name: &&&String| name.is_empty() || name.contains(['=', '\0']);
+    if let Some(name) = names.iter().find(is_wrong) {
+        let what = format!("`{name}` cannot be the name of a variable");
+        return Some(("env", what, "use letters, digits and `_`"));
+    }
+    if it.env.values().any(|value| has_nul(value.expose())) {
+        let what = "a variable's value has a NUL in it".to_owned();
+        return Some(("env", what, "no program could read it: leave it out"));
+    }
+    None
+}
+
+/// What is wrong with a server that is a service.
+fn service(it: &McpServerOptions) -> Option<Wrong> {
+    let of_program = !(it.args.is_empty()
+        && it.env.is_empty()
+        && it.env_vars.is_empty()
+        && it.env_files.is_empty()
+        && it.cwd.is_none());
+    if of_program {
+        let what = format!("`{}` is a service, which has no arguments and no environment", it.name);
+        return Some(("url", what, "use `headers`, `header_vars` or `header_files`"));
+    }
+    if !it.url.iter().all(|url| super::validate::is_http(url.expose())) {
+        let what = format!("`{}` is not at an address such as `https://host/mcp`", it.name);
+        return Some(("url", what, "write `http://` or `https://`, and secrets in `headers`"));
+    }
+    let names =
+        names([&mut it.headers.keys(), &mut it.header_vars.keys(), &mut it.header_files.keys()]);
+    let is_wrong = |name: &&&String| axum::http::HeaderName::try_from(name.as_str()).is_err();
+    if let Some(name) = names.iter().find(is_wrong) {
+        let what = format!("`{name}` cannot be the name of a header");
+        return Some(("headers", what, "use letters, digits and `-`"));
+    }
+    if names.windows(2).any(|pair| pair.first() == pair.last()) {
+        let what = "a header is set in two of `headers`, `header_vars` and `header_files`";
+        return Some(("headers", what.to_owned(), "set it once"));
+    }
+    None
+}
+
+/// All of these names, in order.
+fn names<'a>(of: [&mut dyn Iterator<Item = &'a String>; 3]) -> Vec<&'a String> {
+    let mut names: Vec<&String> = of.into_iter().flatten().collect();
+    names.sort_unstable();
+    names
+}
+
+fn times(it: &McpServerOptions) -> Option<Wrong> {
+    for (key, time) in [
+        ("start_timeout", it.start_timeout),
+        ("call_timeout", it.call_timeout),
+        ("restart_first", it.restart_first),
+    ] {
+        if time.is_zero() {
+            return Some((key, "no time at all".to_owned(), "write a duration such as `10s`"));
+        }
+    }
+    if it.restart_most < it.restart_first {
+        let what = "it is less than `restart_first`".to_owned();
+        return Some(("restart_most", what, "write as much, or more"));
+    }
+    for (tool, known) in &it.tools {
+        if known.class == Some(EffectClass::Check) {
+            let what = format!("nothing can tell whether `{tool}` has happened");
+            return Some(("tools", what, "write `safe`, `idempotent` or `once`"));
+        }
+        if known.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            let what = format!("`{tool}` may run for no time at all");
+            return Some(("tools", what, "write a duration such as `10s`"));
+        }
+    }
+    None
+}

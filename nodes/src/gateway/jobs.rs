@@ -1,0 +1,361 @@
+//! The archive of jobs, as clients ask for it: `jobs.*`, and `/v1/jobs`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::{
+    Extension, Router,
+    body::Body,
+    extract::{Path, RawQuery, State},
+    http::{HeaderValue, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use clawnode_proto::{
+    AgentName, CallId, EntityId, ErrorBody, JobId, ToolName,
+    api::Method,
+    archive::{
+        ArchiveStats, ArtifactView, CleanView, JobArtifact, JobList, JobLogs, JobParams, JobStatus,
+        JobView, JobsClean, JobsList, LogStream, LogView,
+    },
+    id::ParseIdError,
+    limits::ARTIFACT_PART_BYTES,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    backend::SessionRef,
+    error::{Dialect, json},
+    guard::Trace,
+    params::{answer_within, invalid, parse, read, rows},
+    rest::rest,
+    serve::Gateway,
+};
+
+/// Characters of a text to search for.
+const SEARCH_CHARS: usize = 1_000;
+
+/// Which jobs are listed: all that is given must fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Of this session.
+    pub session: Option<EntityId>,
+    /// Of this agent.
+    pub agent: Option<AgentName>,
+    /// Of this tool.
+    pub tool: Option<ToolName>,
+    /// In this state.
+    pub state: Option<JobStatus>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// Which lines of a job's log are asked for: all that is given must fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter {
+    /// Which job.
+    pub job: JobId,
+    /// Which run; the last one if absent.
+    pub run: Option<u32>,
+    /// Only lines after this number.
+    pub after: u64,
+    /// Only the last that fit.
+    pub tail: Option<usize>,
+    /// Only lines with this text.
+    pub search: Option<String>,
+    /// Only lines of this stream.
+    pub stream: Option<LogStream>,
+    /// At most this many.
+    pub limit: usize,
+    /// How long to wait for a line.
+    pub wait_ms: u32,
+}
+
+/// Which jobs are removed: all that is given must fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanFilter {
+    /// Those that ended longer ago than this, in milliseconds.
+    pub older_than_ms: u64,
+    /// This one.
+    pub job: Option<JobId>,
+    /// Those of this session.
+    pub session: Option<EntityId>,
+}
+
+/// What is kept of jobs, as the gateway sees it.
+#[async_trait]
+pub trait JobArchive: Send + Sync {
+    /// Answers `jobs.list`.
+    async fn list(&self, filter: JobFilter) -> Result<JobList, ErrorBody>;
+
+    /// Answers `jobs.show`; `not_found` for one that is not kept.
+    async fn show(&self, job: JobId) -> Result<JobView, ErrorBody>;
+
+    /// Answers `jobs.logs`.
+    async fn log(&self, filter: LogFilter) -> Result<LogView, ErrorBody>;
+
+    /// A whole file that a job made.
+    async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody>;
+
+    /// Answers `jobs.clean`; returns once that is done.
+    async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody>;
+
+    /// Answers `jobs.stats`.
+    async fn stats(&self) -> Result<ArchiveStats, ErrorBody>;
+}
+
+/// A request about jobs.
+#[derive(Debug)]
+pub(super) enum JobsCall {
+    List(JobFilter),
+    Show(JobId),
+    Log(LogFilter),
+    Artifact { job: JobId, run: Option<u32>, name: String, offset: u64 },
+    Clean(CleanFilter),
+    Stats,
+}
+
+// === impl JobsCall ===
+
+impl JobsCall {
+    /// Reads a method's parameters.
+    pub(super) fn read(method: Method, params: Value) -> Result<Self, ErrorBody> {
+        Ok(match method {
+            Method::JobsList => {
+                let JobsList { session, agent, tool, state, limit } = read(method, params)?;
+                Self::List(JobFilter {
+                    session: session.map(|text| session_of(&text)).transpose()?,
+                    agent: agent.map(|text| parse("agent", &text)).transpose()?,
+                    tool: tool.map(|text| parse("tool", &text)).transpose()?,
+                    state,
+                    limit: rows(limit)? as usize,
+                })
+            }
+            Method::JobsShow => {
+                let JobParams { job } = read(method, params)?;
+                Self::Show(job_of(&job)?)
+            }
+            Method::JobsLogs => Self::Log(log(read(method, params)?)?),
+            Method::JobsArtifact => {
+                let JobArtifact { job, name, run, offset } = read(method, params)?;
+                Self::Artifact { job: job_of(&job)?, run, name, offset }
+            }
+            Method::JobsClean => {
+                let JobsClean { older_than_ms, job, session } = read(method, params)?;
+                let job = job.map(|text| job_of(&text)).transpose()?;
+                let session = session.map(|text| session_of(&text)).transpose()?;
+                if older_than_ms.is_none() && job.is_none() && session.is_none() {
+                    return Err(invalid("which jobs are to be removed is not said")
+                        .hint("give `older_than_ms`, `job` or `session`"));
+                }
+                let older_than_ms = older_than_ms.unwrap_or_default();
+                Self::Clean(CleanFilter { older_than_ms, job, session })
+            }
+            _ => Self::Stats,
+        })
+    }
+
+    /// Answers, in JSON.
+    pub(super) async fn answer(self, archive: &dyn JobArchive) -> Result<String, ErrorBody> {
+        Ok(match self {
+            Self::List(filter) => json(&archive.list(filter).await?),
+            Self::Show(job) => json(&archive.show(job).await?),
+            Self::Log(filter) => json(&archive.log(filter).await?),
+            Self::Artifact { job, run, name, offset } => {
+                let content = archive.artifact(job, run, &name).await?;
+                json(&part(name, &content, offset))
+            }
+            Self::Clean(filter) => json(&archive.clean(filter).await?),
+            Self::Stats => json(&archive.stats().await?),
+        })
+    }
+}
+
+fn log(params: JobLogs) -> Result<LogFilter, ErrorBody> {
+    let JobLogs { job, run, after, tail, search, stream, limit, wait_ms } = params;
+    answer_within(wait_ms)?;
+    let tail = tail.map(|tail| rows(Some(tail))).transpose()?;
+    // Whoever asks for the last lines wants all of them.
+    let limit = rows(limit.or(tail))? as usize;
+    if search.as_ref().is_some_and(|text| text.chars().count() > SEARCH_CHARS) {
+        let what = format!("`search` is longer than {SEARCH_CHARS} characters");
+        return Err(invalid(what));
+    }
+    Ok(LogFilter {
+        job: job_of(&job)?,
+        run,
+        after: after.unwrap_or_default(),
+        tail: tail.map(|tail| tail as usize),
+        search: search.filter(|text| !text.is_empty()),
+        stream,
+        limit,
+        wait_ms: wait_ms.unwrap_or_default(),
+    })
+}
+
+/// A job is named by its id, or by that of its call, which people see elsewhere.
+fn job_of(text: &str) -> Result<JobId, ErrorBody> {
+    match text.parse::<CallId>() {
+        Ok(call) => Ok(call.into()),
+        Err(ParseIdError { .. }) => parse("job", text),
+    }
+}
+
+fn session_of(text: &str) -> Result<EntityId, ErrorBody> {
+    parse::<SessionRef>("session", text).map(|session| session.id)
+}
+
+fn part(name: String, content: &Bytes, offset: u64) -> ArtifactView {
+    let bytes = content.len();
+    let from = usize::try_from(offset).map_or(bytes, |offset| offset.min(bytes));
+    let to = bytes.min(from + ARTIFACT_PART_BYTES);
+    ArtifactView {
+        name,
+        bytes: bytes as u64,
+        offset: from as u64,
+        content: STANDARD.encode(content.slice(from..to)),
+        next: (to < bytes).then_some(to as u64),
+    }
+}
+
+// === REST ===
+
+/// The routes.
+pub(super) fn routes() -> Router<Arc<Gateway>> {
+    Router::new()
+        .route("/v1/jobs", get(list).delete(clean))
+        .route("/v1/jobs/stats", get(stats))
+        .route("/v1/jobs/{job}", get(show).delete(clean_one))
+        .route("/v1/jobs/{job}/logs", get(logs))
+        .route("/v1/jobs/{job}/artifacts", get(show))
+        .route("/v1/jobs/{job}/artifacts/{*name}", get(artifact))
+}
+
+/// The parameters of a query; those of `numbers` are numbers if they can be.
+fn query(query: Option<&str>, numbers: &[&str]) -> Map<String, Value> {
+    let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let value = |name: &str, text: &str| {
+        let number = text.parse::<u64>().ok().filter(|_| numbers.contains(&name));
+        number.map_or_else(|| text.into(), Value::from)
+    };
+    pairs.map(|(name, text)| (name.to_string(), value(&name, &text))).collect()
+}
+
+async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    RawQuery(text): RawQuery,
+) -> Response {
+    let params = query(text.as_deref(), &["limit"]);
+    rest(&gateway, Method::JobsList, Value::Object(params), trace).await
+}
+
+async fn show(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(job): Path<String>,
+) -> Response {
+    let params = Map::from_iter([("job".to_owned(), Value::String(job))]);
+    rest(&gateway, Method::JobsShow, Value::Object(params), trace).await
+}
+
+async fn logs(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(job): Path<String>,
+    RawQuery(text): RawQuery,
+) -> Response {
+    let mut params = query(text.as_deref(), &["run", "after", "tail", "limit", "wait_ms"]);
+    params.insert("job".to_owned(), Value::String(job));
+    rest(&gateway, Method::JobsLogs, Value::Object(params), trace).await
+}
+
+/// `?older_than_ms=…&session=…`.
+async fn clean(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    RawQuery(text): RawQuery,
+) -> Response {
+    let params = query(text.as_deref(), &["older_than_ms"]);
+    rest(&gateway, Method::JobsClean, Value::Object(params), trace).await
+}
+
+async fn clean_one(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(job): Path<String>,
+) -> Response {
+    let params = Map::from_iter([("job".to_owned(), Value::String(job))]);
+    rest(&gateway, Method::JobsClean, Value::Object(params), trace).await
+}
+
+async fn stats(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+) -> Response {
+    rest(&gateway, Method::JobsStats, Value::Null, trace).await
+}
+
+/// The file itself. Whatever a command made is never shown as a page of this origin; that nobody
+/// guesses what it is, and that a page may do nothing, the guard says of all answers.
+async fn artifact(
+    State(gateway): State<Arc<Gateway>>,
+    Path((job, name)): Path<(String, String)>,
+    RawQuery(text): RawQuery,
+) -> Response {
+    let method = Method::JobsArtifact;
+    gateway.metrics.call(method.as_str());
+    let mut params = query(text.as_deref(), &["run"]);
+    params.extend([("job".to_owned(), job.into()), ("name".to_owned(), name.into())]);
+    let content = async {
+        let params: JobArtifact = read(method, Value::Object(params))?;
+        let job = job_of(&params.job)?;
+        gateway.backend.archive().artifact(job, params.run, &params.name).await
+    };
+    match content.await {
+        Ok(content) => {
+            let headers = [
+                (header::CONTENT_TYPE, "application/octet-stream"),
+                (header::CONTENT_DISPOSITION, "attachment"),
+            ];
+            let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            (headers, Body::from(content)).into_response()
+        }
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_told_in_parts() {
+        let content = Bytes::from(vec![7; ARTIFACT_PART_BYTES + 5]);
+        let first = part("a".to_owned(), &content, 0);
+        assert_eq!(first.next, Some(ARTIFACT_PART_BYTES as u64));
+        let last = part("a".to_owned(), &content, ARTIFACT_PART_BYTES as u64);
+        assert_eq!((last.bytes, last.next), (content.len() as u64, None));
+        assert_eq!(STANDARD.decode(last.content).unwrap(), [7; 5]);
+        let beyond = part("a".to_owned(), &content, u64::MAX);
+        assert_eq!((beyond.content.as_str(), beyond.next), ("", None));
+    }
+
+    #[test]
+    fn a_query_is_read_as_it_was_meant() {
+        let read = query(Some("search=a%20b%26c&tail=7&job=9&limit=x"), &["tail", "limit"]);
+        let wanted = serde_json::json!({"search":"a b&c","tail":7,"job":"9","limit":"x"});
+        assert_eq!(Value::Object(read), wanted);
+    }
+
+    #[test]
+    fn a_job_is_named_by_its_call_too() {
+        let job = JobId::from_u128(9);
+        for text in [job.to_string(), CallId::from_u128(9).to_string()] {
+            assert_eq!(job_of(&text).unwrap(), job);
+        }
+        assert!(job_of("../x").unwrap_err().message.contains("`job`"));
+    }
+}

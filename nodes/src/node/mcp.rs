@@ -1,0 +1,380 @@
+//! The MCP servers of this node, and what the cluster knows of all of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use clawnode_actors::{
+    supervise::Supervisor,
+    tool::{
+        Egress, Executor,
+        mcp::{
+            self, ApproveError, HttpOptions, McpContext, McpOptions, McpServer, McpTools,
+            McpTransport, PinPolicy, Pins, StdioOptions, ToolOverride,
+        },
+        schema,
+    },
+};
+use clawnode_cluster::{BucketError, Clock, Substrate, membership::Members};
+use clawnode_proto::{
+    AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName, ProcessId,
+    limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
+    mcp::{McpList, McpServerView},
+    node::{Heartbeat, NodeRole},
+    tool::ToolSpec,
+};
+use futures_util::future::join_all;
+use ractor::SpawnErr;
+use secrecy::SecretString;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::{
+    config::{
+        Config, Env, Secret,
+        mcp::{McpPin, McpServerOptions, McpToolOptions},
+        tools::ToolChoice,
+    },
+    failure::{Exit, Failure},
+};
+
+/// The command of this program that makes it the keeper of an MCP server, or of a hook.
+pub const KEEPER: &str = "mcp-keeper";
+/// This program, also after its file was replaced.
+pub const OWN: &str = "/proc/self/exe";
+/// Bytes of a file with a variable's value (64 KiB).
+const VALUE_BYTES: u64 = 64 << 10;
+/// What a program is given of this node's environment: what it needs to find its files and to speak
+/// to people.
+const BASE: [&str; 8] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
+/// Where programs are looked for if the node itself does not know.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The MCP servers of this node, and what is approved of all.
+#[derive(Clone, Debug)]
+pub struct McpServers {
+    servers: Vec<McpServer>,
+    substrate: Substrate,
+    pins: watch::Sender<Pins>,
+}
+
+/// What people ask of MCP servers.
+#[derive(Clone)]
+pub struct McpDoor {
+    substrate: Substrate,
+    pins: watch::Receiver<Pins>,
+    members: watch::Receiver<Members>,
+    heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+}
+
+// === impl McpServers ===
+
+impl McpServers {
+    /// Those that are configured, if this node is a worker; not run yet.
+    pub async fn open(
+        (config, env, roles): (&Config, &Env, &[NodeRole]),
+        substrate: &Substrate,
+        (process, clock, peers): (ProcessId, &Arc<dyn Clock>, watch::Receiver<Members>),
+    ) -> Result<Self, Failure> {
+        let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
+            let error = ErrorChain(&error);
+            warn!(%error, "what is approved of MCP servers cannot be read yet");
+            Pins::default()
+        });
+        let pins = watch::Sender::new(known);
+        let mut servers = Vec::new();
+        if roles.contains(&NodeRole::Worker) {
+            for it in &config.mcp_servers {
+                let context = McpContext {
+                    bucket: Arc::clone(&substrate.bucket),
+                    clock: Arc::clone(clock),
+                    node: config.node.name.clone(),
+                    process,
+                    shared: substrate.shared,
+                    peers: peers.clone(),
+                    pins: pins.subscribe(),
+                };
+                servers.push(McpServer::new(options(it, config, env)?, context));
+            }
+        }
+        Ok(Self { servers, substrate: substrate.clone(), pins })
+    }
+
+    /// What is approved, and whenever that changes.
+    pub fn pins(&self) -> watch::Receiver<Pins> {
+        self.pins.subscribe()
+    }
+
+    /// What runs their tools here.
+    pub fn executors(&self) -> impl Iterator<Item = Arc<dyn Executor>> {
+        self.servers.iter().map(|server| Arc::new(McpTools::new(server.clone())) as Arc<_>)
+    }
+
+    /// What others are told: which servers this node could run.
+    pub fn hosts(&self) -> BTreeSet<Capability> {
+        self.servers.iter().map(|server| Capability::of_mcp_host(server.name())).collect()
+    }
+
+    /// Follows what is approved, and runs what is this node's to run.
+    pub async fn begin(&self, supervisor: &Supervisor) -> Result<(), SpawnErr> {
+        let (bucket, pins) = (Arc::clone(&self.substrate.bucket), self.pins.clone());
+        let follow = move || mcp::follow(Arc::clone(&bucket), pins.clone());
+        supervisor.adopt_task("mcp.follow", follow).await?;
+        for server in &self.servers {
+            let name = format!("mcp.{}", server.name());
+            let server = server.clone();
+            supervisor.adopt_task(name, move || server.clone().run()).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends all that run; returns once nothing of them is left.
+    pub async fn stop(&self) {
+        join_all(self.servers.iter().map(McpServer::stop)).await;
+    }
+
+    /// What people ask of them.
+    pub fn door(
+        &self,
+        members: watch::Receiver<Members>,
+        heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
+    ) -> McpDoor {
+        McpDoor { substrate: self.substrate.clone(), pins: self.pins(), members, heartbeat }
+    }
+}
+
+// === impl McpDoor ===
+
+impl McpDoor {
+    /// Answers `mcp.list`.
+    pub fn list(&self) -> McpList {
+        let (pins, alive) = (self.pins.borrow().clone(), self.alive());
+        let mut names: BTreeSet<McpServerName> =
+            pins.servers().map(|(server, _)| server.clone()).collect();
+        names.extend(alive.iter().flat_map(configured));
+        let view = |server: McpServerName| {
+            let known = pins.of(&server).cloned();
+            let mut view = McpServerView::new(server, known.as_ref());
+            stand(&mut view, &alive);
+            view
+        };
+        McpList { servers: names.into_iter().map(view).collect() }
+    }
+
+    /// Answers `mcp.show`.
+    pub fn show(&self, server: &McpServerName) -> Result<McpServerView, ErrorBody> {
+        let known = self.list().servers.into_iter().find(|view| view.server == *server);
+        known.ok_or_else(|| unknown(server))
+    }
+
+    /// Answers `mcp.approve`; returns once that is stored.
+    pub async fn approve(
+        &self,
+        server: &McpServerName,
+        tool: Option<&str>,
+        digest: Option<&str>,
+    ) -> Result<McpServerView, ErrorBody> {
+        let bucket = &*self.substrate.bucket;
+        let approved = mcp::approve(bucket, server, tool, digest).await;
+        let pins = approved.map_err(|error| {
+            let message = ErrorChain(&error).to_string();
+            match error {
+                ApproveError::UnknownServer(_) => unknown(server),
+                ApproveError::UnknownTool { .. } => ErrorBody::new(ErrorCode::NotFound, message)
+                    .hint(format!("`clawnode mcp show {server}` shows its tools")),
+                ApproveError::Differs { .. } => ErrorBody::new(ErrorCode::Conflict, message)
+                    .hint(format!("look at it again with `clawnode mcp show {server}`")),
+                ApproveError::Bucket(BucketError::Conflict { .. } | BucketError::Store(_)) => {
+                    ErrorBody::new(ErrorCode::Unavailable, message).hint("try again")
+                }
+            }
+        })?;
+        let alive = self.alive();
+        let mut view = McpServerView::new(server.clone(), Some(&pins));
+        stand(&mut view, &alive);
+        Ok(view)
+    }
+
+    fn alive(&self) -> Vec<Heartbeat> {
+        super::views::alive((self.heartbeat)(), &self.members.borrow())
+    }
+}
+
+impl std::fmt::Debug for McpDoor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpDoor").finish_non_exhaustive()
+    }
+}
+
+/// Says which nodes have it, and which runs it.
+fn stand(view: &mut McpServerView, alive: &[Heartbeat]) {
+    let (host, runs) = (Capability::of_mcp_host(&view.server), Capability::of_mcp(&view.server));
+    let with = |what: &Capability| {
+        let them = alive.iter().filter(|one| one.capabilities.contains(what));
+        them.map(|one| one.node.clone()).collect::<Vec<_>>()
+    };
+    view.hosts = with(&host);
+    view.running = with(&runs).into_iter().next();
+}
+
+/// The servers that a node could run.
+fn configured(node: &Heartbeat) -> Vec<McpServerName> {
+    let server = |capability: &Capability| {
+        capability.as_str().strip_prefix("mcp.")?.strip_suffix(":host")?.parse().ok()
+    };
+    node.capabilities.iter().filter_map(server).collect()
+}
+
+fn unknown(server: &McpServerName) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("nothing is known of an MCP server `{server}`"))
+        .hint("`clawnode mcp list` shows those that are configured or were seen")
+}
+
+/// The tools of an agent: `specs`, and those of MCP servers that it chooses and that are approved. A
+/// server that nobody has seen yet, or that has too many tools, stops no node and no agent.
+pub fn with_tools(
+    mut specs: Vec<ToolSpec>,
+    agent: &AgentName,
+    (choices, pins): (&[ToolChoice], &Pins),
+) -> Vec<ToolSpec> {
+    let known = pins.specs();
+    let mut bytes: usize = specs.iter().map(size).sum();
+    for choice in choices {
+        let fits = |spec: &&ToolSpec| match choice {
+            ToolChoice::One(name) => spec.name == *name,
+            ToolChoice::All(server) => spec.name.mcp_server().as_ref() == Some(server),
+        };
+        let mut found = known.iter().filter(fits).peekable();
+        let has = choice.name().is_some_and(|name| specs.iter().any(|it| it.name == *name));
+        if found.peek().is_none() && is_mcp(choice) && !has {
+            info!(%agent, %choice, "no such tool of an MCP server is approved yet");
+        }
+        for spec in found {
+            if specs.iter().any(|other| other.name == spec.name) {
+                continue;
+            }
+            let name = &spec.name;
+            if let Err(error) = schema::check(spec) {
+                let error = ErrorChain(&error);
+                warn!(%agent, tool = %name, %error, "the agent does without a tool");
+            } else if specs.len() == AGENT_TOOLS || bytes + size(spec) > TOOL_SPECS_BYTES {
+                warn!(%agent, tool = %name, "the agent has too many tools, and does without this one");
+            } else {
+                bytes += size(spec);
+                specs.push(spec.clone());
+            }
+        }
+    }
+    specs
+}
+
+/// Whether a choice names tools of an MCP server.
+fn is_mcp(choice: &ToolChoice) -> bool {
+    match choice {
+        ToolChoice::One(name) => name.mcp_server().is_some(),
+        ToolChoice::All(_) => true,
+    }
+}
+
+const fn size(spec: &ToolSpec) -> usize {
+    spec.description.len() + spec.input_schema.len()
+}
+
+/// What is configured of a server, with the values of its variables.
+fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, Failure> {
+    let transport = match &it.url {
+        Some(url) => McpTransport::Http(HttpOptions {
+            url: SecretString::from(url.expose().to_owned()),
+            headers: values(it, env, "header", (&it.headers, &it.header_vars, &it.header_files))?,
+            egress: Egress::new(config.egress.clone()),
+        }),
+        None => McpTransport::Stdio(StdioOptions {
+            command: it.command.clone().unwrap_or_default(),
+            args: it.args.clone(),
+            env: values(it, env, "env", (&it.env, &it.env_vars, &it.env_files))?,
+            cwd: it.cwd.clone().unwrap_or_else(|| config.node.data_dir.clone()),
+            base_env: base_env(env),
+            keeper: (OWN.into(), KEEPER.to_owned()),
+        }),
+    };
+    let known = |tool: &McpToolOptions| ToolOverride {
+        class: tool.class,
+        risk: tool.risk,
+        timeout: tool.timeout,
+    };
+    Ok(McpOptions {
+        pin: match it.pin {
+            McpPin::FirstUse => PinPolicy::FirstUse,
+            McpPin::Ask => PinPolicy::Ask,
+        },
+        tools: it.tools.iter().map(|(name, tool)| (name.clone(), known(tool))).collect(),
+        start_timeout: it.start_timeout,
+        call_timeout: it.call_timeout,
+        restart_first: it.restart_first,
+        restart_most: it.restart_most,
+        ..McpOptions::new(it.name.clone(), transport)
+    })
+}
+
+/// What a program is given of this node's own environment.
+fn base_env(env: &Env) -> BTreeMap<String, String> {
+    let known =
+        BASE.iter().filter_map(|name| Some(((*name).to_owned(), env.get(name)?.to_owned())));
+    let mut base: BTreeMap<String, String> = known.collect();
+    base.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+    base
+}
+
+/// Settings by the name of the variable or header that they are for.
+type Named<T> = BTreeMap<String, T>;
+
+/// Values that stand in the configuration, in variables of this node, and in files.
+fn values(
+    it: &McpServerOptions,
+    env: &Env,
+    what: &str,
+    (plain, variables, files): (&Named<Secret>, &Named<String>, &Named<PathBuf>),
+) -> Result<BTreeMap<String, SecretString>, Failure> {
+    let invalid = |key: &str, why: String| {
+        let message = format!("`mcp_servers` `{}`, `{what}_{key}`: {why}", it.name);
+        Failure::new(Exit::Config, "config_invalid", message)
+    };
+    let mut values: BTreeMap<String, SecretString> =
+        plain.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    for (name, variable) in variables {
+        let value = env.get(variable).ok_or_else(|| {
+            invalid("vars", format!("the variable `{variable}` is not set"))
+                .hint("set it where this node is started, or remove the line")
+        })?;
+        values.insert(name.clone(), SecretString::from(value.to_owned()));
+    }
+    for (name, path) in files {
+        let value = read(path).map_err(|error| {
+            invalid("files", format!("cannot read `{}`: {error}", path.display()))
+                .hint("correct the path, which is relative to the configuration file")
+        })?;
+        values.insert(name.clone(), value);
+    }
+    Ok(values)
+}
+
+fn text(secret: &Secret) -> SecretString {
+    SecretString::from(secret.expose().to_owned())
+}
+
+/// The value in a file, without the line's end behind it.
+fn read(path: &Path) -> std::io::Result<SecretString> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(VALUE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > VALUE_BYTES {
+        return Err(std::io::Error::other(format!("it has more than {VALUE_BYTES} bytes")));
+    }
+    if text.contains('\0') {
+        return Err(std::io::Error::other("it has a NUL in it"));
+    }
+    Ok(SecretString::from(text.trim_end_matches(['\r', '\n']).to_owned()))
+}

@@ -1,0 +1,362 @@
+//! Stopping what agents do, for operators: stores the latch, tells every node at once, and says how
+//! each took it.
+//!
+//! The record in the bucket is what holds: a node that does not answer follows it as soon as it
+//! sees it, and one that cannot see it stops by itself ([`clawnode_actors::latch`]). Telling the
+//! nodes only makes them look sooner, and nobody takes the teller's word: each reads the record.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_actors::{
+    agent::{AgentOptions, Agents},
+    latch::{self, LatchDoor, LatchError},
+    supervise::Supervisor,
+};
+use clawnode_cluster::{Feed, RequestError, Substrate};
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorChain, ErrorCode, LatchId, Position, ProcessId,
+    api::{PanicClear, PanicParams},
+    codec,
+    feed::EventBody,
+    latch::{Latch, LatchAck, LatchList, LatchScope, PanicView, reason},
+    node::{NodeReply, NodeRequest},
+    overview::NodeList,
+    view::WarningView,
+};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use ractor::SpawnErr;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use crate::failure::{Exit, Failure};
+
+/// How long nodes may take to answer, unless asked otherwise: longer than what runs is given to
+/// clean up.
+const WAIT: Duration = Duration::from_secs(2);
+/// How soon a node is asked again that has not seen the record yet.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// How long a node may try to read what is stopped before it gives up starting.
+const READ_WITHIN: Duration = Duration::from_secs(15);
+/// How soon it tries again.
+const READ_AGAIN: Duration = Duration::from_millis(500);
+/// How long the store may take to say what is stopped before the own view has to do.
+const LIST_WITHIN: Duration = Duration::from_secs(1);
+
+/// An operator's switch: what one gateway needs to stop and to let go on.
+#[derive(Clone, Debug)]
+pub struct Switch {
+    substrate: Substrate,
+    door: LatchDoor,
+    feed: Feed,
+}
+
+/// The door of a process that is about to start: nothing begins before what is stopped was read. If
+/// that cannot be, the substrate is closed.
+pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
+    let door = LatchDoor::default();
+    let read = async {
+        while let Err(failure) = latch::read(&door, substrate.bucket.as_ref()).await {
+            warn!(%failure, "cannot read what operators have stopped; trying again");
+            sleep(READ_AGAIN).await;
+        }
+    };
+    if timeout(READ_WITHIN, read).await.is_err() {
+        substrate.health.close().await;
+        let message = "the store does not say what operators have stopped, so no work is taken";
+        return Err(Failure::new(Exit::Unreachable, "latch_unreadable", message)
+            .hint("look at the servers: `clawnode doctor`; then start again"));
+    }
+    for latch in door.latches().on() {
+        warn!(scope = %latch.scope, by = latch.by, why = latch.why, "this is stopped");
+    }
+    Ok(door)
+}
+
+/// The agents behind this door, which is kept at what is stored.
+pub async fn agents(
+    options: Vec<AgentOptions>,
+    (supervisor, substrate, door): (&Supervisor, &Substrate, &LatchDoor),
+    lost_after: Duration,
+) -> Result<Agents, SpawnErr> {
+    keep(supervisor, substrate, door, lost_after).await?;
+    let latched = (Arc::clone(&substrate.bucket), door.clone());
+    Agents::spawn(options, latched, supervisor.clone()).await
+}
+
+/// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the
+/// store does not answer for `lost_after`.
+async fn keep(
+    supervisor: &Supervisor,
+    substrate: &Substrate,
+    door: &LatchDoor,
+    lost_after: Duration,
+) -> Result<(), SpawnErr> {
+    let (bucket, followed) = (Arc::clone(&substrate.bucket), door.clone());
+    let follow = move || latch::follow(followed.clone(), Arc::clone(&bucket));
+    supervisor.adopt_task("latch.follow", follow).await?;
+    if !substrate.shared {
+        // Nobody else can latch anything, and the store is this process's own.
+        return Ok(());
+    }
+    let (bucket, door) = (Arc::clone(&substrate.bucket), door.clone());
+    let contact = move || latch::contact(door.clone(), Arc::clone(&bucket), lost_after);
+    supervisor.adopt_task("latch.contact", contact).await
+}
+
+// === impl Switch ===
+
+impl Switch {
+    /// A switch of the process that `feed` tells of.
+    pub fn new(substrate: &Substrate, door: &LatchDoor, feed: &Feed) -> Self {
+        Self { substrate: substrate.clone(), door: door.clone(), feed: feed.clone() }
+    }
+
+    /// Why a new message to this agent is not taken now.
+    pub fn refusal(&self) -> Option<ErrorBody> {
+        let latches = self.door.latches();
+        latches.all().map(|latch| {
+            ErrorBody::new(ErrorCode::Stopped, format!("no message is taken: {latch}")).hint(
+                "what was stored before waits; `clawnode panic --clear` lets everything go on",
+            )
+        })
+    }
+
+    /// Why an agent cannot be resumed.
+    pub fn refusal_of(&self, agent: &AgentName) -> Option<ErrorBody> {
+        let latches = self.door.latches();
+        latches.of_agent(agent).map(|latch| {
+            ErrorBody::new(ErrorCode::Stopped, format!("resuming does not help: {latch}"))
+                .hint(format!("clear it with `clawnode panic --clear --id {}`", latch.id))
+        })
+    }
+
+    /// What a person should know.
+    pub fn warnings(&self) -> Vec<WarningView> {
+        let latches = self.door.latches();
+        let on = latches.on().map(|latch| WarningView {
+            name: match latch.scope {
+                LatchScope::All => "panic.all",
+                LatchScope::Egress => "panic.egress",
+                LatchScope::Tool(_) => "panic.tool",
+                LatchScope::Agent(_) => "panic.agent",
+            }
+            .to_owned(),
+            message: latch.to_string(),
+            hint: format!("clear it with `clawnode panic --clear --id {}`", latch.id),
+        });
+        let lost = latches.is_out_of_touch().then(|| WarningView {
+            name: "node.out_of_touch".to_owned(),
+            message: "this node is out of touch with the store: it runs no model calls and no \
+                      tools, because it would not hear of a stop"
+                .to_owned(),
+            hint: "it goes on by itself once the store answers; look at the servers".to_owned(),
+        });
+        on.chain(lost).collect()
+    }
+
+    /// What is stopped, as the store has it, or as this node saw it last.
+    pub async fn list(&self) -> LatchList {
+        let read = latch::read(&self.door, self.substrate.bucket.as_ref());
+        match timeout(LIST_WITHIN, read).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => debug!(%failure, "the store does not say what is stopped"),
+            Err(_elapsed) => debug!("the store does not say in time what is stopped"),
+        }
+        LatchList { latches: self.door.latches().on().cloned().collect() }
+    }
+
+    /// Stops what is asked for, and waits for the nodes.
+    pub async fn stop(
+        &self,
+        nodes: &NodeList,
+        params: PanicParams,
+        credential: &str,
+    ) -> Result<PanicView, ErrorBody> {
+        let began = Instant::now();
+        let latch = Latch {
+            id: LatchId::from_u128(ulid::Ulid::generate().0),
+            scope: params.scope.unwrap_or(LatchScope::All),
+            by: self.by(credential),
+            at: self.feed.now(),
+            why: reason(&params.why),
+        };
+        let id = latch.id;
+        let set = latch::set(&self.door, self.substrate.bucket.as_ref(), latch).await;
+        let (position, latch) = set.map_err(|error| unstored(&error))?;
+        let already = latch.id != id;
+        if !already {
+            self.tell(&latch, true, &latch.by);
+        }
+        let asking = Asking { switch: self, scope: &latch.scope, position, on: true, began };
+        let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
+        Ok(PanicView { latch, on: true, already, nodes })
+    }
+
+    /// Lets go on what a latch stops, and waits for the nodes.
+    pub async fn clear(
+        &self,
+        nodes: &NodeList,
+        params: PanicClear,
+        credential: &str,
+    ) -> Result<PanicView, ErrorBody> {
+        let began = Instant::now();
+        let by = self.by(credential);
+        let said = (by.clone(), self.feed.now());
+        let bucket = self.substrate.bucket.as_ref();
+        let cleared = latch::clear(&self.door, bucket, params.latch, said).await;
+        let (position, latch) = cleared.map_err(|error| unstored(&error))?;
+        self.tell(&latch, false, &by);
+        let asking = Asking { switch: self, scope: &latch.scope, position, on: false, began };
+        let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
+        Ok(PanicView { latch, on: false, already: false, nodes })
+    }
+
+    fn by(&self, credential: &str) -> String {
+        format!("{credential} at {}", self.feed.teller().1)
+    }
+
+    fn tell(&self, latch: &Latch, on: bool, by: &str) {
+        let (scope, by, why) = (latch.scope.clone(), by.to_owned(), latch.why.clone());
+        self.feed.tell(EventBody::Latched { scope, on, by, why });
+    }
+}
+
+fn wait_of(asked: Option<u32>) -> Duration {
+    asked.map_or(WAIT, |wait| Duration::from_millis(wait.into()))
+}
+
+fn unstored(error: &LatchError) -> ErrorBody {
+    let text = ErrorChain(error).to_string();
+    match error {
+        LatchError::Full => ErrorBody::new(ErrorCode::Overloaded, text)
+            .hint("stop everything instead: `clawnode panic --all`"),
+        LatchError::NotOn(_) => ErrorBody::new(ErrorCode::NotFound, text)
+            .hint("`clawnode panic --list` shows what is stopped"),
+        LatchError::Busy(_) => ErrorBody::new(ErrorCode::Conflict, text)
+            .hint("`clawnode panic --list` shows what is stopped; try again"),
+        LatchError::Store(_) => {
+            let message = format!("nobody knows whether this is stored: {text}");
+            ErrorBody::new(ErrorCode::Unavailable, message)
+                .hint("say it again: it does no harm; or stop the nodes' processes")
+        }
+    }
+}
+
+/// One latch on its way to the nodes.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    switch: &'a Switch,
+    scope: &'a LatchScope,
+    position: Position,
+    on: bool,
+    began: Instant,
+}
+
+// === impl Asking ===
+
+impl Asking<'_> {
+    /// How each node takes it within `wait`, in name order.
+    async fn all(self, nodes: &NodeList, wait: Duration) -> Vec<LatchAck> {
+        let until = self.began + wait;
+        let asked: FuturesUnordered<_> = nodes
+            .nodes
+            .iter()
+            .map(|node| async move {
+                let mut ack = LatchAck { node: Some(node.node.clone()), ..unheard(node.process) };
+                if node.process == self.switch.feed.teller().0 {
+                    self.own(&mut ack, until).await;
+                } else {
+                    self.other(&mut ack, until).await;
+                }
+                ack
+            })
+            .collect();
+        let mut acks: Vec<LatchAck> = asked.collect().await;
+        acks.extend(nodes.dead.iter().filter(|it| !it.replaced).map(|dead| LatchAck {
+            node: dead.node.clone(),
+            problem: Some("it fell silent and is held dead".to_owned()),
+            ..unheard(dead.process)
+        }));
+        acks.sort_by(|a, b| (&a.node, a.process).cmp(&(&b.node, b.process)));
+        acks
+    }
+
+    fn elapsed(self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// This node's door has the record already.
+    async fn own(self, ack: &mut LatchAck, until: Instant) {
+        ack.acknowledged_ms = Some(self.elapsed());
+        let door = &self.switch.door;
+        if !self.on {
+            return;
+        }
+        // What still runs at the deadline is counted below.
+        tokio::time::timeout_at(until, door.idle(self.scope)).await.ok();
+        self.counted(ack, door.running(self.scope));
+    }
+
+    async fn other(self, ack: &mut LatchAck, until: Instant) {
+        loop {
+            match self.ask(ack.process, Duration::ZERO, until).await {
+                // It read before the record was there.
+                Ok((position, _)) if position < self.position => sleep(ASK_AGAIN).await,
+                Ok((_, running)) => {
+                    ack.acknowledged_ms = Some(self.elapsed());
+                    self.counted(ack, running);
+                    break;
+                }
+                Err(why) => {
+                    ack.problem = Some(why);
+                    return;
+                }
+            }
+        }
+        if self.on && ack.running > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            // It answers a little before the question is given up.
+            let wait = left.saturating_sub(ASK_AGAIN * 5);
+            match self.ask(ack.process, wait, until).await {
+                Ok((_, running)) => self.counted(ack, running),
+                Err(why) => ack.problem = Some(why),
+            }
+        }
+    }
+
+    fn counted(self, ack: &mut LatchAck, running: u32) {
+        ack.running = running;
+        ack.dead_ms = (self.on && running == 0).then(|| self.elapsed());
+    }
+
+    /// Where the record stands at a process, and how much of it runs there.
+    async fn ask(
+        self,
+        process: ProcessId,
+        wait: Duration,
+        until: Instant,
+    ) -> Result<(Position, u32), String> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let request = NodeRequest::Latch { scope: self.scope.clone(), wait_ms };
+        let bytes = codec::encode(&request).map_err(|failure| failure.to_string())?;
+        let substrate = &self.switch.substrate;
+        let subject = substrate.prefix.rpc(process);
+        let left = until.saturating_duration_since(Instant::now());
+        match substrate.bus.request(subject, Bytes::from(bytes), left).await {
+            Ok(answer) => match codec::decode::<NodeReply>(&answer) {
+                Ok(NodeReply::Latched { position, running }) => Ok((position, running)),
+                Ok(other) => Err(format!("it said {other:?}")),
+                Err(failure) => Err(failure.to_string()),
+            },
+            Err(RequestError::Timeout { .. }) => Err("no answer in time".to_owned()),
+            Err(RequestError::NoResponders { .. }) => Err("nobody listens there".to_owned()),
+            Err(failure) => Err(ErrorChain(&failure).to_string()),
+        }
+    }
+}
+
+fn unheard(process: ProcessId) -> LatchAck {
+    let (node, acknowledged_ms, dead_ms, problem) = (None, None, None, None);
+    LatchAck { process, node, acknowledged_ms, dead_ms, running: 0, problem }
+}

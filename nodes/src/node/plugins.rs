@@ -1,0 +1,105 @@
+//! The plugins of this node, in a build that has the engine for them and in one that has not.
+
+use std::sync::Arc;
+
+use clawnode_actors::{
+    latch::LatchDoor,
+    tool::{Executor, plugin::PluginName},
+};
+use clawnode_proto::{AgentName, ToolName};
+use tracing::warn;
+
+use crate::config::Config;
+
+/// Where compiled plugins are kept, in the data directory.
+#[cfg(feature = "wasm")]
+const COMPILED: &str = "plugins";
+
+/// What was loaded of what the configuration names. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Plugins {
+    #[cfg(feature = "wasm")]
+    loaded: clawnode_actors::tool::plugin::Plugins,
+    /// Configured.
+    all: Arc<[PluginName]>,
+    /// Configured, and not loaded.
+    absent: Arc<[PluginName]>,
+}
+
+impl Plugins {
+    /// Loads the plugins of this configuration. One that cannot be used is left out with a word
+    /// about it.
+    #[cfg(feature = "wasm")]
+    pub async fn load(config: &Config) -> Self {
+        use clawnode_actors::tool::{Egress, plugin};
+
+        let egress = Egress::new(config.egress.clone());
+        let compiled = config.node.data_dir.join(COMPILED);
+        let loaded = plugin::Plugins::load(&config.plugins, &egress, &compiled).await;
+        let has = |name: &PluginName| loaded.executors().any(|plugin| plugin.name() == name);
+        let absent = config.plugins.iter().map(|it| &it.name).filter(|name| !has(name));
+        let absent = absent.cloned().collect();
+        Self { loaded, all: names(config), absent }
+    }
+
+    /// Without an engine no plugin can be used.
+    #[cfg(not(feature = "wasm"))]
+    #[expect(clippy::unused_async, reason = "with the engine it takes time")]
+    pub async fn load(config: &Config) -> Self {
+        for plugin in &config.plugins {
+            let why = "this build has no engine for plugins: build it with `--features full`";
+            warn!(plugin = %plugin.name, why, "a plugin is left out");
+        }
+        Self { all: names(config), absent: names(config) }
+    }
+
+    /// The same, whose requests pass `door`.
+    #[cfg(feature = "wasm")]
+    #[must_use]
+    pub fn behind(&self, door: &LatchDoor) -> Self {
+        Self { loaded: self.loaded.behind(door), ..self.clone() }
+    }
+
+    /// The same: there are none that make requests.
+    #[cfg(not(feature = "wasm"))]
+    #[must_use]
+    pub fn behind(&self, _door: &LatchDoor) -> Self {
+        self.clone()
+    }
+
+    /// What runs their tools.
+    pub fn executors(&self) -> Vec<Arc<dyn Executor>> {
+        #[cfg(feature = "wasm")]
+        let executors = self.loaded.executors().map(|it| it as Arc<dyn Executor>).collect();
+        #[cfg(not(feature = "wasm"))]
+        let executors = Vec::new();
+        executors
+    }
+
+    /// Whether a tool of this name is one of a plugin, here or not.
+    pub fn owns(&self, tool: &ToolName) -> bool {
+        self.all.iter().any(|plugin| plugin.own(tool).is_some())
+    }
+
+    /// The tools of an agent without those of plugins that are not here.
+    pub fn present(&self, agent: &AgentName, names: &[ToolName]) -> Vec<ToolName> {
+        let is_here = |name: &&ToolName| {
+            let absent = self.absent.iter().find(|plugin| plugin.own(name).is_some());
+            if let Some(plugin) = absent {
+                warn!(%agent, tool = %name, %plugin, "an agent goes without a tool of a plugin");
+            }
+            absent.is_none()
+        };
+        names.iter().filter(is_here).cloned().collect()
+    }
+
+    /// Removes compiled code that no plugin uses any more; the data directory must be this node's.
+    pub fn sweep(&self) {
+        #[cfg(feature = "wasm")]
+        self.loaded.sweep();
+    }
+}
+
+fn names(config: &Config) -> Arc<[PluginName]> {
+    config.plugins.iter().map(|it| it.name.clone()).collect()
+}

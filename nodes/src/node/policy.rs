@@ -1,0 +1,47 @@
+//! What an agent's policy says of a call, without making it.
+
+use clawnode_actors::{agent::Agents, policy::judge};
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorCode,
+    api::{PolicyCheck, PolicyContext},
+    policy::Verdict,
+    view::PolicyView,
+};
+use serde_json::Value;
+
+use crate::config::agents::DEFAULT_AGENT;
+
+/// Answers `policy.check`.
+pub(super) fn check(agents: &Agents, check: PolicyCheck) -> Result<PolicyView, ErrorBody> {
+    let PolicyCheck { action, target, context: PolicyContext { agent, mut arguments } } = check;
+    let agent = agent.as_deref().unwrap_or(DEFAULT_AGENT);
+    let agent: AgentName = agent.parse().map_err(|error| {
+        ErrorBody::new(ErrorCode::InvalidParams, format!("parameter `context.agent`: {error}"))
+    })?;
+    let profile = agents.profile(&agent).map_err(|error| {
+        ErrorBody::new(ErrorCode::NotFound, error.to_string())
+            .hint("`clawnode agents list` shows the agents there are")
+    })?;
+    let Some(spec) = profile.tool(&action) else {
+        let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let name: String = action.chars().take(80).collect();
+        return Err(ErrorBody::new(
+            ErrorCode::NotFound,
+            format!("agent `{agent}` has no tool `{name}`"),
+        )
+        .hint(format!("it has: {}", names.join(", "))));
+    };
+    if let Some(target) = target {
+        arguments.entry("target").or_insert(Value::String(target));
+    }
+    let judgement = judge(&profile.policy, spec, &arguments);
+    Ok(PolicyView {
+        allowed: judgement.verdict != Verdict::Deny,
+        requires_approval: judgement.verdict == Verdict::Ask,
+        risk_level: spec.risk,
+        verdict: judgement.verdict,
+        reason: judgement.reason.map(str::to_owned),
+        agent,
+        action,
+    })
+}

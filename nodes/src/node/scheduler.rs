@@ -1,0 +1,362 @@
+//! Who runs tools and serves models, how they fare, and which node would be chosen for some work.
+//!
+//! Nobody schedules: a job waits in the queue of its capability, and whichever node has that takes
+//! it. The points here say which node is the best for it now, by what nodes say of themselves.
+
+use std::collections::BTreeSet;
+
+use clawnode_actors::{agent::Agents, tool::LOCAL};
+use clawnode_proto::{
+    AgentName, Capability, ErrorBody, ErrorCode, Timestamp,
+    limits::EXECUTION_STEPS,
+    node::{Heartbeat, NodeRole},
+    provider::{
+        CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, LatencyView, ProviderKind,
+        ProviderReport, ProviderStatus, ProviderView, ProvidersView, ScoreView, ScoreWeights,
+    },
+};
+
+use crate::config::agents::DEFAULT_AGENT;
+
+/// Work that takes so long has half of the points for being quick, in milliseconds.
+const HALF_QUICK_MS: f64 = 1_000.0;
+
+/// Answers `providers.health`.
+pub(super) fn health(alive: &[Heartbeat], now: Timestamp) -> ProvidersView {
+    let mut providers: Vec<ProviderView> = alive
+        .iter()
+        .flat_map(|node| node.providers.iter().map(move |report| view(node, report, now)))
+        .collect();
+    providers.sort_by(|a, b| {
+        (a.kind, &a.provider, &a.node, a.process).cmp(&(b.kind, &b.provider, &b.node, b.process))
+    });
+    let count = |status| {
+        let count = providers.iter().filter(|it| it.status == status).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    let (healthy, unhealthy) = (count(ProviderStatus::Healthy), count(ProviderStatus::Unhealthy));
+    ProvidersView { healthy, unhealthy, unknown: count(ProviderStatus::Unknown), providers }
+}
+
+fn view(node: &Heartbeat, it: &ProviderReport, now: Timestamp) -> ProviderView {
+    let LatencyView { p50, p95 } = LatencyView { p50: it.recent.p50_ms, p95: it.recent.p95_ms };
+    ProviderView {
+        provider: it.name.clone(),
+        kind: it.kind,
+        node: node.node.clone(),
+        process: node.process,
+        status: it.status(),
+        error: it.problem.clone(),
+        last_checked: it.checked_ago_ms.map(|ago| Timestamp(now.0.saturating_sub(ago))),
+        consecutive_failures: it.failures,
+        in_hand: it.in_hand,
+        runs: it.recent.runs,
+        success_rate: it.recent.success().map(rounded),
+        latency_ms: (it.recent.runs > 0).then_some(LatencyView { p50, p95 }),
+    }
+}
+
+/// Answers `scheduler.diagnose`.
+pub(super) fn diagnose(
+    agents: &Agents,
+    alive: &[Heartbeat],
+    params: &DiagnoseParams,
+) -> Result<DiagnoseView, ErrorBody> {
+    let wanted = capabilities(agents, params.agent.as_deref(), &params.execution_spec)?;
+    let view = chosen(alive, wanted, params.fallback.as_deref());
+    Ok(view)
+}
+
+/// What nodes need for all steps, by the tools of an agent.
+fn capabilities(
+    agents: &Agents,
+    agent: Option<&str>,
+    spec: &ExecutionSpec,
+) -> Result<BTreeSet<Capability>, ErrorBody> {
+    let invalid = |what: String| ErrorBody::new(ErrorCode::InvalidParams, what);
+    let agent = agent.unwrap_or(DEFAULT_AGENT);
+    let agent: AgentName =
+        agent.parse().map_err(|error| invalid(format!("parameter `agent`: {error}")))?;
+    let profile = agents.profile(&agent).map_err(|error| {
+        ErrorBody::new(ErrorCode::NotFound, error.to_string())
+            .hint("`clawnode agents list` shows the agents there are")
+    })?;
+    let steps = &spec.steps;
+    if steps.is_empty() || steps.len() > EXECUTION_STEPS {
+        let what =
+            format!("`execution_spec.steps` has {}, not 1 to {EXECUTION_STEPS}", steps.len());
+        return Err(invalid(what));
+    }
+    let mut wanted = BTreeSet::new();
+    for step in steps {
+        let Some(tool) = profile.tool(&step.action) else {
+            let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let name: String = step.action.chars().take(80).collect();
+            let what = format!("agent `{agent}` has no tool `{name}`");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what)
+                .hint(format!("it has: {}", names.join(", "))));
+        };
+        wanted.extend(tool.capability.clone());
+    }
+    Ok(wanted)
+}
+
+/// Which of these nodes would be chosen for work that needs this: pure.
+fn chosen(
+    alive: &[Heartbeat],
+    capabilities: BTreeSet<Capability>,
+    fallback: Option<&str>,
+) -> DiagnoseView {
+    let workers = alive.iter().filter(|it| it.roles.contains(&NodeRole::Worker));
+    let mut candidates: Vec<CandidateView> =
+        workers.map(|node| candidate(node, &capabilities)).collect();
+    candidates.sort_by(|a, b| {
+        let by_score = b.score.total_cmp(&a.score);
+        b.eligible.cmp(&a.eligible).then(by_score).then_with(|| a.node.cmp(&b.node))
+    });
+    let best = candidates.first().filter(|it| it.eligible).map(|it| it.node.clone());
+    let other = candidates.iter().find(|it| fallback == Some(it.node.as_str()));
+    let fallback_used = best.is_none() && other.is_some();
+    let selected = best.or_else(|| other.map(|it| it.node.clone()));
+    let weights = ScoreWeights::ALL;
+    DiagnoseView { capabilities, weights, candidates, selected, fallback_used }
+}
+
+fn candidate(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> CandidateView {
+    let missing: BTreeSet<Capability> = wanted.difference(&node.capabilities).cloned().collect();
+    let reason = match (node.draining, node.cordoned, missing.first()) {
+        (true, _, _) => Some("it hands everything over and ends".to_owned()),
+        (false, true, _) => Some("it was told to take nothing more".to_owned()),
+        (false, false, Some(_)) => {
+            let problem = |it: &Capability| {
+                let name = it.to_string();
+                let known = report(node, &name).and_then(|it| it.problem.clone());
+                known
+                    .map_or_else(|| format!("it has no `{name}`"), |why| format!("`{name}`: {why}"))
+            };
+            Some(missing.iter().map(problem).collect::<Vec<_>>().join("; "))
+        }
+        (false, false, None) => None,
+    };
+    let breakdown = score(node, wanted);
+    CandidateView {
+        node: node.node.clone(),
+        process: node.process,
+        eligible: reason.is_none(),
+        reason,
+        missing,
+        score: rounded(breakdown.total()),
+        breakdown,
+    }
+}
+
+fn report<'a>(node: &'a Heartbeat, name: &str) -> Option<&'a ProviderReport> {
+    node.providers.iter().find(|it| it.kind == ProviderKind::Execution && it.name == name)
+}
+
+/// The points of a node for work that needs this.
+fn score(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> ScoreView {
+    let weights = ScoreWeights::ALL;
+    let mut names: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        names.push(LOCAL.to_owned());
+    }
+    // The mean over all that is needed of what is 0 to 1.
+    let mean = |share: &dyn Fn(&str) -> f64| {
+        let sum: f64 = names.iter().map(|name| share(name)).sum();
+        sum / f64::from(u32::try_from(names.len()).unwrap_or(u32::MAX).max(1))
+    };
+    let has =
+        |name: &str| wanted.is_empty() || node.capabilities.iter().any(|it| it.to_string() == name);
+    // What is announced is well, also on a node that tells no more than that.
+    let is_well = |name: &str| match report(node, name).map(ProviderReport::status) {
+        Some(status) => status == ProviderStatus::Healthy,
+        None => has(name),
+    };
+    let recent = |name: &str| report(node, name).map(|it| it.recent).unwrap_or_default();
+    let well = if node.draining { 0.0 } else { mean(&|name| f64::from(u8::from(is_well(name)))) };
+    let idle = 1.0 - f64::from(node.load.cpu_permille.min(1_000)) / 1_000.0;
+    // Who has not worked yet is given the benefit of the doubt, as far as it can work at all.
+    let doubt = |name: &str| f64::from(u8::from(is_well(name)));
+    let success = mean(&|name| recent(name).success().unwrap_or_else(|| doubt(name)));
+    let quick = mean(&|name| match recent(name) {
+        recent if recent.runs > 0 => HALF_QUICK_MS / (HALF_QUICK_MS + f64::from(recent.p50_ms)),
+        _ => doubt(name),
+    });
+    let points = |share: f64, weight: u8| rounded(share.clamp(0.0, 1.0) * f64::from(weight));
+    ScoreView {
+        health: points(well, weights.health),
+        load: points(idle, weights.load),
+        capability: points(mean(&|name| f64::from(u8::from(has(name)))), weights.capability),
+        success: points(success, weights.success),
+        latency: points(quick, weights.latency),
+    }
+}
+
+/// To two digits: more is noise.
+fn rounded(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Digest, ProcessId,
+        node::{Load, VersionRange},
+        provider::RecentRuns,
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(name: &str, capabilities: &[&str]) -> Heartbeat {
+        Heartbeat {
+            process: ProcessId::from_u128(1),
+            node: name.parse().unwrap(),
+            version: String::new(),
+            roles: vec![NodeRole::Worker],
+            started: Timestamp(1),
+            draining: false,
+            entities: 0,
+            config: Digest::of(b""),
+            cordoned: false,
+            speaks: VersionRange::default(),
+            capabilities: capabilities.iter().map(|it| it.parse().unwrap()).collect(),
+            load: Load::default(),
+            shed: 0,
+            first_of: 0,
+            knows: BTreeSet::new(),
+            lacks: BTreeSet::new(),
+            leaving: false,
+            server: String::new(),
+            url: None,
+            providers: Vec::new(),
+        }
+    }
+
+    fn docker(problem: Option<&str>, recent: RecentRuns) -> ProviderReport {
+        ProviderReport {
+            kind: ProviderKind::Execution,
+            name: "docker".to_owned(),
+            problem: problem.map(str::to_owned),
+            checked_ago_ms: Some(7),
+            failures: 0,
+            in_hand: 0,
+            recent,
+        }
+    }
+
+    fn wants(names: &[&str]) -> BTreeSet<Capability> {
+        names.iter().map(|it| it.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_idle_node_that_has_everything_has_all_points() {
+        let idle = node("a", &["docker"]);
+        assert!((score(&idle, &wants(&["docker"])).total() - 100.0).abs() < 0.01);
+        let recent = RecentRuns { runs: 4, ok: 3, p50_ms: 1_000, p95_ms: 2_000 };
+        let busy = Heartbeat {
+            load: Load { cpu_permille: 500, ..Load::default() },
+            providers: vec![docker(None, recent)],
+            ..idle
+        };
+        let wanted = wants(&["docker", "mcp.fs"]);
+        let points = score(&busy, &wanted);
+        let ScoreView { health, load, capability, success, latency } = points;
+        // One of two things is there; of that three of four runs went well, in a second.
+        assert_eq!((health, load, capability), (15.0, 12.5, 12.5));
+        assert_eq!((success, latency), (5.63, 1.25));
+    }
+
+    #[test]
+    fn who_cannot_is_not_chosen_and_it_is_said_why() {
+        let mut broken = node("broken", &[]);
+        broken.providers = vec![docker(Some("no engine"), RecentRuns::default())];
+        let cordoned = Heartbeat { cordoned: true, ..node("cordoned", &["docker"]) };
+        let gateway = Heartbeat { roles: vec![NodeRole::Gateway], ..node("gateway", &["docker"]) };
+        let mut slow = node("slow", &["docker"]);
+        slow.load.cpu_permille = 900;
+        let all = [broken, cordoned, gateway, slow.clone(), node("well", &["docker"])];
+        let view = chosen(&all, wants(&["docker"]), Some("broken"));
+        let names: Vec<&str> = view.candidates.iter().map(|it| it.node.as_str()).collect();
+        assert_eq!(names, ["well", "slow", "cordoned", "broken"]);
+        let chosen_one = view.selected.unwrap();
+        assert_eq!((chosen_one.as_str(), view.fallback_used), ("well", false));
+        assert!(view.candidates[3].reason.as_ref().unwrap().contains("no engine"));
+        let reason = view.candidates[2].reason.clone().unwrap();
+        assert!(reason.contains("take nothing more"), "{reason}");
+
+        let view = chosen(&all[..3], wants(&["docker"]), Some("broken"));
+        let chosen_one = view.selected.unwrap();
+        assert_eq!((chosen_one.as_str(), view.fallback_used), ("broken", true));
+        // A fallback that is not there is none, and neither is a gateway.
+        for fallback in [None, Some("elsewhere"), Some("gateway")] {
+            let view = chosen(&all[..3], wants(&["docker"]), fallback);
+            assert_eq!((view.selected, view.fallback_used), (None, false), "{fallback:?}");
+        }
+    }
+
+    #[test]
+    fn who_can_work_and_who_cannot_is_counted() {
+        let mut one = node("b", &["docker"]);
+        let model = ProviderReport {
+            kind: ProviderKind::Model,
+            name: "lab".to_owned(),
+            checked_ago_ms: None,
+            ..docker(None, RecentRuns::default())
+        };
+        let gone = ProviderReport {
+            name: "process".to_owned(),
+            ..docker(Some("gone"), RecentRuns::default())
+        };
+        one.providers = vec![model, gone, docker(None, RecentRuns::default())];
+        let view = health(&[one], Timestamp(100));
+        assert_eq!((view.healthy, view.unhealthy, view.unknown), (1, 1, 1));
+        let names: Vec<&str> = view.providers.iter().map(|it| it.provider.as_str()).collect();
+        assert_eq!(names, ["docker", "process", "lab"]);
+        assert_eq!(view.providers[0].last_checked, Some(Timestamp(93)));
+        assert_eq!(view.providers[1].error.as_deref(), Some("gone"));
+        assert_eq!(view.providers[2].status, ProviderStatus::Unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn no_points_beyond_their_weights_and_worse_is_never_more(
+            cpu in 0_u16..2_000,
+            (runs, ok) in (0_u16..65, 0_u16..65),
+            (p50_ms, worse) in (0_u32..100_000, 1_u32..100_000),
+            has in any::<bool>(),
+            sick in any::<bool>(),
+        ) {
+            let ok = ok.min(runs);
+            let recent = RecentRuns { runs, ok, p50_ms, p95_ms: p50_ms };
+            let mut one = node("a", if has { &["docker"] } else { &[] });
+            one.load.cpu_permille = cpu;
+            one.providers = vec![docker(sick.then_some("sick"), recent)];
+            let wanted = wants(&["docker"]);
+            let points = score(&one, &wanted);
+            let weights = ScoreWeights::ALL;
+            for (points, most) in [
+                (points.health, weights.health),
+                (points.load, weights.load),
+                (points.capability, weights.capability),
+                (points.success, weights.success),
+                (points.latency, weights.latency),
+            ] {
+                prop_assert!((0.0..=f64::from(most)).contains(&points), "{points} of {most}");
+            }
+            let mut other = one.clone();
+            other.load.cpu_permille = cpu.saturating_add(100);
+            prop_assert!(score(&other, &wanted).total() <= points.total());
+            let mut other = one.clone();
+            other.providers[0].recent.p50_ms = p50_ms + worse;
+            prop_assert!(score(&other, &wanted).total() <= points.total());
+            let mut other = one.clone();
+            other.providers[0].recent.ok = ok.saturating_sub(1);
+            prop_assert!(score(&other, &wanted).total() <= points.total());
+            let mut other = one;
+            other.providers[0].problem = Some("sick".to_owned());
+            prop_assert!(score(&other, &wanted).total() <= points.total());
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The archive: what is kept of jobs once they run, for people. Nothing is decided by it.
+//!
+//! One record in the bucket for each job, with a part for each of its runs; what a run said and
+//! made is in the blob store. [`view`](crate::archive::JobView) and the parameters are those of
+//! `jobs.*`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec::{CodecError, decode, encode},
+    event::Timestamp,
+    id::{CallId, Capability, Digest, EntityId, JobId, NodeName, ProcessId, SessionKey, TurnId},
+    name::ToolName,
+    tool::ToolFailure,
+};
+
+/// Where a line was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    /// What it says.
+    Stdout,
+    /// What it says of itself, and of what went wrong.
+    Stderr,
+}
+
+/// A line that a run said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Its number in the run, from 1, as lines were completed.
+    pub n: u64,
+    /// When its first byte was heard, by the clock of the node that ran it.
+    pub at: Timestamp,
+    /// Where.
+    pub stream: LogStream,
+    /// Without its end.
+    pub text: String,
+    /// Whether the next one of this stream goes on with it: it was too long for one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub goes_on: bool,
+}
+
+/// What is missing of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCut {
+    /// The number of the last line before the gap; the log goes on after it.
+    pub after: u64,
+    /// Lines in the gap.
+    pub lines: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes that were said at the end and not looked at, because there were too many.
+    #[serde(default)]
+    pub unheard: u64,
+}
+
+/// Where the log of a run is, as JSON lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredLog {
+    /// The blob; this run's alone.
+    pub digest: Digest,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Lines in it.
+    pub lines: u64,
+    /// What was left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<LogCut>,
+}
+
+/// A file that a run made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Its path below the directory that the run was given.
+    pub name: String,
+    /// The blob, in which its content is followed by whose it is; this run's alone.
+    pub digest: Digest,
+    /// Bytes of its content.
+    pub bytes: u64,
+}
+
+/// A result that was too long for the session's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredResult {
+    /// The blob; it is its session's, and goes with it.
+    pub digest: Digest,
+    /// Bytes of its text.
+    pub bytes: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum RunEnd {
+    /// It did what was asked.
+    Done,
+    /// It did not.
+    Failed {
+        /// How it failed.
+        failure: ToolFailure,
+    },
+    /// Nobody knows what it has done.
+    Uncertain,
+    /// What ran it stopped before it had ended.
+    Interrupted,
+}
+
+/// One run of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRun {
+    /// Which one that is known here, from 1.
+    pub number: u32,
+    /// By whom.
+    pub process: ProcessId,
+    /// What people call it.
+    pub node: NodeName,
+    /// When it began.
+    pub began: Timestamp,
+    /// When it ended, and how; absent while it runs, and if its process died.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+    /// What it said; absent if that was nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<StoredLog>,
+    /// What it made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
+    /// Its result, if that is too long for the journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<StoredResult>,
+    /// What could not be kept of it, and why; for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+}
+
+/// When a run ended, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// How.
+    pub how: RunEnd,
+}
+
+/// What is kept of a job: the value of its key in the bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// Which.
+    pub job: JobId,
+    /// For which session.
+    pub session: SessionKey,
+    /// For which turn.
+    pub turn: TurnId,
+    /// Which call of it.
+    pub call: CallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// What a node needs to run it.
+    pub capability: Capability,
+    /// Its runs, the oldest first; at most [`RUNS_KEPT`](crate::limits::RUNS_KEPT).
+    pub runs: Vec<JobRun>,
+}
+
+/// A part of a log, as the process that runs the job still has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPart {
+    /// Which run; 0 while that is not known yet.
+    pub run: u32,
+    /// The lines.
+    pub lines: Vec<LogLine>,
+    /// What was left out of the log so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<LogCut>,
+    /// Whether it has more lines already.
+    pub more: bool,
+}
+
+/// How a job is, by its last run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    /// It runs.
+    Running,
+    /// It did what was asked.
+    Done,
+    /// It did not.
+    Failed,
+    /// Nobody knows what it has done.
+    Uncertain,
+    /// What ran it stopped before it had ended.
+    Interrupted,
+    /// The process that ran it is gone, and what it said with it.
+    Lost,
+}
+
+/// A job as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Which.
+    pub job: JobId,
+    /// How it is.
+    pub status: JobStatus,
+    /// For which session.
+    pub session: SessionKey,
+    /// For which turn.
+    pub turn: TurnId,
+    /// Which call of it.
+    pub call: CallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// What a node needs to run it.
+    pub capability: Capability,
+    /// Its runs, the oldest first.
+    pub runs: Vec<JobRun>,
+}
+
+/// Answer of `jobs.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobList {
+    /// Those that were asked for, the newest first.
+    pub jobs: Vec<JobView>,
+    /// How many more fit what was asked for.
+    pub more: u64,
+}
+
+/// Answer of `jobs.logs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogView {
+    /// Which job.
+    pub job: JobId,
+    /// Which run of it.
+    pub run: u32,
+    /// The last run that is known.
+    pub runs: u32,
+    /// How that run is.
+    pub status: JobStatus,
+    /// The lines that were asked for.
+    pub lines: Vec<LogLine>,
+    /// What was left out of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<LogCut>,
+    /// Where to go on: the `after` of the next call.
+    pub next: u64,
+    /// Whether there is nothing after these lines, and never will be.
+    pub over: bool,
+    /// What of the run is not there, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+}
+
+/// Answer of `jobs.artifact`: a part of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactView {
+    /// The file.
+    pub name: String,
+    /// Bytes of the whole of it.
+    pub bytes: u64,
+    /// Where this part begins.
+    pub offset: u64,
+    /// The part, in base64.
+    pub content: String,
+    /// Where the next part begins; absent after the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// Answer of `jobs.clean`: what was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanView {
+    /// Jobs.
+    pub jobs: u64,
+    /// Logs and artifacts of them.
+    pub blobs: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+    /// Jobs that are left to be removed: ask again.
+    pub more: u64,
+}
+
+/// Answer of `jobs.stats`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveStats {
+    /// Jobs that are kept.
+    pub jobs: u64,
+    /// How they are.
+    pub by_status: BTreeMap<JobStatus, u64>,
+    /// Their tools.
+    pub by_tool: BTreeMap<ToolName, u64>,
+    /// Runs of them.
+    pub runs: u64,
+    /// Bytes of the runs' logs.
+    pub log_bytes: u64,
+    /// Files that they made.
+    pub artifacts: u64,
+    /// Their bytes.
+    pub artifact_bytes: u64,
+    /// When the oldest run began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<Timestamp>,
+}
+
+/// Parameters of `jobs.list`: all that are given must fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsList {
+    /// Of this session, by key or id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Of this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Of this tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// In this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobStatus>,
+    /// At most this many (100 if absent, 1,000 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Parameters of `jobs.show`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobParams {
+    /// The job, as `jobs.list` names it, or its call.
+    pub job: String,
+}
+
+/// Parameters of `jobs.logs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobLogs {
+    /// The job, as `jobs.list` names it, or its call.
+    pub job: String,
+    /// Which run of it; the last one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u32>,
+    /// Only lines after this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// Only the last lines that fit, so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<u32>,
+    /// Only lines with this text, in upper or lower case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<String>,
+    /// Only lines of this stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<LogStream>,
+    /// At most this many (100 if absent, 1,000 at most).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// If the job runs and there are none yet, wait so long for one, in milliseconds (at most
+    /// 10,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u32>,
+}
+
+/// Parameters of `jobs.artifact`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobArtifact {
+    /// The job, as `jobs.list` names it, or its call.
+    pub job: String,
+    /// The file, as `jobs.show` names it; [`RESULT_NAME`] for a long result.
+    pub name: String,
+    /// Which run of it; the last one that made it if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u32>,
+    /// Where to begin.
+    #[serde(default)]
+    pub offset: u64,
+}
+
+/// Parameters of `jobs.clean`: all that are given must fit, and one must be. Jobs that run are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsClean {
+    /// Those whose last run ended longer ago than this, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older_than_ms: Option<u64>,
+    /// This one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Those of this session, by key or id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+/// Which jobs are removed from the archive, as processes ask each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanJobs {
+    /// Those whose last run ended before this.
+    pub before: Timestamp,
+    /// This one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    /// Those of this session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<EntityId>,
+}
+
+/// What a long result is called among the files of a run; no file has this name.
+pub const RESULT_NAME: &str = "@result";
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+// === impl LogStream ===
+
+impl LogStream {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+// === impl JobStatus ===
+
+impl JobStatus {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Uncertain => "uncertain",
+            Self::Interrupted => "interrupted",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+// === impl JobRun ===
+
+impl JobRun {
+    /// How it is, where `is_gone` says whether a process is.
+    pub fn status(&self, is_gone: impl Fn(ProcessId) -> bool) -> JobStatus {
+        match self.ended.as_ref().map(|ended| &ended.how) {
+            None if is_gone(self.process) => JobStatus::Lost,
+            None => JobStatus::Running,
+            Some(RunEnd::Done) => JobStatus::Done,
+            Some(RunEnd::Failed { .. }) => JobStatus::Failed,
+            Some(RunEnd::Uncertain) => JobStatus::Uncertain,
+            Some(RunEnd::Interrupted) => JobStatus::Interrupted,
+        }
+    }
+
+    /// The blobs that are its own, with their bytes.
+    pub fn blobs(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
+        let log = self.log.iter().map(|log| (log.digest, log.bytes));
+        log.chain(self.artifacts.iter().map(|it| (it.digest, it.bytes)))
+    }
+
+    /// When something was last known of it.
+    pub fn last(&self) -> Timestamp {
+        self.ended.as_ref().map_or(self.began, |ended| ended.at.max(self.began))
+    }
+}
+
+// === impl JobRecord ===
+
+impl JobRecord {
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CodecError> {
+        encode(self)
+    }
+
+    /// Reads a record.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CodecError> {
+        decode(bytes)
+    }
+
+    /// How it is, where `is_gone` says whether a process is.
+    pub fn status(&self, is_gone: impl Fn(ProcessId) -> bool) -> JobStatus {
+        self.runs.last().map_or(JobStatus::Lost, |run| run.status(is_gone))
+    }
+
+    /// When something was last known of it.
+    pub fn last(&self) -> Timestamp {
+        self.runs.iter().map(JobRun::last).max().unwrap_or_default()
+    }
+
+    /// As it is shown.
+    pub fn view(self, is_gone: impl Fn(ProcessId) -> bool) -> JobView {
+        let status = self.status(is_gone);
+        let Self { job, session, turn, call, tool, capability, runs } = self;
+        JobView { job, status, session, turn, call, tool, capability, runs }
+    }
+}

@@ -1,0 +1,226 @@
+//! Hooks: programs of the operator that judge a model call, a tool call or its result.
+//!
+//! What a hook decided is journaled before it takes effect (HOOK-1), so that what the model sees and
+//! what runs stays a function of the journal alone: a replay asks no hook.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{CallId, Digest, TurnId},
+    llm::Sampling,
+    name::{HookName, ToolName},
+};
+
+/// When a hook is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookPoint {
+    /// Before a model is asked.
+    BeforeLlmCall,
+    /// Before rules and people are asked about a tool call, and before it runs.
+    BeforeToolCall,
+    /// When the result of a tool call is there, before the model is told.
+    AfterToolCall,
+}
+
+impl HookPoint {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::BeforeLlmCall, Self::BeforeToolCall, Self::AfterToolCall];
+
+    /// Its name, also that of the folder with its hooks.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BeforeLlmCall => "before_llm_call",
+            Self::BeforeToolCall => "before_tool_call",
+            Self::AfterToolCall => "after_tool_call",
+        }
+    }
+}
+
+impl fmt::Display for HookPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A hook as an agent has it. Journaled with the agent's configuration: a turn that goes on elsewhere
+/// still asks the hooks that it began with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookSpec {
+    /// When it is asked.
+    pub point: HookPoint,
+    /// What it is called; hooks of one point are asked in the order of their names.
+    pub name: HookName,
+    /// Without its answer nothing goes on; otherwise it is passed over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub required: bool,
+    /// The longest it may take, in milliseconds.
+    pub timeout_ms: u32,
+    /// Whether it may change what it is shown. One that only judges is asked together with its
+    /// neighbours of the same sort.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub modifies: bool,
+    /// Of which tools, as patterns of the whole name; of all if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Why a hook gave no answer that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookFault {
+    /// The node that asks has no such hook.
+    Missing,
+    /// Its file is not one that may be run: somebody else can write it, or it is not executable.
+    Unsafe,
+    /// It could not be started.
+    NotStarted,
+    /// It took too long.
+    TimedOut,
+    /// It ended with an error.
+    Failed,
+    /// What it wrote is not an answer.
+    Garbage,
+    /// It wrote more than it may.
+    TooMuch,
+    /// What it wants changed cannot be changed so.
+    Unfit,
+    /// What it would have to be shown is larger than it may be.
+    TooLarge,
+    /// An operator stopped it.
+    Stopped,
+}
+
+impl HookFault {
+    /// For people: what happened.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "is not on the node that asks it",
+            Self::Unsafe => "may not be run: its file is not executable, or others can write it",
+            Self::NotStarted => "could not be started",
+            Self::TimedOut => "took too long",
+            Self::Failed => "ended with an error",
+            Self::Garbage => "did not write an answer, such as `{\"decision\":\"allow\"}`",
+            Self::TooMuch => "wrote more than it may",
+            Self::Unfit => "wants a change that cannot be made",
+            Self::TooLarge => "cannot be shown so much",
+            Self::Stopped => "was stopped by an operator",
+        }
+    }
+}
+
+/// What hooks of one point did, beside what they changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookTrail {
+    /// Those that changed something, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_by: Vec<HookName>,
+    /// That it does not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<HookBlock>,
+    /// Those that gave no answer and did not have to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOver>,
+}
+
+impl HookTrail {
+    /// Whether nothing is to be told of it.
+    pub const fn is_empty(&self) -> bool {
+        self.changed_by.is_empty() && self.blocked.is_none() && self.passed_over.is_empty()
+    }
+}
+
+/// A hook said no, or gave no answer and had to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookBlock {
+    /// Which.
+    pub hook: HookName,
+    /// Why, for people and for the model.
+    pub reason: String,
+}
+
+/// A hook that gave no answer and did not have to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOver {
+    /// Which.
+    pub hook: HookName,
+    /// Why.
+    pub fault: HookFault,
+}
+
+/// What a hook changes of a model request; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelPatch {
+    /// The whole system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Texts of messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessagePatch>,
+    /// Said by the user behind everything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append: Option<String>,
+    /// Settings that go before those there are.
+    #[serde(skip_serializing_if = "is_no_setting")]
+    pub sampling: Sampling,
+}
+
+fn is_no_setting(sampling: &Sampling) -> bool {
+    *sampling == Sampling::default()
+}
+
+/// The new text of one message of a model request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessagePatch {
+    /// Which message, from 0.
+    pub index: u32,
+    /// Its text.
+    pub content: String,
+}
+
+impl HookSpec {
+    /// Whether it is asked about calls of this tool; `fits` judges a pattern and a whole text.
+    pub fn concerns(&self, tool: &ToolName, fits: impl Fn(&str, &str) -> bool) -> bool {
+        self.tools.is_empty() || self.tools.iter().any(|pattern| fits(pattern, tool.as_str()))
+    }
+}
+
+/// Hooks have judged a model call: what they decided takes effect from here on (HOOK-1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelHooked {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// The digest of the request that they were shown. Another one is judged anew.
+    pub request: Digest,
+    /// What they change of it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<ModelPatch>,
+    /// What they did.
+    #[serde(default, skip_serializing_if = "HookTrail::is_empty")]
+    pub trail: HookTrail,
+}
+
+/// Hooks have judged a tool call: what they decided takes effect from here on (HOOK-1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolHooked {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// Its arguments, if they were changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// What they did.
+    #[serde(default, skip_serializing_if = "HookTrail::is_empty")]
+    pub trail: HookTrail,
+}

@@ -1,0 +1,150 @@
+//! How turns end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{ErrorBody, ErrorCode},
+    hook::HookBlock,
+    llm::{FailureClass, ModelFailure, StopReason},
+    timeout::TimeLevel,
+};
+
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TurnOutcome {
+    /// With a reply.
+    Completed {
+        /// Why the model stopped.
+        stop: StopReason,
+    },
+    /// The model call failed.
+    Failed {
+        /// How.
+        failure: ModelFailure,
+    },
+    /// Somebody cancelled it.
+    Cancelled,
+    /// An operator stopped it.
+    Stopped {
+        /// What was stopped, by whom, and why.
+        detail: String,
+    },
+    /// It made the same tool call over and over.
+    Looped {
+        /// The tool.
+        tool: String,
+        /// How often.
+        times: u32,
+    },
+    /// The model kept on making tool calls that cannot be run.
+    BadCalls {
+        /// What was wrong with the last one.
+        detail: String,
+    },
+    /// It used up its steps.
+    StepLimit {
+        /// How many there were.
+        limit: u32,
+    },
+    /// Its time, or that of a step, was over.
+    TimedOut {
+        /// Whose.
+        level: TimeLevel,
+        /// Which limit it was, and where it is set.
+        detail: String,
+    },
+    /// A hook did not let the model be asked.
+    Blocked {
+        /// Which hook, and why.
+        block: HookBlock,
+    },
+}
+
+impl TurnOutcome {
+    /// Its name for people and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Completed { .. } => "completed",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Stopped { .. } => "stopped",
+            Self::Looped { .. } => "looped",
+            Self::BadCalls { .. } => "bad_calls",
+            Self::StepLimit { .. } => "step_limit",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Blocked { .. } => "blocked",
+        }
+    }
+
+    /// What a person is told of a turn that ended without a proper reply, and was not cancelled.
+    pub fn error(&self) -> Option<ErrorBody> {
+        match self {
+            Self::Failed { failure } => {
+                Some(ErrorBody::new(failure.code(), failure.message.clone()))
+            }
+            Self::Stopped { detail } => Some(
+                ErrorBody::new(ErrorCode::Stopped, format!("the turn was stopped: {detail}"))
+                    .hint(STOPPED_HINT),
+            ),
+            Self::Looped { tool, times } => Some(
+                ErrorBody::new(
+                    ErrorCode::Looped,
+                    format!("the turn made the same call of tool `{tool}` {times} times"),
+                )
+                .hint("say what to do instead; `loop_guard` of the agent has the limits"),
+            ),
+            Self::BadCalls { detail } => Some(
+                ErrorBody::new(
+                    ErrorCode::BadCalls,
+                    format!("the model keeps on making tool calls that cannot be run: {detail}"),
+                )
+                .hint("send another message to go on, or choose a model that is better at tools"),
+            ),
+            Self::StepLimit { limit } => Some(
+                ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))
+                    .hint("send another message to go on"),
+            ),
+            Self::TimedOut { detail, .. } => Some(
+                ErrorBody::new(ErrorCode::TimedOut, format!("the turn was ended: {detail}"))
+                    .hint("send another message to go on, or give such turns more time there"),
+            ),
+            Self::Blocked { block: HookBlock { hook, reason } } => Some(
+                ErrorBody::new(
+                    ErrorCode::Blocked,
+                    format!("hook `{hook}` did not let the model be asked: {reason}"),
+                )
+                .hint(
+                    "say it otherwise; `clawnode hooks list` on the node shows the hooks that it has",
+                ),
+            ),
+            Self::Completed { .. } | Self::Cancelled => None,
+        }
+    }
+}
+
+/// What to do about a turn that an operator stopped.
+const STOPPED_HINT: &str =
+    "`clawnode panic --list` shows what is stopped; send the message again once that is cleared";
+
+impl From<ModelFailure> for TurnOutcome {
+    /// How a turn ends whose model call failed so.
+    fn from(failure: ModelFailure) -> Self {
+        let level = match failure.class {
+            FailureClass::Stopped => return Self::Stopped { detail: failure.message },
+            FailureClass::GlobalTime => TimeLevel::Global,
+            FailureClass::StepTime => TimeLevel::Step,
+            FailureClass::Unreachable
+            | FailureClass::Timeout
+            | FailureClass::RateLimited
+            | FailureClass::Overloaded
+            | FailureClass::Unauthorized
+            | FailureClass::Rejected
+            | FailureClass::BrokenStream
+            | FailureClass::Cancelled
+            | FailureClass::NoAgent
+            | FailureClass::Lost => return Self::Failed { failure },
+        };
+        Self::TimedOut { level, detail: failure.message }
+    }
+}

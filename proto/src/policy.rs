@@ -1,0 +1,187 @@
+//! Policy: what an agent does by itself, what a person is asked about, and what it never does.
+//!
+//! An approval is bound to an [`Action`]: exactly what would be done, down to the byte. Its digest
+//! is what a person says yes to, and what is compared again where the call runs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec,
+    event::Timestamp,
+    id::{CallId, Capability, Digest, SessionKey, TurnId},
+    name::ToolName,
+    tool::{EffectClass, Risk},
+};
+
+/// What follows for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It runs.
+    Allow,
+    /// It runs once a person has approved of it.
+    Ask,
+    /// It never runs.
+    Deny,
+}
+
+/// One rule. It is about a call that fits all that is given; patterns are of the whole text, with
+/// `*` for any characters and `?` for one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Tools with such names; any if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Tools of this risk; of any if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<Risk>,
+    /// Arguments, by their names (`.` leads into objects): each is there and has such a value, a
+    /// string as it is and anything else as JSON.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub arguments: BTreeMap<String, String>,
+    /// What follows.
+    pub verdict: Verdict,
+    /// Why, for people and for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What an agent may do. The first rule about a call decides; without one, what only looks is
+/// allowed, and a person is asked about everything else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Rules, the first that fits decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// How long a person is waited for, in milliseconds; then the call is refused.
+    pub approval_wait_ms: u64,
+}
+
+/// Exactly what a tool call would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// In which session, and so of which agent.
+    pub session: SessionKey,
+    /// In which turn.
+    pub turn: TurnId,
+    /// Which call.
+    pub call: CallId,
+    /// Which tool.
+    pub tool: ToolName,
+    /// What is behind the tool where it runs: image, command, environment, description.
+    pub pin: Option<Digest>,
+    /// What a node needs to run it.
+    pub capability: Option<Capability>,
+    /// What running it twice does.
+    pub class: EffectClass,
+    /// The longest that it may take, in milliseconds.
+    pub timeout_ms: u32,
+    /// Its arguments, as the model wrote them.
+    pub arguments: String,
+}
+
+/// What a person decides about an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It is done, once.
+    Approve,
+    /// It is not done.
+    Deny,
+}
+
+/// A decision, and whose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// What.
+    pub decision: Decision,
+    /// Who, as the gateway knows them.
+    pub by: String,
+    /// Why, in their words; the model is told when it is a denial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A call that waits for a person, as people are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// What would be done.
+    pub action: Action,
+    /// The digest of that: what is approved.
+    pub digest: Digest,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// Why a person is asked, if a rule says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when.
+    pub asked: Timestamp,
+    /// Until when.
+    pub expires: Timestamp,
+    /// What was decided; then it waits no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
+}
+
+impl Verdict {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl Decision {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl Policy {
+    /// How long a person is waited for, unless it is configured: seven days.
+    pub const WAIT_MS: u64 = 7 * 24 * 3_600 * 1_000;
+
+    /// Whether it is what an agent has that none was given.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { rules: Vec::new(), approval_wait_ms: Self::WAIT_MS }
+    }
+}
+
+impl Action {
+    /// What is approved, and compared: differs if any of it does.
+    ///
+    /// # Errors
+    /// What cannot be written cannot be approved; none such can be made from text.
+    pub fn digest(&self) -> Result<Digest, codec::CodecError> {
+        let mut bytes = b"clawnode action v1\0".to_vec();
+        bytes.extend(codec::encode(self)?);
+        Ok(Digest::of(&bytes))
+    }
+}
+
+impl Approval {
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
+        codec::encode(self)
+    }
+
+    /// Reads one.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, codec::CodecError> {
+        codec::decode(bytes)
+    }
+}

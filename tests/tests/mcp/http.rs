@@ -1,0 +1,110 @@
+//! A server that is a service, by streamable HTTP.
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use clawnode_actors::tool::{
+    Egress, EgressOptions, Executor as _,
+    mcp::{HttpOptions, McpOptions, McpTransport},
+};
+use clawnode_proto::tool::ToolFailure;
+use clawnode_tests::mcp::reference;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::mpsc,
+};
+
+use super::bench::Bench;
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// The reference server as a service; ended when dropped.
+struct Service(Child);
+
+impl Service {
+    fn start(port: u16) -> Self {
+        let mut node = Command::new("node");
+        node.arg(reference("everything").unwrap()).arg("streamableHttp");
+        node.env("PORT", port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(node.spawn().unwrap())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn options(url: String) -> McpOptions {
+    let http = HttpOptions {
+        url: url.into(),
+        headers: [("x-team".to_owned(), "hunter22".to_owned().into())].into(),
+        egress: Egress::new(EgressOptions::default()),
+    };
+    let mut options = McpOptions::new("web".parse().unwrap(), McpTransport::Http(http));
+    options.start_timeout = Duration::from_secs(5);
+    options.restart_first = Duration::from_millis(50);
+    options.restart_most = Duration::from_millis(200);
+    options
+}
+
+#[tokio::test]
+async fn a_service_is_called_and_called_again_when_it_is_back() {
+    let port = free_port();
+    let service = Service::start(port);
+    let bench = Bench::start(options(format!("http://127.0.0.1:{port}/mcp")));
+    bench.up().await;
+    let image = bench.call("web__get-tiny-image", LONG).await;
+    assert_eq!(image.failure, None, "{image:?}");
+    assert!(image.content.inline().unwrap().contains("[an image, image/png, "), "{image:?}");
+    drop(service);
+    let lost = bench.call("web__get-tiny-image", LONG).await;
+    assert_eq!(lost.failure, Some(ToolFailure::Crashed), "{lost:?}");
+    assert!(lost.content.inline().unwrap().contains("`web`"), "{lost:?}");
+    bench.down("`web`").await;
+    let _back = Service::start(port);
+    bench.up().await;
+    assert_eq!(bench.call("web__get-tiny-image", LONG).await.failure, None);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_headers_are_sent_to_the_configured_place_alone() {
+    let (tell, mut heard) = mpsc::channel(64);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (here, there) = (listener.local_addr().unwrap(), other.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = vec![0; 4_096];
+            let read = stream.read(&mut bytes).await.unwrap();
+            let text = String::from_utf8_lossy(&bytes[..read]).into_owned();
+            let answer = format!(
+                "HTTP/1.1 307 Moved\r\nlocation: http://{there}/mcp\r\ncontent-length: 0\r\n\
+                 connection: close\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            // Only the first is looked at.
+            drop(tell.try_send(text));
+        }
+    });
+    let bench = Bench::start(options(format!("http://{here}/mcp")));
+    let request = heard.recv().await.unwrap();
+    assert!(request.contains("x-team: hunter22"), "{request}");
+    let why = bench.down("`web`: it is down").await;
+    assert!(!why.contains("hunter22"), "{why}");
+    assert!(bench.tools.health_check().await.is_err());
+    let followed = tokio::time::timeout(Duration::from_millis(1), other.accept()).await;
+    assert!(followed.is_err(), "the redirect was followed");
+    bench.stop().await;
+    serving.abort();
+}

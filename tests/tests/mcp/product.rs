@@ -1,0 +1,153 @@
+//! A node whose agent has tools of the reference servers.
+
+use std::path::Path;
+
+use clawnode_proto::mcp::McpServerView;
+use clawnode_tests::{
+    mcp::{MARK, hostile, marked, reference},
+    model::{Act, ModelServer, Script, Setup},
+    process::{Ground, Home, Message, Node},
+    wait::until,
+};
+use serde_json::{Value, json};
+
+use super::Outcome;
+
+/// No call of these tests waits for a person.
+pub(crate) const ALLOW: &str = "[[agents.default.rules]]\nverdict = \"allow\"\n";
+
+/// The section of a server that is a program.
+pub(crate) fn section(name: &str, command: &str, args: &[&str], mark: &str) -> String {
+    format!(
+        "[[mcp_servers]]\nname = \"{name}\"\ncommand = \"{command}\"\nargs = {}\nenv = {{ {MARK} = \
+         \"{mark}\" }}\nrestart_first = \"100ms\"\n",
+        json!(args)
+    )
+}
+
+pub(crate) fn configure(home: &Home, text: &str) {
+    let settings = home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    std::fs::write(settings.join("config.toml"), text).unwrap();
+}
+
+/// Once the server has so many approved tools, and a node takes its calls.
+pub(crate) async fn runs(
+    node: &Node,
+    server: &str,
+) -> Result<McpServerView, clawnode_tests::process::ProcessError> {
+    let up = |view: &McpServerView| view.running.is_some() && !view.tools.is_empty();
+    node.client()?.call_when("mcp.show", json!({ "server": server }), up).await
+}
+
+async fn scene(acts: Vec<Act>) -> (ModelServer, Home) {
+    let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(Script::queue(acts)) };
+    let server = ModelServer::start(setup).await.unwrap();
+    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    (server, home)
+}
+
+fn files(home: &Home) -> String {
+    let files = home.path().join("shared");
+    std::fs::create_dir_all(&files).unwrap();
+    std::fs::write(files.join("a.txt"), "forty-two").unwrap();
+    files.display().to_string()
+}
+
+/// What the tools of a turn answered, in order: content and failure.
+async fn results(
+    node: &Node,
+    message: &Message,
+) -> Result<Vec<(String, Value)>, clawnode_tests::process::ProcessError> {
+    let mut turn = node.client()?.send(message).await?;
+    let mut seen = Vec::new();
+    loop {
+        let frame = turn.next().await?;
+        if frame.event == "tool_result" {
+            let content = frame.data["content"].as_str().unwrap_or_default().to_owned();
+            seen.push((content, frame.data["failure"].clone()));
+        }
+        if frame.event == "done" {
+            return Ok(seen);
+        }
+    }
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn a_turn_uses_the_tools_of_real_servers() -> Outcome {
+    let (_server, home) = scene(vec![
+        Act::tools([("everything__echo", json!({ "message": "hi" }))]),
+        Act::tools([("everything__get-tiny-image", json!({}))]),
+        Act::say("done"),
+    ])
+    .await;
+    let mark = path(home.path());
+    let (everything, filesystem) =
+        (path(&reference("everything")?), path(&reference("filesystem")?));
+    let files = files(&home);
+    let text = format!(
+        "[agents.default]\ntools = [\"everything__echo\", \"everything__get-tiny-image\", \
+         \"fs__*\", \"calculate\", \"nowhere__*\"]\n{ALLOW}{}{}",
+        section("everything", "node", &[&everything], &mark),
+        section("fs", "node", &[&filesystem, &files], &mark),
+    );
+    configure(&home, &text);
+    // Nothing of it is known yet: the node starts all the same.
+    let node = Node::up(&home).await?;
+    runs(&node, "everything").await?;
+    let fs = runs(&node, "fs").await?;
+    assert!(fs.tools.iter().any(|tool| tool.name.as_str() == "fs__read_text_file"), "{fs:?}");
+    let seen = until("the agent has its tools", async || {
+        let seen = results(&node, &Message::new("ada", "go")).await?;
+        Ok((seen.len() == 2).then_some(seen))
+    })
+    .await?;
+    assert_eq!(seen[0], ("Echo: hi".to_owned(), Value::Null));
+    assert!(seen[1].0.contains("[an image, image/png, "), "{seen:?}");
+    let listed = home.run(&["mcp", "list", "--json"]).await?.json()?;
+    assert_eq!(listed["servers"].as_array().unwrap().len(), 2, "{listed}");
+    node.stop().await?;
+    assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
+    Ok(())
+}
+
+/// What is approved by a person is offered at once, and not before.
+#[tokio::test]
+async fn what_a_person_approves_an_agent_gets_while_the_node_runs() -> Outcome {
+    let ask = || Act::tools([("bad__act", json!({}))]);
+    let (server, home) = scene(vec![ask(), Act::say("no"), ask(), Act::say("yes")]).await;
+    let mark = path(home.path());
+    let text = format!(
+        "[agents.default]\ntools = [\"calculate\", \"bad__*\"]\n{ALLOW}{}pin = \"ask\"\n",
+        section("bad", "python3", &[&path(&hostile()), "obeys"], &mark),
+    );
+    configure(&home, &text);
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let known = |view: &McpServerView| !view.tools.is_empty();
+    let view: McpServerView =
+        client.call_when("mcp.show", json!({ "server": "bad" }), known).await?;
+    assert_eq!(view.tools[0].state.as_str(), "new");
+    let seen = results(&node, &Message::new("ada", "go")).await?;
+    assert_eq!(seen[0].1, "invalid", "it is not offered: {seen:?}");
+    assert_eq!(server.count(), 2);
+
+    let digest = view.tools[0].listed.as_ref().unwrap().digest.to_string();
+    let wrong = home.run(&["mcp", "approve", "bad", "--tool", "act", "--digest", "00"]).await?;
+    assert_eq!(wrong.code, 1, "{wrong:?}");
+    let args = ["mcp", "approve", "bad", "--tool", "act", "--digest", &digest];
+    let approved = home.run(&args).await?;
+    assert_eq!(approved.code, 0, "{approved:?}");
+    runs(&node, "bad").await?;
+    let log = || std::fs::read_to_string(home.log()).unwrap_or_default();
+    until("the agent has it", async || Ok(log().contains("agent reloaded").then_some(()))).await?;
+    let seen = results(&node, &Message::new("bob", "go")).await?;
+    assert_eq!(seen[0], ("acted".to_owned(), Value::Null));
+    node.stop().await?;
+    assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
+    Ok(())
+}

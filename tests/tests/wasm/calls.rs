@@ -1,0 +1,118 @@
+//! Calls of plugins, behind the door that all tools have.
+
+use std::time::Duration;
+
+use clawnode_actors::tool::{Egress, EgressOptions};
+use clawnode_proto::tool::{EffectClass, Risk, ToolFailure};
+use clawnode_wasm::{limits, text::Text};
+use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
+
+use super::{Folder, call, run, said};
+
+const FOREVER: &str = "(loop $again (br $again)) unreachable";
+
+fn egress() -> Egress {
+    Egress::new(EgressOptions::default())
+}
+
+#[tokio::test]
+async fn a_tool_of_a_plugin_is_named_after_both_and_only_made_stricter() {
+    let folder = Folder::new();
+    let mut plain = folder.add("plain", Text::default(), &[]);
+    plain.timeout = Duration::from_secs(7);
+    let mut strict = folder.add("strict", Text::default(), &[]);
+    (strict.risk, strict.once) = (Some(Risk::Write), true);
+    let mut mild = folder.add("mild", Text { class: 2, risk: 2, ..Text::default() }, &[]);
+    mild.risk = Some(Risk::ReadOnly);
+    let toolbox = folder.toolbox(&[plain, strict, mild], &egress()).await;
+    let told: Vec<_> = toolbox
+        .specs()
+        .map(|it| (it.name.as_str(), it.capability.as_ref().unwrap().as_str(), it.class, it.risk))
+        .collect();
+    let wanted = [
+        ("mild__run", "wasm.mild", EffectClass::Once, Risk::Admin),
+        ("plain__run", "wasm.plain", EffectClass::Safe, Risk::ReadOnly),
+        ("strict__run", "wasm.strict", EffectClass::Once, Risk::Write),
+    ];
+    assert_eq!(told, wanted);
+    let plain = toolbox.specs().find(|it| it.name.as_str() == "plain__run").unwrap();
+    assert_eq!(plain.timeout_ms, 7_000);
+    assert_eq!(said(&call(&toolbox, "plain__run").await), r#"{"a":1}"#);
+}
+
+/// What was approved of a plugin is not of another of its name, nor of one that reaches further.
+#[tokio::test]
+async fn a_tool_is_pinned_to_the_code_and_the_reach_of_its_plugin() {
+    let other = Text { call: "unreachable", ..Text::default() };
+    let mut pins = Vec::new();
+    let cases: [(Text<'_>, &[&str]); 4] = [
+        (Text::default(), &[]),
+        (Text::default(), &[]),
+        (other, &[]),
+        (Text::default(), &["http:example.org"]),
+    ];
+    for (text, capabilities) in cases {
+        let folder = Folder::new();
+        let plugin = folder.add("same", text, capabilities);
+        let toolbox = folder.toolbox(&[plugin], &egress()).await;
+        pins.push(toolbox.specs().next().unwrap().pin.unwrap());
+    }
+    assert_eq!(pins[0], pins[1], "wherever its file is");
+    assert_ne!(pins[0], pins[2]);
+    assert_ne!(pins[0], pins[3]);
+}
+
+/// F-18, for plugins: what hangs is stopped, and its place is free again.
+#[tokio::test]
+async fn f_18_a_call_ends_as_what_it_is() {
+    let folder = Folder::new();
+    let text = |call| Text { call, ..Text::default() };
+    let plugins = [
+        folder.add("good", Text::default(), &[]),
+        folder.add("hung", text(FOREVER), &[]),
+        folder.add("traps", text("unreachable"), &[]),
+        folder.add("fails", text("(call $err (local.get $key) (local.get $key_len))"), &[]),
+    ];
+    let toolbox = folder.toolbox(&plugins, &egress()).await;
+    let token = CancellationToken::new;
+    let short = |tool: &str| {
+        let mut run = run(tool);
+        run.timeout = Duration::from_millis(300);
+        run
+    };
+    // As many as there is room for, and more: all of them end, and leave their room.
+    let hung = (0..=limits::CALLS).map(|_| toolbox.execute(short("hung__run"), token()));
+    for outcome in join_all(hung).await {
+        assert_eq!(outcome.failure, Some(ToolFailure::TimedOut), "{outcome:?}");
+    }
+    let cancelled = token();
+    let stopping = async {
+        tokio::task::yield_now().await;
+        cancelled.cancel();
+    };
+    let (outcome, ()) =
+        tokio::join!(toolbox.execute(run("hung__run"), cancelled.clone()), stopping);
+    assert_eq!(outcome.failure, Some(ToolFailure::Cancelled), "{outcome:?}");
+    let outcome = call(&toolbox, "traps__run").await;
+    assert_eq!(outcome.failure, Some(ToolFailure::Crashed));
+    assert!(said(&outcome).starts_with("the plugin `traps`: it trapped: "), "{outcome:?}");
+    let outcome = call(&toolbox, "fails__run").await;
+    assert_eq!((outcome.failure, said(&outcome)), (Some(ToolFailure::Failed), "job_7"));
+    let many = (0..100).map(|_| call(&toolbox, "good__run"));
+    assert!(join_all(many).await.iter().all(|outcome| outcome.failure.is_none()));
+}
+
+#[tokio::test]
+async fn s_16_a_run_that_is_let_go_ends_too() {
+    let folder = Folder::new();
+    let hung = folder.add("hung", Text { call: FOREVER, ..Text::default() }, &[]);
+    let good = folder.add("good", Text::default(), &[]);
+    let toolbox = folder.toolbox(&[hung, good], &egress()).await;
+    for _ in 0..limits::CALLS {
+        let running = toolbox.execute(run("hung__run"), CancellationToken::new());
+        // Begun, and dropped at once.
+        drop(tokio::time::timeout(Duration::from_millis(20), running).await);
+    }
+    assert_eq!(call(&toolbox, "good__run").await.failure, None, "there is room again");
+}

@@ -1,0 +1,62 @@
+//! A plugin as its author writes it: `tests/plugins/echo`, in Rust with `wit-bindgen`, built by
+//! `cargo xtest` to a core module and made a component of here.
+
+use std::path::PathBuf;
+
+use clawnode_actors::tool::{Egress, Toolbox, plugin::PluginOptions};
+use clawnode_proto::tool::{ToolFailure, ToolOutcome};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Folder, http, run, said};
+
+/// Where `cargo xtest` says that it has built the plugin.
+const BUILT: &str = "CLAWNODE_TEST_PLUGIN";
+
+/// A toolbox with the plugin, which may reach this machine.
+async fn toolbox(folder: &Folder, port: u16) -> Toolbox {
+    let hint = |error| format!("`{BUILT}`: {error}; run `cargo xtest --wasm`");
+    let path = std::env::var(BUILT).map_err(hint).unwrap();
+    let module = std::fs::read(&path).unwrap();
+    let encoder = wit_component::ComponentEncoder::default().validate(true).module(&module);
+    let component = encoder.and_then(|mut encoder| encoder.encode()).unwrap();
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plugins/echo/echo.toml");
+    folder.file("echo.toml", &std::fs::read(source).unwrap());
+    let path = folder.file("echo.wasm", &component);
+    let mut options = PluginOptions::new("echo".parse().unwrap(), path);
+    options.capabilities = vec!["http:127.0.0.1".parse().unwrap()];
+    folder.toolbox(&[options], &Egress::new(http::options(port))).await
+}
+
+async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> ToolOutcome {
+    let mut run = run(tool);
+    run.arguments = arguments.as_object().cloned().unwrap();
+    toolbox.execute(run, CancellationToken::new()).await
+}
+
+#[tokio::test]
+async fn a_plugin_in_rust_does_what_its_author_wrote() {
+    let port = http::serve().await;
+    let folder = Folder::new();
+    let toolbox = toolbox(&folder, port).await;
+    let names: Vec<&str> = toolbox.specs().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names, ["echo__count", "echo__eat", "echo__fetch", "echo__panic", "echo__say"]);
+    let outcome = call(&toolbox, "echo__say", json!({ "text": "größer" })).await;
+    assert_eq!((said(&outcome), outcome.failure), ("größer", None));
+    // Each call has an instance of its own.
+    for _ in 0..3 {
+        assert_eq!(said(&call(&toolbox, "echo__count", json!({})).await), "1");
+    }
+    let here = json!({ "url": format!("http://127.0.0.1:{port}/") });
+    assert_eq!(said(&call(&toolbox, "echo__fetch", here).await), "200 hello");
+    let there = json!({ "url": format!("http://localhost:{port}/") });
+    let outcome = call(&toolbox, "echo__fetch", there).await;
+    assert_eq!(outcome.failure, Some(ToolFailure::Failed));
+    assert!(said(&outcome).contains("not among the hosts that were granted"), "{outcome:?}");
+    let outcome = call(&toolbox, "echo__panic", json!({})).await;
+    assert_eq!(outcome.failure, Some(ToolFailure::Crashed));
+    let outcome = call(&toolbox, "echo__eat", json!({})).await;
+    assert_eq!(outcome.failure, Some(ToolFailure::Crashed));
+    assert!(said(&outcome).contains("refused more memory"), "{outcome:?}");
+    assert_eq!(said(&call(&toolbox, "echo__count", json!({})).await), "1");
+}
