@@ -43,6 +43,11 @@ struct Sealed {
     /// For each user that was revoked, until when; what was signed later is good again.
     revoked: BTreeMap<String, u64>,
     issued: Vec<Issued>,
+    /// The least time that the account is signed with: later than every one from before its last
+    /// change. A server keeps the later of two accounts, in whole seconds, and it has the one of its
+    /// configuration at every start.
+    #[serde(default)]
+    changed: u64,
 }
 
 /// A user that a credential was made for.
@@ -97,6 +102,7 @@ impl Authority {
             roles: roles.collect::<Result<_, JwtError>>()?,
             revoked: BTreeMap::new(),
             issued: Vec::new(),
+            changed: 0,
         })
     }
 
@@ -211,7 +217,13 @@ impl Authority {
             "revocations": self.sealed.revoked,
         });
         let id = self.account_id();
-        Ok(jwt::sign(&self.operator, (&id, self.cluster()), (now, None), "account", nats)?)
+        let signed = now.max(self.sealed.changed);
+        Ok(jwt::sign(&self.operator, (&id, self.cluster()), (signed, None), "account", nats)?)
+    }
+
+    /// What was signed before `now` is of an older account from here on.
+    fn change(&mut self, now: u64) {
+        self.sealed.changed = now.max(self.sealed.changed).saturating_add(1);
     }
 
     /// A credential for a new user.
@@ -316,15 +328,17 @@ impl Authority {
         for issued in &found {
             sealed.revoked.insert(issued.user.clone(), now);
         }
+        self.change(now);
         Ok(found)
     }
 
     /// Replaces the key of a role: every credential that the old one signed ends.
-    pub fn revoke_role(&mut self, role: BusRole) -> Result<(), AuthorityError> {
+    pub fn revoke_role(&mut self, role: BusRole, now: u64) -> Result<(), AuthorityError> {
         let key = KeyPair::new_account();
         self.sealed.roles.insert(role, seed_of(&key)?);
         self.roles.insert(role, key);
         self.sealed.issued.retain(|issued| issued.role != role);
+        self.change(now);
         Ok(())
     }
 
@@ -406,7 +420,24 @@ mod tests {
         assert!(authority.is_revoked(&met[0]));
         let claims = jwt::read(&authority.account_jwt(111).unwrap()).unwrap();
         assert_eq!(claims.nats["revocations"][one.user()], json!(110));
-        authority.revoke_role(BusRole::Gateway).unwrap();
+        authority.revoke_role(BusRole::Gateway, 111).unwrap();
         assert!(!authority.issued().iter().any(|issued| issued.name == "two"));
+    }
+
+    #[test]
+    fn an_account_is_later_than_the_one_before_its_change() {
+        let mut authority = Authority::new("lab", &Prefix::default()).unwrap();
+        authority.issue(BusRole::Worker, "one", (100, 60)).unwrap();
+        let signed = |it: &Authority| jwt::read(&it.account_jwt(100).unwrap()).unwrap().iat;
+        let mut times = vec![signed(&authority)];
+        authority.revoke("one", 100).unwrap();
+        times.push(signed(&authority));
+        authority.revoke_role(BusRole::Worker, 100).unwrap();
+        times.push(signed(&authority));
+        let again = Authority::from_json(&authority.to_json().unwrap()).unwrap();
+        assert_eq!(times, [100, 101, 102]);
+        assert_eq!(signed(&again), 102, "also after a command ended");
+        let later = jwt::read(&again.account_jwt(500).unwrap()).unwrap();
+        assert_eq!(later.iat, 500);
     }
 }

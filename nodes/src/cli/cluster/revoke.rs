@@ -47,7 +47,7 @@ pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Fa
         let failed = |error: clawnode_cluster::nats::auth::AuthorityError| {
             Failure::new(Exit::Failed, "internal", error.to_string())
         };
-        operator.authority_mut().revoke_role(role).map_err(failed)?;
+        operator.authority_mut().revoke_role(role, now()).map_err(failed)?;
         format!("every {role}")
     };
     // First written down: a push can be made again.
