@@ -1,6 +1,7 @@
 //! The load: clients that talk without a pause, each with one turn under way.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -91,6 +92,11 @@ impl Board {
         let mut own = Transcript::new(&chosen.peer, &chosen.content, Instant::now());
         own.turns.clone_from(&chosen.turns);
         Some(own)
+    }
+
+    /// The sessions of the last `count` messages.
+    pub fn recent(&self, count: usize) -> BTreeSet<String> {
+        self.lock().iter().rev().take(count).map(Transcript::session).collect()
     }
 
     /// Sessions whose turn is under way, and has said something.

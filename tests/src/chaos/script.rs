@@ -29,6 +29,8 @@ const CALM: Range<u64> = 200..1_200;
 const A_WHILE: Duration = Duration::from_secs(4);
 /// Messages to a full disk of which one must be refused.
 const REFUSED_BY: usize = 20;
+/// Messages, the last ones, whose sessions a lost worker may own: some of each client.
+const RECENT: usize = 24;
 /// Deaths of the workers after which a poisonous message must be out of service.
 const DEATHS_MAX: usize = 40;
 
@@ -184,12 +186,47 @@ impl Play<'_> {
         .await
     }
 
+    /// The sessions of this worker that were spoken with last.
+    async fn owned(&self, place: usize) -> Result<Vec<String>, ChaosError> {
+        let mut owned = Vec::new();
+        for session in self.load.board().recent(RECENT) {
+            let owner = self.stage.owner(&session).await?;
+            if owner.and_then(|owner| self.stage.place_of(owner)) == Some(place) {
+                owned.push(session);
+            }
+        }
+        Ok(owned)
+    }
+
+    /// Waits until what was under way has come to an end, and one of these sessions of a worker that
+    /// is lost belongs to another. The first does not imply the second: a worker that hears nothing
+    /// still ends a turn whose last append it can say.
+    async fn taken_over(
+        &self,
+        place: usize,
+        owned: &[String],
+        since: Instant,
+    ) -> Result<(), ChaosError> {
+        self.load.settled(since).await?;
+        eventually("a takeover from a worker that is lost", PATIENCE, async || {
+            for session in owned {
+                let owner = self.stage.owner(session).await.map_err(|error| error.to_string())?;
+                if owner.and_then(|owner| self.stage.place_of(owner)) != Some(place) {
+                    return Ok(());
+                }
+            }
+            Err(format!("{owned:?} are all its own"))
+        })
+        .await
+    }
+
     async fn freeze(&mut self) -> Result<(), ChaosError> {
         let place = self.owner().await?;
         let before = self.stage.fenced();
+        let owned = self.owned(place).await?;
         let at = self.fault_at(place, "SIGSTOP of");
         self.stage.nodes[place].signal(Signal::STOP)?;
-        let settled = self.load.settled(at).await;
+        let settled = self.taken_over(place, &owned, at).await;
         // Also when nothing settled: what is left must be able to stop.
         self.stage.nodes[place].signal(Signal::CONT)?;
         settled?;
@@ -203,10 +240,14 @@ impl Play<'_> {
         };
         let before = self.stage.fenced();
         let bus = self.stage.bus()?.addresses();
+        let owned = if role == Role::Worker { self.owned(place).await? } else { Vec::new() };
         let at = self.fault_at(place, "cut off");
         let host = self.stage.nodes[place].host.clone();
         self.stage.network.cut(&host, &bus, cut)?;
-        let settled = self.load.settled(at).await;
+        let settled = match role {
+            Role::Worker => self.taken_over(place, &owned, at).await,
+            _ => self.load.settled(at).await,
+        };
         self.stage.network.heal(&host)?;
         settled?;
         if role == Role::Worker { self.fenced(before).await } else { Ok(()) }

@@ -10,9 +10,12 @@ use std::{
 pub(crate) struct Report {
     began: Instant,
     steps: Vec<Step>,
-    /// The test runner's own last word, said again at the very end.
-    pub(crate) summary: Option<String>,
+    again: Vec<String>,
 }
+
+/// Lines of a step that are said again at the very end: its last word, and what failed in it.
+#[derive(Debug, Default)]
+pub(crate) struct Again(Vec<String>);
 
 #[derive(Debug)]
 struct Step {
@@ -27,11 +30,26 @@ pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }
 
+// === impl Again ===
+
+impl Again {
+    /// Lines that one step may say again, and characters of each.
+    const MOST: (usize, usize) = (60, 400);
+
+    /// Says this line again at the end.
+    pub(crate) fn say(&mut self, line: &str) {
+        let (lines, characters) = Self::MOST;
+        if self.0.len() < lines {
+            self.0.push(line.trim_end().chars().take(characters).collect());
+        }
+    }
+}
+
 // === impl Report ===
 
 impl Default for Report {
     fn default() -> Self {
-        Self { began: Instant::now(), steps: Vec::new(), summary: None }
+        Self { began: Instant::now(), steps: Vec::new(), again: Vec::new() }
     }
 }
 
@@ -40,11 +58,13 @@ impl Report {
     pub(crate) fn step(
         &mut self,
         name: &'static str,
-        work: impl FnOnce(&mut Option<String>) -> Result<(), String>,
+        work: impl FnOnce(&mut Again) -> Result<(), String>,
     ) -> bool {
         say(&format!("==> {name}"));
         let began = Instant::now();
-        let failed = work(&mut self.summary).err();
+        let mut again = Again::default();
+        let failed = work(&mut again).err();
+        self.again.append(&mut again.0);
         if let Some(why) = &failed {
             say(&format!("error: {name}: {why}"));
         }
@@ -53,7 +73,7 @@ impl Report {
         ok
     }
 
-    /// The table of the steps; the runner's summary comes last, where scripts look for it.
+    /// The table of the steps; what is said again comes last, where scripts look for it.
     pub(crate) fn finish(self) -> ExitCode {
         say("");
         for step in &self.steps {
@@ -62,8 +82,8 @@ impl Report {
             say(&format!("{:>8.1} s  {:<12} {end}", step.took.as_secs_f64(), step.name));
         }
         say(&format!("{:>8.1} s  in all", self.began.elapsed().as_secs_f64()));
-        if let Some(summary) = &self.summary {
-            say(summary);
+        for line in &self.again {
+            say(line);
         }
         let failed = self.steps.iter().any(|step| step.failed.is_some());
         if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }

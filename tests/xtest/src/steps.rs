@@ -4,13 +4,13 @@
 //! what is run with them is the last step's, which compiles them and what depends on them.
 
 use std::{
-    io::{self, BufRead, BufReader, IsTerminal, Write},
+    io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     process::{Command, Stdio},
 };
 
 use crate::{
     options::Options,
-    report::Report,
+    report::{Again, Report},
     tools::{self, Runner, finish},
     workspace::Workspace,
 };
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
             test(options, workspace, report);
         }
         if options.chaos {
-            report.step("chaos", |_| finish(&mut chaos(workspace)));
+            report.step("chaos", |again| watch(chaos(workspace), Output::Results, again, is_harm));
         }
     }
     // Last: its program takes the place of the other.
@@ -77,10 +77,10 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report) {
         return;
     }
     let runner = tools::runner(workspace);
-    report.step("wasm tests", |summary| match &runner {
+    report.step("wasm tests", |again| match &runner {
         Runner::Nextest(command) => {
             let all = (WITH_WASM.as_slice(), WASM_TARGETS.as_slice());
-            nextest(command, all, options, workspace).and_then(|run| watch(run, summary))
+            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again))
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
@@ -108,10 +108,10 @@ fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
         });
     }
     let runner = tools::runner(workspace);
-    report.step("tests", |summary| match &runner {
+    report.step("tests", |again| match &runner {
         Runner::Nextest(command) => {
             let all = (EVERYTHING.as_slice(), [].as_slice());
-            nextest(command, all, options, workspace).and_then(|run| watch(run, summary))
+            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again))
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
@@ -158,24 +158,59 @@ fn nextest(
     Ok(run)
 }
 
-/// Shows the runner's lines as they come, and keeps its summary.
-fn watch(mut run: Command, summary: &mut Option<String>) -> Result<(), String> {
-    let shown = |error: io::Error| format!("cannot follow the test runner: {error}");
-    let mut child = run.stderr(Stdio::piped()).spawn().map_err(shown)?;
-    if let Some(output) = child.stderr.take() {
-        let mut lines = BufReader::new(output);
+/// Runs the test runner. It ends with a summary, and after it names once more what failed.
+fn run_tests(run: Command, again: &mut Again) -> Result<(), String> {
+    let mut ends = false;
+    watch(run, Output::Errors, again, |line| {
+        ends |= line.contains("Summary") && line.contains(" run: ");
+        ends
+    })
+}
+
+/// A line that tells what went wrong in a run that does harm, and what plays it again.
+fn is_harm(line: &str) -> bool {
+    ["violation: ", ": BAD in ", "seed "].iter().any(|sign| line.contains(sign))
+}
+
+/// Where a program says what is watched.
+#[derive(Clone, Copy, Debug)]
+enum Output {
+    Results,
+    Errors,
+}
+
+/// Shows a program's lines as they come, and says those that count again at the end.
+fn watch(
+    mut run: Command,
+    output: Output,
+    again: &mut Again,
+    mut counts: impl FnMut(&str) -> bool,
+) -> Result<(), String> {
+    let program = run.get_program().to_string_lossy().into_owned();
+    let shown = |error: io::Error| format!("cannot follow `{program}`: {error}");
+    match output {
+        Output::Results => run.stdout(Stdio::piped()),
+        Output::Errors => run.stderr(Stdio::piped()),
+    };
+    let mut child = run.spawn().map_err(shown)?;
+    let pipe: Option<Box<dyn Read>> = match output {
+        Output::Results => child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read>),
+        Output::Errors => child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read>),
+    };
+    if let Some(pipe) = pipe {
+        let mut lines = BufReader::new(pipe);
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line).map_err(shown)? > 0 {
             io::stderr().write_all(&line).map_err(shown)?;
             let text = String::from_utf8_lossy(&line);
-            if text.contains("Summary") && text.contains(" run: ") {
-                *summary = Some(text.trim_end().to_owned());
+            if counts(&text) {
+                again.say(&text);
             }
             line.clear();
         }
     }
     let status = child.wait().map_err(shown)?;
-    if status.success() { Ok(()) } else { Err(format!("the test runner ended with {status}")) }
+    if status.success() { Ok(()) } else { Err(format!("`{program}` ended with {status}")) }
 }
 
 fn cargo(workspace: &Workspace) -> Command {
