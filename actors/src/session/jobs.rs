@@ -119,13 +119,11 @@ impl SessionRunner {
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
-            // The timer first: what nobody runs must not wait for ever.
-            let stored = async {
-                self.substrate.timers.set(&timer).await?;
-                self.substrate.jobs.put(job).await
-            };
-            match stored.await {
-                Ok(()) => return self.awaits(job, it.asked_at).await,
+            // At once, for neither needs the other, and both stores know what they have already: who
+            // dies between them has a successor that gives the job again.
+            let substrate = &self.substrate;
+            match tokio::try_join!(substrate.timers.set(&timer), substrate.jobs.put(job)) {
+                Ok(((), ())) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
                     let wait = backoff.next(&mut rand::rng());

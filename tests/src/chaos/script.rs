@@ -187,15 +187,15 @@ impl Play<'_> {
     }
 
     /// The sessions of this worker that were spoken with last.
-    async fn owned(&self, place: usize) -> Result<Vec<String>, ChaosError> {
-        let mut owned = Vec::new();
+    async fn sessions_of(&self, place: usize) -> Result<Vec<String>, ChaosError> {
+        let mut sessions = Vec::new();
         for session in self.load.board().recent(RECENT) {
             let owner = self.stage.owner(&session).await?;
             if owner.and_then(|owner| self.stage.place_of(owner)) == Some(place) {
-                owned.push(session);
+                sessions.push(session);
             }
         }
-        Ok(owned)
+        Ok(sessions)
     }
 
     /// Waits until what was under way has come to an end, and one of these sessions of a worker that
@@ -204,18 +204,18 @@ impl Play<'_> {
     async fn taken_over(
         &self,
         place: usize,
-        owned: &[String],
+        sessions: &[String],
         since: Instant,
     ) -> Result<(), ChaosError> {
         self.load.settled(since).await?;
         eventually("a takeover from a worker that is lost", PATIENCE, async || {
-            for session in owned {
+            for session in sessions {
                 let owner = self.stage.owner(session).await.map_err(|error| error.to_string())?;
                 if owner.and_then(|owner| self.stage.place_of(owner)) != Some(place) {
                     return Ok(());
                 }
             }
-            Err(format!("{owned:?} are all its own"))
+            Err(format!("{sessions:?} are all its own"))
         })
         .await
     }
@@ -223,10 +223,10 @@ impl Play<'_> {
     async fn freeze(&mut self) -> Result<(), ChaosError> {
         let place = self.owner().await?;
         let before = self.stage.fenced();
-        let owned = self.owned(place).await?;
+        let sessions = self.sessions_of(place).await?;
         let at = self.fault_at(place, "SIGSTOP of");
         self.stage.nodes[place].signal(Signal::STOP)?;
-        let settled = self.taken_over(place, &owned, at).await;
+        let settled = self.taken_over(place, &sessions, at).await;
         // Also when nothing settled: what is left must be able to stop.
         self.stage.nodes[place].signal(Signal::CONT)?;
         settled?;
@@ -240,12 +240,13 @@ impl Play<'_> {
         };
         let before = self.stage.fenced();
         let bus = self.stage.bus()?.addresses();
-        let owned = if role == Role::Worker { self.owned(place).await? } else { Vec::new() };
+        let sessions =
+            if role == Role::Worker { self.sessions_of(place).await? } else { Vec::new() };
         let at = self.fault_at(place, "cut off");
         let host = self.stage.nodes[place].host.clone();
         self.stage.network.cut(&host, &bus, cut)?;
         let settled = match role {
-            Role::Worker => self.taken_over(place, &owned, at).await,
+            Role::Worker => self.taken_over(place, &sessions, at).await,
             _ => self.load.settled(at).await,
         };
         self.stage.network.heal(&host)?;
