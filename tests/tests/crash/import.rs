@@ -60,6 +60,7 @@ mod nats {
             // Accepted and stored, and not begun: the agent is paused.
             let late = Message::new("ada", "late");
             drop(client.send(&late).await?);
+            client.history_when(&late.session(), |it| it.turns.len() == 2).await?;
             node.kill().await?;
             messages.extend([slow, late]);
 
@@ -131,7 +132,8 @@ mod nats {
         assert_eq!(done.code, 0, "{done:?}");
         let done = done.json()?;
         assert_eq!((&done["sessions"], &done["moved"]), (&json!(3), &json!(3)), "{done}");
-        assert!(done["inputs"].as_u64().unwrap() >= 2, "{done}");
+        // The last one of a session that is not at rest; those before it may have been acknowledged.
+        assert!(done["inputs"].as_u64().unwrap() >= 1, "{done}");
         assert!(done["blobs"].as_u64().unwrap() >= 2, "the long reply and an archive: {done}");
         let gateway = Node::start(&it.cluster, Start::role("gateway")).await?;
         assert_eq!(heads_of(&gateway.client()?).await?, before, "the same chains on both sides");
@@ -156,8 +158,8 @@ mod nats {
     async fn an_import_that_is_cut_off_is_run_again() -> Outcome {
         let it = Move::prepare().await?;
         let before = it.heads().await?;
-        // In the middle of a journal; before and after an input. There may be one input only: how many
-        // of what is done were acknowledged before the node died is a matter of milliseconds.
+        // In the middle of a journal (of the one with the inputs, if it comes first: it has two
+        // messages); before and after an input. There may be one input only.
         for point in ["after-accepted:2", "before-put", "after-put"] {
             it.import_killed(point).await?;
             // Half there, it goes on nowhere else.
