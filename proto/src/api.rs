@@ -130,6 +130,12 @@ methods! {
     ProvidersHealth = "providers.health";
     /// Which node would be chosen for some work, and why, without doing it.
     SchedulerDiagnose = "scheduler.diagnose";
+    /// Runs the steps of a plan without a model.
+    Execute = "execute";
+    /// How far that is; waits for its end, if told to.
+    ExecuteShow = "execute.show";
+    /// Ends it.
+    ExecuteCancel = "execute.cancel";
     /// Gives a turn that has used up its steps more of them.
     ChatContinue = "chat.continue";
     /// A one-time ticket that opens one WebSocket from a browser.

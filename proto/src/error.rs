@@ -75,6 +75,8 @@ codes! {
     TimedOut = "timed_out", 504, -32025;
     /// A hook did not let the model be asked.
     Blocked = "blocked", 403, -32026;
+    /// A step of a plan did not end well.
+    StepFailed = "step_failed", 502, -32027;
     /// An operator has stopped it, and it stays so until somebody clears that.
     Stopped = "stopped", 503, -32029;
     /// Offered by other servers of this protocol, not by this one.

@@ -177,6 +177,10 @@ opaque_id!(
     JobId, "job"
 );
 opaque_id!(
+    /// One execution of a plan; it has its session's bits.
+    ExecutionId, "exe"
+);
+opaque_id!(
     /// One timer of an entity.
     TimerId, "tmr"
 );

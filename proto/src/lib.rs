@@ -14,6 +14,7 @@ pub mod codec;
 pub mod envelope;
 pub mod error;
 pub mod event;
+pub mod execute;
 pub mod feed;
 pub mod frame;
 pub mod hook;
@@ -44,7 +45,7 @@ pub use error::{ErrorBody, ErrorChain, ErrorCode};
 pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
-    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, HookName,
-    IdempotencyKey, Incarnation, InputId, JobId, Kind, LatchId, McpServerName, NodeName, Partition,
-    Position, ProcessId, Seq, SessionKey, SshHostName, TimerId, ToolName, TurnId,
+    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, ExecutionId,
+    HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, LatchId, McpServerName, NodeName,
+    Partition, Position, ProcessId, Seq, SessionKey, SshHostName, TimerId, ToolName, TurnId,
 };

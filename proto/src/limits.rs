@@ -69,6 +69,12 @@ pub const PROVIDER_RUNS: usize = 64;
 pub const PROVIDERS_TOLD: usize = 32;
 /// Steps of what a planner wants done.
 pub const EXECUTION_STEPS: usize = 64;
+/// Bytes of the arguments of all steps of a plan (128 KiB): it is one input, and one event.
+pub const PLAN_BYTES: usize = 128 << 10;
+/// Characters of a step's output that `execute.show` has: those of all steps fit into one answer.
+pub const EXECUTION_OUTPUT_CHARS: usize = 8_000;
+/// Characters of what a step's failure says in its turn's end.
+pub const STEP_FAILURE_CHARS: usize = 500;
 /// Rules of one agent's policy: they are journaled with its configuration.
 pub const POLICY_RULES: usize = 64;
 /// Characters of one pattern or reason of a rule.

@@ -153,6 +153,13 @@ impl ToolName {
     }
 }
 
+impl KeyPart {
+    /// A part with this text, as far as it may have it.
+    pub(crate) fn of_text(text: &str) -> Self {
+        Self(text.chars().filter(|c| *c != ':' && !c.is_control()).take(Self::MAX / 4).collect())
+    }
+}
+
 impl IdempotencyKey {
     /// What an order of this name about the state behind `about` is called: a repeat is the same.
     pub fn of_order(name: &'static str, about: Digest) -> Self {

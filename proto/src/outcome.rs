@@ -6,6 +6,7 @@ use crate::{
     error::{ErrorBody, ErrorCode},
     hook::HookBlock,
     llm::{FailureClass, ModelFailure, StopReason},
+    name::ToolName,
     timeout::TimeLevel,
 };
 
@@ -59,6 +60,15 @@ pub enum TurnOutcome {
         /// Which hook, and why.
         block: HookBlock,
     },
+    /// A step of its plan did not end well.
+    StepFailed {
+        /// Which, from 1.
+        step: u32,
+        /// Its tool.
+        tool: ToolName,
+        /// What came of it.
+        detail: String,
+    },
 }
 
 impl TurnOutcome {
@@ -74,6 +84,7 @@ impl TurnOutcome {
             Self::StepLimit { .. } => "step_limit",
             Self::TimedOut { .. } => "timed_out",
             Self::Blocked { .. } => "blocked",
+            Self::StepFailed { .. } => "step_failed",
         }
     }
 
@@ -117,6 +128,13 @@ impl TurnOutcome {
                 .hint(
                     "say it otherwise; `clawnode hooks list` on the node shows the hooks that it has",
                 ),
+            ),
+            Self::StepFailed { step, tool, detail } => Some(
+                ErrorBody::new(
+                    ErrorCode::StepFailed,
+                    format!("step {step} (`{tool}`) did not end well: {detail}"),
+                )
+                .hint("put it right, and send what is left to do as another request"),
             ),
             Self::Completed { .. } | Self::Cancelled => None,
         }

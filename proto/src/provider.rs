@@ -164,6 +164,9 @@ pub struct StepSpec {
     /// Its arguments.
     #[serde(default, alias = "arguments", skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
+    /// Whether what follows is done also if this does not end well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continue_on_failure: bool,
 }
 
 /// What is to be done, as a planner writes it. What else it says is not looked at.

@@ -14,7 +14,10 @@ use crate::{
     tool::{LoopGuard, ToolOutcome, ToolSpec, ToolUse},
 };
 
-pub use crate::hook::{ModelHooked, ToolHooked};
+pub use crate::{
+    execute::{Plan, StepPlanned},
+    hook::{ModelHooked, ToolHooked},
+};
 
 /// What may be sent to a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ pub enum SessionInput {
     ToolResult(ToolResult),
     /// What a person decided about a tool call.
     ApprovalDecided(ApprovalDecided),
+    /// Begins a turn whose tool calls are planned: no model is asked.
+    Execute(Plan),
     /// More steps for a turn that has used up its own; no effect on one that has not.
     Continue {
         /// Which.
@@ -135,6 +140,8 @@ grammar! {
         ApprovalGiven(ApprovalGiven) = "approval_given", required;
         /// A turn has used up its steps, and a person may give it more.
         StepLimitReached(StepLimitReached) = "step_limit_reached", required;
+        /// A step of a turn's plan is next.
+        StepPlanned(StepPlanned) = "step_planned", required;
         /// A tool call is about to run: from here on it may have happened.
         ToolAsked(ToolAsked) = "tool_asked", required;
         /// A tool call has ended, or was never run; it is never run again.

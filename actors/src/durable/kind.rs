@@ -10,6 +10,9 @@ use serde::{Serialize, de::DeserializeOwned};
 #[error("{0}")]
 pub struct Violation(pub String);
 
+/// What announces a call, and what running it takes, unless there is nothing to run.
+pub type Begun<Event, Job> = (Vec<Event>, Option<Job>);
+
 /// What an effect needs before it starts, and how its end is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffectClass {
@@ -75,12 +78,12 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn key(effect: &Self::Effect) -> Self::Key;
     /// The effect's class.
     fn class(effect: &Self::Effect) -> EffectClass;
-    /// What announces a call, and what running it takes; nothing, unless `decide` named it.
+    /// How a call begins; nothing, unless `decide` named it.
     fn begin(
         state: &Self::State,
         effect: &Self::Effect,
         grant: &Self::Grant,
-    ) -> Option<(Vec<Self::Event>, Self::Job)>;
+    ) -> Option<Begun<Self::Event, Self::Job>>;
     /// What running an effect takes that needs no grant; nothing, unless `decide` named it.
     fn prepare(state: &Self::State, effect: &Self::Effect) -> Option<Self::Job>;
     /// What it is to the journal that a call may not be made.

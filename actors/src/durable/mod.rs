@@ -34,7 +34,7 @@ pub mod sim;
 mod slim;
 
 pub use core::{Core, Entity, FoldError, Loaded, Service};
-pub use kind::{EffectClass, EntityKind, Violation};
+pub use kind::{Begun, EffectClass, EntityKind, Violation};
 pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, Stop};
 #[cfg(feature = "test-util")]
 pub use planted::Planted;

@@ -229,6 +229,11 @@ impl Sessions {
         Self { version, ..self }
     }
 
+    /// The version of the envelope that inputs are written as.
+    pub(super) fn writes(&self) -> u16 {
+        self.version.load(Ordering::Relaxed)
+    }
+
     /// Stores a message durably and follows its turn. A repeat under the same key finds the
     /// original turn.
     pub async fn send(
@@ -402,7 +407,9 @@ impl Sessions {
             SessionInput::Steer(message) => {
                 SessionInput::Steer(self.fitted_message(session, message).await?)
             }
-            other @ (SessionInput::Cancel { .. }
+            // Bounded where it is made.
+            other @ (SessionInput::Execute(_)
+            | SessionInput::Cancel { .. }
             | SessionInput::ToolResult(_)
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }

@@ -1,4 +1,4 @@
-//! What follows a reply, and how a turn ends. Pure.
+//! What follows a reply or a planned step, and how a turn ends. Pure.
 
 use clawnode_proto::{
     llm::StopReason,
@@ -6,6 +6,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    plan,
     state::{SessionState, StepEnd, Turn},
     tools::{self, Next},
 };
@@ -35,6 +36,9 @@ pub(super) fn after(
         Next::End(outcome) => return end(turn, outcome),
         Next::Nothing => {}
     }
+    if let Some(plan) = &turn.plan {
+        return plan::over(turn, plan).map_or_else(Vec::new, |outcome| end(turn, outcome));
+    }
     let limit = profile.step_limit.saturating_add(turn.more_steps);
     let ready = step.tools.iter().all(|tool| tool.end.is_some());
     if !ready || (turn.steps.len() as u64) < u64::from(limit) {
@@ -54,7 +58,8 @@ pub(super) fn end(turn: &Turn, outcome: TurnOutcome) -> Vec<SessionEvent> {
     let mut events = Vec::new();
     let last_done =
         turn.steps.iter().rev().find(|step| matches!(step.end, Some(StepEnd::Done { .. })));
-    if let Some(step) = last_done
+    // A plan's steps say nothing.
+    if let Some(step) = last_done.filter(|_| turn.plan.is_none())
         && matches!(
             outcome,
             TurnOutcome::Completed { .. }

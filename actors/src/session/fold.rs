@@ -67,6 +67,7 @@ impl SessionState {
                     _ => Err(Violation(format!("`{}` is not the running turn", reached.turn))),
                 }
             }
+            SessionEvent::StepPlanned(planned) => self.planned(planned, head.ts),
             event @ (SessionEvent::ToolHooked(_)
             | SessionEvent::ApprovalAsked(_)
             | SessionEvent::ApprovalGiven(_)
@@ -170,6 +171,11 @@ impl SessionState {
             Some(running) if running.id == turn => running,
             _ => return Err(Violation(format!("`{turn}` is not the running turn (SES-2)"))),
         };
+        if running.plan.is_some() {
+            return Err(Violation(format!(
+                "a model is asked in `{turn}`, which is planned (PLAN-1)"
+            )));
+        }
         running.may_begin(self.profile.as_ref(), call)?;
         match running.steps.iter_mut().find(|step| step.call == call) {
             Some(step) if step.end.is_some() => {

@@ -382,6 +382,7 @@ mod tests {
             usage: Usage::default(),
         };
         Turn {
+            plan: None,
             judged: None,
             id,
             said: Vec::new(),

@@ -281,7 +281,7 @@ impl Sessions {
         })
     }
 
-    async fn all_events(&self, id: EntityId) -> Result<Vec<Sealed>, SendError> {
+    pub(super) async fn all_events(&self, id: EntityId) -> Result<Vec<Sealed>, SendError> {
         let segments = self.segments(id).await?;
         let mut events = Vec::new();
         for record in segments.iter().rev().flat_map(|segment| &segment.records) {
@@ -466,7 +466,8 @@ pub(super) fn texts_of_input(input: &Input) -> Vec<Digest> {
             ToolEnd::Uncertain { .. } => Vec::new(),
         },
         Ok(
-            SessionInput::Cancel { .. }
+            SessionInput::Execute(_)
+            | SessionInput::Cancel { .. }
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
             | SessionInput::TimerFired { .. }

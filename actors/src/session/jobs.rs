@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
 use clawnode_proto::{
-    EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
+    EntityId, Frame, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
     TurnId, codec,
+    feed::EventBody,
     hook::HookTrail,
     job::JobState,
     limits::JOB_CLOSED_TTL,
@@ -90,10 +91,18 @@ impl SessionRunner {
         turn: TurnId,
         results: &Results,
     ) {
-        let frames = tools::frames(turn, results.model_call, &results.tools);
+        let earlier = results.earlier.iter().flatten();
+        let mut frames: Vec<Frame> =
+            earlier.flat_map(|(call, tools)| tools::frames(turn, *call, tools)).collect();
+        frames.extend(tools::frames(turn, results.model_call, &results.tools));
+        let first = frames.first().map(|frame| frame.key);
         let frames = self.hub.keep_new(entity, frames);
         if frames.is_empty() {
             return;
+        }
+        if results.earlier.is_some() && frames.first().map(|frame| frame.key) == first {
+            // Of other turns their first model call tells.
+            self.feed.tell(EventBody::TurnStarted { session: entity, turn });
         }
         if let Err(failure) = self.publish(entity, trace, frames).await {
             debug!(%entity, %failure, "frames were not heard");

@@ -17,7 +17,7 @@ use clawnode_proto::{
 use super::{
     context::assemble,
     ending::{after, end},
-    hooks,
+    hooks, plan,
     prepare::{
         CallJob, SessionJob, TimeJob, ask_job, ask_steps_job, emission, judge_job, judge_model_job,
         results_before, tool_job,
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     agent::Permit,
-    durable::{EffectClass, EntityKind, Violation},
+    durable::{Begun, EffectClass, EntityKind, Violation},
 };
 
 /// The session entity kind.
@@ -37,7 +37,7 @@ pub struct Session;
 /// What must be under way for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A model call.
+    /// A model call, or the planned step that stands where one would.
     Call {
         /// Whose configuration and place it needs.
         agent: AgentName,
@@ -227,7 +227,7 @@ impl EntityKind for Session {
     fn admits(state: &SessionState, input: &Input) -> bool {
         let bounded = matches!(
             codec::decode(&input.body),
-            Ok(SessionInput::UserMessage(_) | SessionInput::Steer(_))
+            Ok(SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_))
         );
         !bounded || state.open.len() < PENDING_INPUTS
     }
@@ -329,13 +329,17 @@ impl EntityKind for Session {
         state: &SessionState,
         effect: &Effect,
         grant: &Grant,
-    ) -> Option<(Vec<SessionEvent>, SessionJob)> {
+    ) -> Option<Begun<SessionEvent, SessionJob>> {
         let Effect::Call { turn, call, .. } = effect else { return None };
         let call = *call;
         let turn = state.turn(*turn)?;
         let mut events = Vec::new();
         if state.profile.as_ref() != Some(&grant.profile) {
             events.push(SessionEvent::from(grant.profile.clone()));
+        }
+        if let Some(plan) = &turn.plan {
+            events.push(plan::begin(turn, plan, call)?);
+            return Some((events, None));
         }
         let attempt = turn
             .steps
@@ -348,7 +352,7 @@ impl EntityKind for Session {
             let judgement = turn.judgement(call, request.digest());
             let Some(judged) = judgement.filter(|_| events.is_empty()) else {
                 let job = judge_model_job(state, turn, call, (request, by), &grant.permit)?;
-                return Some((events, job));
+                return Some((events, Some(job)));
             };
             request = hooks::patched(request, &judged.patches);
         }
@@ -370,7 +374,7 @@ impl EntityKind for Session {
         let limit = state.left_for(call, grant.profile.time, agent.as_str());
         let job =
             CallJob { agent, turn, call, attempt, request, trace, permit, results, seam, limit };
-        Some((events, SessionJob::Call(job)))
+        Some((events, Some(SessionJob::Call(job))))
     }
 
     fn prepare(state: &SessionState, effect: &Effect) -> Option<SessionJob> {

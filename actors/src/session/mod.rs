@@ -20,6 +20,7 @@ pub mod clock;
 pub mod context;
 mod ending;
 mod erase;
+pub mod execute;
 mod flight;
 mod fold;
 mod follow;
@@ -31,6 +32,9 @@ mod judge;
 pub mod kind;
 mod look;
 mod people;
+mod plan;
+#[cfg(test)]
+mod played;
 pub mod prepare;
 mod progress;
 mod quarantine;

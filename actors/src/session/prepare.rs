@@ -18,7 +18,7 @@ use super::{
     context::Assembled,
     hooks,
     kind::Effect,
-    state::{SessionState, StepEnd, Turn},
+    state::{SessionState, Step, StepEnd, Turn},
     tools::{self, ToolCall, action_of},
 };
 use crate::agent::Permit;
@@ -100,6 +100,18 @@ pub struct Results {
     pub model_call: CallId,
     /// The tool calls.
     pub tools: Vec<ToolCall>,
+    /// Those of the steps before it, if it is planned: no model call tells what came of them.
+    pub earlier: Option<Vec<(CallId, Vec<ToolCall>)>>,
+}
+
+impl Results {
+    /// Of a step of this turn.
+    fn of(turn: &Turn, step: &Step) -> Self {
+        let before = || turn.steps.iter().take_while(|it| it.call != step.call);
+        let earlier = || before().map(|it| (it.call, it.tools.clone())).collect();
+        let earlier = turn.plan.is_some().then(earlier);
+        Self { model_call: step.call, tools: step.tools.clone(), earlier }
+    }
 }
 
 /// All that asking hooks takes.
@@ -243,8 +255,7 @@ pub struct EmitJob {
 pub(super) fn results_before(turn: &Turn, call: CallId) -> Option<Results> {
     let at = turn.steps.iter().position(|step| step.call == call).unwrap_or(turn.steps.len());
     let before = turn.steps.get(at.checked_sub(1)?)?;
-    let tools = before.tools.clone();
-    (!tools.is_empty()).then_some(Results { model_call: before.call, tools })
+    (!before.tools.is_empty()).then(|| Results::of(turn, before))
 }
 
 /// All that a tool call takes.
@@ -254,7 +265,7 @@ pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> O
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
-    let results = Results { model_call: step.call, tools: step.tools.clone() };
+    let results = Results::of(turn, step);
     let would = action_of(session, turn.id, tool, spec);
     // What a person approved, if one was asked: whatever has changed since is not that.
     let approved = tool.approval.as_ref().map(|approval| approval.action);
@@ -370,7 +381,7 @@ pub(super) fn ask_job(state: &SessionState, call: CallId) -> Option<SessionJob> 
         expires: asked.expires,
         decided: None,
     };
-    let results = Results { model_call: step.call, tools: step.tools.clone() };
+    let results = Results::of(turn, step);
     Some(SessionJob::Ask(Box::new(AskJob { approval, results, trace: turn.trace.clone() })))
 }
 
@@ -380,7 +391,7 @@ pub(super) fn ask_steps_job(state: &SessionState) -> Option<SessionJob> {
     let (reached, last) = (turn.limit_reached?, turn.steps.last()?);
     let wait = Duration::from_millis(u64::from(state.profile.as_ref()?.step_wait_ms));
     let told = tools::frames(turn.id, last.call, &last.tools).len();
-    let results = Results { model_call: last.call, tools: last.tools.clone() };
+    let results = Results::of(turn, last);
     Some(SessionJob::AskSteps(AskStepsJob {
         session: session.clone(),
         turn: turn.id,
@@ -416,8 +427,10 @@ pub(super) fn emission(state: &SessionState, id: TurnId) -> SessionJob {
         outcome: turn.and_then(|turn| turn.outcome.clone()).unwrap_or(TurnOutcome::Cancelled),
         usage: turn.map_or_else(Usage::default, |turn| turn.usage),
         text_bytes: turn.map_or(0, Turn::text_bytes),
+        // Planned steps are no calls of a model.
         calls: steps
             .iter()
+            .filter(|_| turn.is_some_and(|turn| turn.plan.is_none()))
             .filter_map(|step| match &step.end {
                 Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {
                     Some((step.call, step.attempt, *usage))
@@ -434,8 +447,8 @@ pub(super) fn emission(state: &SessionState, id: TurnId) -> SessionJob {
             .filter(|tool| tool.approval.is_some())
             .map(|tool| tool.call)
             .collect(),
-        results: last
-            .filter(|step| !step.tools.is_empty())
-            .map(|step| Results { model_call: step.call, tools: step.tools.clone() }),
+        results: turn
+            .zip(last.filter(|step| !step.tools.is_empty()))
+            .map(|(turn, step)| Results::of(turn, step)),
     })
 }

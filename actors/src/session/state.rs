@@ -7,7 +7,7 @@ use clawnode_proto::{
     codec,
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
-    session::{Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
+    session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     tool::{ToolReply, ToolUse},
 };
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,9 @@ pub struct Turn {
     pub trace: Option<Traceparent>,
     /// Its model calls.
     pub steps: Vec<Step>,
+    /// Its steps, if no model is asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
     /// What hooks decided about the call that is next or under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ModelJudged>,
@@ -163,8 +166,15 @@ impl SessionState {
         self.see(head.ts);
         match body {
             SessionInput::UserMessage(message) => self.begin_turn(id, message, trace),
+            SessionInput::Execute(plan) => {
+                self.begin_turn(id, UserMessage::text(plan.about.clone()), trace);
+                if let Some(turn) = self.open.back_mut() {
+                    turn.plan = Some(plan);
+                }
+            }
+            // Nothing joins a plan.
             SessionInput::Steer(message) => match self.open.front_mut() {
-                Some(turn) if !turn.steps.is_empty() && !turn.cancelled => {
+                Some(turn) if turn.plan.is_none() && !turn.steps.is_empty() && !turn.cancelled => {
                     turn.joined.push(id);
                     turn.steers.push((id, message));
                 }
@@ -257,6 +267,7 @@ impl SessionState {
             sampling: message.sampling,
             trace,
             steps: Vec::new(),
+            plan: None,
             judged: None,
             cancelled: self.doomed,
             more_steps: 0,

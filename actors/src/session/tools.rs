@@ -106,7 +106,7 @@ impl ToolCall {
     }
 
     /// How it ended: what was cancelled because its time was over has timed out.
-    fn ended(&self) -> Option<ToolEnd> {
+    pub(super) fn ended(&self) -> Option<ToolEnd> {
         let end = self.end.clone()?;
         Some(match (end, &self.late) {
             (ToolEnd::Known { outcome }, Some(limit))
@@ -254,7 +254,8 @@ pub(super) fn next(
     if !events.is_empty() {
         return Next::Record(events);
     }
-    if step.tools.iter().all(|tool| tool.end.is_some())
+    if turn.plan.is_none()
+        && step.tools.iter().all(|tool| tool.end.is_some())
         && let Some(detail) = too_many_bad(turn)
     {
         return Next::End(TurnOutcome::BadCalls { detail });

@@ -8,8 +8,8 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, approvals, backup, chat, config, doctor, events, hooks, import, jobs, journal, mcp,
-    node, panic, parked, providers, quarantine, sessions, tree, up, verify,
+    agents, approvals, backup, chat, config, doctor, events, execute, hooks, import, jobs, journal,
+    mcp, node, panic, parked, providers, quarantine, sessions, tree, up, verify,
 };
 use crate::config::Flag;
 
@@ -193,6 +193,8 @@ pub(super) enum Command {
     /// List and show jobs: what tool calls said and made, wherever they ran
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// Run the steps of a plan without a model, show how far they are, and cancel them
+    Execute(execute::ExecuteArgs),
     /// Stop what agents do, on every node at once, until that is cleared
     #[command(after_help = panic::EXAMPLES)]
     Panic(panic::PanicArgs),

@@ -15,6 +15,7 @@ mod config;
 mod context;
 mod doctor;
 mod events;
+mod execute;
 mod hooks;
 mod import;
 mod jobs;

@@ -8,7 +8,7 @@ use clawnode_proto::{
         ProviderView, ProvidersView, StepSpec,
     },
 };
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::{
     context::Context,
@@ -96,7 +96,7 @@ fn table(out: Output, view: &ProvidersView) -> String {
 
 /// `diagnose`.
 pub(super) async fn diagnose(args: DiagnoseArgs, context: &Context) -> Result<Exit, Failure> {
-    let step = |action| StepSpec { action, params: Map::new() };
+    let step = |action| StepSpec { action, ..StepSpec::default() };
     let steps = args.tools.into_iter().map(step).collect();
     let params = DiagnoseParams {
         execution_spec: ExecutionSpec { steps },

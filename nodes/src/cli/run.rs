@@ -13,7 +13,7 @@ use super::{
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, events, hooks, import, jobs, journal, mcp, node, nodes,
+    doctor, events, execute, hooks, import, jobs, journal, mcp, node, nodes,
     output::Output,
     panic, parked, partitions, providers, quarantine, sessions, status, tree, up, verify,
 };
@@ -106,6 +106,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Status => status::run(context).await,
         Command::Nodes => nodes::run(context).await,
         Command::Providers => providers::run(context).await,
+        Command::Execute(args) => execute::run(args, context).await,
         Command::Diagnose(args) => providers::diagnose(args, context).await,
         Command::Partitions => partitions::run(context).await,
         Command::Tree(args) => tree::run(args, context).await,

@@ -2,16 +2,17 @@
 //!
 //! The gateway holds connections and owns nothing; whatever it shows comes through here.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 pub(super) use clawnode_actors::session::ApprovalRequest;
 use clawnode_actors::session::route::Inbound;
 pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
-    AgentName, CallId, Digest, EntityId, ErrorBody, FrameKey, IdempotencyKey, McpServerName, Seq,
-    SessionKey, Traceparent, TurnId,
+    AgentName, CallId, Digest, EntityId, ErrorBody, ExecutionId, FrameKey, IdempotencyKey,
+    McpServerName, Seq, SessionKey, Traceparent, TurnId,
     api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode},
+    execute::ExecutionView,
     latch::{LatchList, PanicView},
     mcp::{McpList, McpServerView},
     overview::{FeedView, NodeList, PartitionList, TreeView},
@@ -26,7 +27,7 @@ use clawnode_proto::{
 };
 use futures_util::stream::BoxStream;
 
-use super::jobs::JobArchive;
+use super::{execute::ExecuteRequest, jobs::JobArchive};
 
 /// A session as a client named it: by key, or by id alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,6 +204,26 @@ pub trait Backend: Send + Sync {
 
     /// Answers `scheduler.diagnose`; `not_found` for an agent or tool that there is not.
     async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody>;
+
+    /// Answers `execute`: stores a plan durably; returns once that is done, or what is waited for
+    /// has come. `conflict` if its name is that of another plan, `unavailable` if no node can run a
+    /// step.
+    async fn execute(&self, request: ExecuteRequest) -> Result<ExecutionView, ErrorBody>;
+
+    /// Answers `execute.show`, once it has ended or `wait` is over.
+    async fn execution(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+    ) -> Result<ExecutionView, ErrorBody>;
+
+    /// Asks to end an execution, then answers as `execution` does. No effect on one that has ended.
+    async fn cancel_execution(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+        trace: Option<Traceparent>,
+    ) -> Result<ExecutionView, ErrorBody>;
 
     /// Gives a turn that has used up its steps more; returns once that is stored. `conflict` if it
     /// does not wait for any.

@@ -30,7 +30,7 @@ use super::{
     error::{Dialect, json},
     guard::Trace,
     params::{answer_within, invalid, parse, read, rows},
-    rest::rest,
+    rest::{query, rest},
     serve::Gateway,
 };
 
@@ -231,16 +231,6 @@ pub(super) fn routes() -> Router<Arc<Gateway>> {
         .route("/v1/jobs/{job}/logs", get(logs))
         .route("/v1/jobs/{job}/artifacts", get(show))
         .route("/v1/jobs/{job}/artifacts/{*name}", get(artifact))
-}
-
-/// The parameters of a query; those of `numbers` are numbers if they can be.
-fn query(query: Option<&str>, numbers: &[&str]) -> Map<String, Value> {
-    let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    let value = |name: &str, text: &str| {
-        let number = text.parse::<u64>().ok().filter(|_| numbers.contains(&name));
-        number.map_or_else(|| text.into(), Value::from)
-    };
-    pairs.map(|(name, text)| (name.to_string(), value(&name, &text))).collect()
 }
 
 async fn list(

@@ -18,6 +18,7 @@ mod auth;
 mod backend;
 mod error;
 mod events;
+mod execute;
 mod frame;
 mod guard;
 mod jobs;
@@ -38,6 +39,7 @@ mod turn;
 mod ws;
 
 pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent};
+pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobArchive, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
 pub use serve::{Clients, Serving, serve};

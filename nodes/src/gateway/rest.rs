@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{self, Dialect},
-    events,
+    events, execute,
     guard::{Trace, guard},
     jobs, openai, page,
     rpc::{self, Call, is_stream},
@@ -46,6 +46,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/approvals", get(approvals))
         .route("/v1/approvals/{call}", get(approval).post(decide))
         .merge(jobs::routes())
+        .merge(execute::routes())
         .route("/v1/policy/check", post(check))
         .route("/v1/providers/health", get(providers))
         .route("/v1/scheduler/diagnose", post(diagnose))
@@ -343,13 +344,26 @@ async fn diagnose(
 }
 
 /// A body that is a JSON object.
-async fn posted(gateway: &Gateway, request: Request) -> Result<Map<String, Value>, ErrorBody> {
+pub(super) async fn posted(
+    gateway: &Gateway,
+    request: Request,
+) -> Result<Map<String, Value>, ErrorBody> {
     let text = body(gateway, request.into_body()).await?;
     match serde_json::from_str(&text) {
         Ok(Value::Object(params)) => Ok(params),
         Ok(_) => Err(ErrorBody::new(ErrorCode::InvalidParams, "the body is not a JSON object")),
         Err(error) => Err(ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}"))),
     }
+}
+
+/// The parameters of a query; those of `numbers` are numbers if they can be.
+pub(super) fn query(query: Option<&str>, numbers: &[&str]) -> Map<String, Value> {
+    let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let value = |name: &str, text: &str| {
+        let number = text.parse::<u64>().ok().filter(|_| numbers.contains(&name));
+        number.map_or_else(|| text.into(), Value::from)
+    };
+    pairs.map(|(name, text)| (name.to_string(), value(&name, &text))).collect()
 }
 
 fn named(session: String) -> Value {

@@ -30,6 +30,7 @@ use super::{
     auth::TICKET_LIFE,
     backend::{Backend, NodeOrder, SendRequest, SessionRef},
     error::json,
+    execute::ExecuteCall,
     frame::RequestId,
     jobs::JobsCall,
     params::{answer_within, events, invalid, page, parse, read, rows},
@@ -85,6 +86,7 @@ pub(super) enum Unary {
     Check(PolicyCheck),
     Providers,
     Diagnose(DiagnoseParams),
+    Execute(ExecuteCall),
     GoOn { session: SessionRef, turn: Option<TurnId> },
     Agents,
     Agent(AgentName),
@@ -252,6 +254,9 @@ impl Call {
             Method::PolicyCheck => Unary::Check(read(method, params)?),
             Method::ProvidersHealth => Unary::Providers,
             Method::SchedulerDiagnose => Unary::Diagnose(read(method, params)?),
+            Method::Execute | Method::ExecuteShow | Method::ExecuteCancel => {
+                Unary::Execute(ExecuteCall::read(method, params, trace)?)
+            }
             Method::ChatContinue => {
                 let ChatContinue { session, turn } = read(method, params)?;
                 let turn = turn.map(|text| parse("turn", &text)).transpose()?;
@@ -435,6 +440,7 @@ impl Unary {
             Self::Check(check) => json(&backend.check(check).await?),
             Self::Providers => json(&backend.providers().await),
             Self::Diagnose(params) => json(&backend.diagnose(&params).await?),
+            Self::Execute(call) => json(&call.view(&**backend, trace).await?),
             Self::GoOn { session, turn } => json(&backend.go_on(&session, turn).await?),
             Self::Agents => json(&backend.agents().await?),
             Self::Agent(agent) => json(&backend.agent(&agent).await?),

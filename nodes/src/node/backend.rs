@@ -12,9 +12,10 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
+    AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, McpServerName, Seq, Traceparent, TurnId,
     api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode},
+    execute::ExecutionView,
     latch::{LatchList, PanicView},
     limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
@@ -32,13 +33,16 @@ use serde_json::Value;
 
 use super::{
     archive::ArchiveDoor,
+    execute::Executions,
     mcp::McpDoor,
     orders,
     overview::{Node, Overview},
     panic::Switch,
     policy, scheduler,
 };
-use crate::gateway::{Backend, Following, JobArchive, NodeOrder, SendRequest, SessionRef};
+use crate::gateway::{
+    Backend, ExecuteRequest, Following, JobArchive, NodeOrder, SendRequest, SessionRef,
+};
 
 /// Rows of one page.
 const PAGE_MAX: u32 = 1_000;
@@ -71,6 +75,11 @@ impl NodeBackend {
         let archive = ArchiveDoor::new(sessions.substrate().clone(), members, saying);
         let overview = Overview::new(node, sessions.clone());
         Self { sessions, agents, routes, overview, switch, mcp, archive }
+    }
+
+    fn executions(&self) -> Executions<'_> {
+        let (sessions, agents, switch) = (&self.sessions, &self.agents, &self.switch);
+        Executions { sessions, agents, switch, alive: self.overview.alive() }
     }
 
     fn substrate(&self) -> &Substrate {
@@ -291,6 +300,27 @@ impl Backend for NodeBackend {
 
     async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody> {
         scheduler::diagnose(&self.agents, &self.overview.alive(), params)
+    }
+
+    async fn execute(&self, request: ExecuteRequest) -> Result<ExecutionView, ErrorBody> {
+        self.executions().begin(request).await
+    }
+
+    async fn execution(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+    ) -> Result<ExecutionView, ErrorBody> {
+        self.executions().show(execution, wait).await
+    }
+
+    async fn cancel_execution(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+        trace: Option<Traceparent>,
+    ) -> Result<ExecutionView, ErrorBody> {
+        self.executions().cancel(execution, wait, trace).await
     }
 
     async fn go_on(

@@ -2,7 +2,7 @@
 //! and how both look from the gateway.
 //!
 //! `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
-//! the gateway's door to sessions, `archive` the one to what is kept of jobs, `offline` the same door where no node runs, `backup` keeps and
+//! the gateway's door to sessions, `execute` runs plans, `archive` is the one to what is kept of jobs, `offline` the same door where no node runs, `backup` keeps and
 //! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
 //! carries an operator's word to one node, `panic` stops things on all of them, `serving` sets up the gateway, `scan` places the worker
@@ -21,6 +21,7 @@ pub mod backup;
 #[cfg(feature = "test-util")]
 pub mod effects;
 pub mod events;
+mod execute;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
 pub mod greet;

@@ -18,6 +18,8 @@ use clawnode_proto::{
 
 use crate::config::agents::DEFAULT_AGENT;
 
+/// Workers whose reasons are told.
+const WHYS_TOLD: usize = 8;
 /// Work that takes so long has half of the points for being quick, in milliseconds.
 const HALF_QUICK_MS: f64 = 1_000.0;
 
@@ -148,6 +150,46 @@ fn candidate(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> CandidateView {
         score: rounded(breakdown.total()),
         breakdown,
     }
+}
+
+/// Why no node can do some work now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Nowhere {
+    /// Nobody runs sessions.
+    #[error("no worker takes work")]
+    NoWorker,
+    /// None of the workers has what it needs.
+    #[error("no node has `{capability}` ({why})")]
+    Lacks {
+        /// What it needs.
+        capability: Capability,
+        /// What each worker says of that.
+        why: String,
+    },
+}
+
+/// Whether a node takes work that needs this, or nothing beside a worker: pure.
+pub(super) fn available(
+    alive: &[Heartbeat],
+    capability: Option<&Capability>,
+) -> Result<(), Nowhere> {
+    let view = chosen(alive, capability.into_iter().cloned().collect(), None);
+    if view.selected.is_some() {
+        return Ok(());
+    }
+    let Some(capability) = capability.cloned() else { return Err(Nowhere::NoWorker) };
+    let why = |it: &CandidateView| {
+        let reason = it.reason.as_deref().unwrap_or("it does not say why");
+        format!("{}: {reason}", it.node)
+    };
+    let mut whys: Vec<String> = view.candidates.iter().take(WHYS_TOLD).map(why).collect();
+    let more = view.candidates.len().saturating_sub(WHYS_TOLD);
+    match (whys.is_empty(), more) {
+        (true, _) => whys.push("there is no worker".to_owned()),
+        (false, 0) => {}
+        (false, more) => whys.push(format!("and {more} more")),
+    }
+    Err(Nowhere::Lacks { capability, why: whys.join("; ") })
 }
 
 fn report<'a>(node: &'a Heartbeat, name: &str) -> Option<&'a ProviderReport> {

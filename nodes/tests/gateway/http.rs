@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 31] = [
+const ROUTES: [(&str, &str, &str, u16); 43] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
@@ -37,6 +37,18 @@ const ROUTES: [(&str, &str, &str, u16); 31] = [
     ("GET", "/v1/jobs/job_00000000000000000000000001/logs?tail=2&search=a%20b", "", 200),
     ("GET", "/v1/jobs/job_00000000000000000000000001/artifacts", "", 200),
     ("GET", "/v1/jobs/job_00000000000000000000000001/artifacts/out/none", "", 404),
+    ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[{"action":"a"}]}}"#, 202),
+    ("POST", "/v1/execute?wait=5", r#"{"execution_spec":{"actions":[{"tool":"a"}]}}"#, 200),
+    ("POST", "/v1/execute?wait=11", r#"{"execution_spec":{"steps":[{"action":"a"}]}}"#, 400),
+    ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[]}}"#, 503),
+    ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[]},"request_id":"taken"}"#, 409),
+    ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[]},"agent":"../x"}"#, 400),
+    ("POST", "/v1/execute", "{}", 400),
+    ("GET", "/v1/execute", "", 405),
+    ("GET", "/v1/execute/exe_00000000000000000000000001", "", 200),
+    ("GET", "/v1/execute/exe_00000000000000000000000000", "", 404),
+    ("GET", "/v1/execute/nonsense", "", 400),
+    ("POST", "/v1/execute/exe_00000000000000000000000001/cancel", "", 202),
     ("POST", "/v1/rpc", r#"{"id":1,"method":"ping"}"#, 200),
     ("GET", "/v1/models", "", 200),
     ("GET", "/v1/models/default", "", 200),

@@ -10,20 +10,23 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode::gateway::{
-    Backend, CleanFilter, Following, JobArchive, JobFilter, LogFilter, NodeOrder, SendRequest,
-    SessionRef, TurnBody, TurnEvent,
+    Backend, CleanFilter, ExecuteRequest, Following, JobArchive, JobFilter, LogFilter, NodeOrder,
+    SendRequest, SessionRef, TurnBody, TurnEvent,
 };
 use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, FrameKey, InputId, JobId,
-    LatchId, McpServerName, ProcessId, Seq, Timestamp, Traceparent, TurnId,
+    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, ExecutionId, FrameKey,
+    IdempotencyKey, InputId, JobId, LatchId, McpServerName, ProcessId, Seq, SessionKey, Timestamp,
+    Traceparent, TurnId,
     api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck},
     archive::{ArchiveStats, CleanView, JobList, JobRecord, JobStatus, JobView, LogView},
+    execute::{ExecutionStatus, ExecutionView},
     latch::{Latch, LatchList, LatchScope, PanicView},
     llm::{FailureClass, ModelFailure, StopReason, Usage},
     mcp::{McpList, McpServerView},
@@ -284,6 +287,25 @@ impl JobArchive for Node {
 
     async fn stats(&self) -> Result<ArchiveStats, ErrorBody> {
         Ok(ArchiveStats::default())
+    }
+}
+
+fn executed(request: IdempotencyKey, agent: Option<AgentName>, is_over: bool) -> ExecutionView {
+    let agent = agent.unwrap_or_else(|| "default".parse().unwrap());
+    let session = SessionKey::of_execution(agent.clone(), &request);
+    ExecutionView {
+        execution_id: ExecutionId::of(session.entity()),
+        request_id: request,
+        status: if is_over { ExecutionStatus::Succeeded } else { ExecutionStatus::Created },
+        session,
+        turn: TurnId::from_u128(1),
+        agent,
+        created: None,
+        started: None,
+        ended: None,
+        duration_ms: None,
+        error: None,
+        steps: Vec::new(),
     }
 }
 
@@ -551,6 +573,37 @@ impl Backend for Node {
             selected: params.fallback.as_ref().and_then(|it| it.parse().ok()),
             fallback_used: params.fallback.is_some(),
         })
+    }
+
+    async fn execute(&self, request: ExecuteRequest) -> Result<ExecutionView, ErrorBody> {
+        let steps = request.spec.steps.len();
+        if request.request.as_str() == "taken" {
+            return Err(ErrorBody::new(ErrorCode::Conflict, "another plan has this name"));
+        }
+        if steps == 0 {
+            return Err(ErrorBody::new(ErrorCode::Unavailable, "no node has `docker`"));
+        }
+        Ok(executed(request.request, request.agent, !request.wait.is_zero()))
+    }
+
+    async fn execution(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+    ) -> Result<ExecutionView, ErrorBody> {
+        if execution.as_u128() == 0 {
+            return Err(not_found("execution"));
+        }
+        Ok(executed("shown".parse().unwrap(), None, !wait.is_zero()))
+    }
+
+    async fn cancel_execution(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+        _: Option<Traceparent>,
+    ) -> Result<ExecutionView, ErrorBody> {
+        self.execution(execution, wait).await
     }
 
     async fn check(&self, check: PolicyCheck) -> Result<PolicyView, ErrorBody> {

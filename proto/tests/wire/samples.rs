@@ -8,6 +8,7 @@ use clawnode_proto::{
         Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
         LogStream, RunEnd, StoredLog, StoredResult,
     },
+    execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::FrameBatch,
     hook::{
@@ -29,9 +30,9 @@ use clawnode_proto::{
     provider::{ProviderKind, ProviderReport, RecentRuns},
     session::{
         ApprovalAsked, ApprovalDecided, ApprovalGiven, ModelBegun, ModelDone, ModelFailed,
-        ModelHooked, Profile, Reply, SessionEvent, SessionInput, Settled, StepLimitReached,
-        ToolAsked, ToolDone, ToolEnd, ToolHooked, ToolResult, ToolUncertain, TurnDone, TurnOutcome,
-        UserMessage,
+        ModelHooked, Plan, Profile, Reply, SessionEvent, SessionInput, Settled, StepLimitReached,
+        StepPlanned, ToolAsked, ToolDone, ToolEnd, ToolHooked, ToolResult, ToolUncertain, TurnDone,
+        TurnOutcome, UserMessage,
     },
     ssh::SshPin,
     timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
@@ -127,7 +128,18 @@ pub(crate) fn session_inputs() -> Vec<SessionInput> {
         decision(decided(Decision::Approve, None)),
         decision(decided(Decision::Deny, Some("not on a Friday".to_owned()))),
         SessionInput::Continue { turn: turn() },
+        SessionInput::Execute(plan()),
     ]
+}
+
+fn plan() -> Plan {
+    let step = |arguments: &str, goes_on| PlanStep {
+        tool: name("time_now"),
+        arguments: arguments.to_owned(),
+        goes_on,
+    };
+    let steps = vec![step("{}", false), step(r#"{"zone":"UTC"}"#, true)];
+    Plan { about: "what time it is".to_owned(), steps }
 }
 
 fn tool_result(end: ToolEnd) -> SessionInput {
@@ -351,6 +363,7 @@ fn approval_events() -> Vec<SessionEvent> {
         asked(Some("it writes".to_owned())),
         ApprovalGiven { turn, call, action, decided }.into(),
         StepLimitReached { turn, limit: 25 }.into(),
+        StepPlanned { turn, call: self::call(), step: 1 }.into(),
     ]
 }
 
@@ -425,6 +438,11 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         }),
         ended(TurnOutcome::BadCalls { detail: "not an object".to_owned() }),
         ended(TurnOutcome::Blocked { block: hook_block() }),
+        ended(TurnOutcome::StepFailed {
+            step: 2,
+            tool: name("time_now"),
+            detail: "no such zone".to_owned(),
+        }),
         Settled { turn, usage: usage(), lost_attempts: 1 }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now") }.into(),
         tool_done(None),

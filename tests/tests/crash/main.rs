@@ -5,6 +5,7 @@
 mod cluster;
 mod damage;
 mod drain;
+mod executions;
 mod fleet;
 mod gateways;
 mod import;

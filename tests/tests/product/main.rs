@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod cluster;
 mod containers;
+mod executions;
 mod hooks;
 mod jobs;
 mod keeping;

@@ -14,6 +14,17 @@ use super::{Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out
 /// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
 const ADVANCES_MAX: usize = 64;
 
+/// What came of the calls that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Calls {
+    /// They run, or will without being asked for again.
+    Run,
+    /// One was begun that has nothing to run: more may follow from it.
+    Recorded,
+    /// A grant must be waited for.
+    Wait,
+}
+
 impl<K: EntityKind> Machine<K> {
     /// Does all that can be done now.
     pub(super) fn pump(&mut self, now: Timestamp) -> Result<(), Stop> {
@@ -32,8 +43,13 @@ impl<K: EntityKind> Machine<K> {
         self.draft_inputs(now)?;
         self.draft_outcomes(now)?;
         self.draft_advances(now)?;
-        let waiting_for_grant = self.draft_decisions(now)?;
-        if waiting_for_grant {
+        let mut calls = self.draft_decisions(now)?;
+        // What follows from a call with nothing to run rides in the same append.
+        while calls == Calls::Recorded {
+            self.draft_advances(now)?;
+            calls = self.draft_decisions(now)?;
+        }
+        if calls == Calls::Wait {
             // A grant is usually at hand; what it allows rides in the same append.
             return Ok(());
         }
@@ -159,10 +175,10 @@ impl<K: EntityKind> Machine<K> {
         !unwanted.is_empty()
     }
 
-    /// Starts what is decided and not under way; says whether a grant must be waited for.
-    fn draft_decisions(&mut self, now: Timestamp) -> Result<bool, Stop> {
+    /// Starts what is decided and not under way.
+    fn draft_decisions(&mut self, now: Timestamp) -> Result<Calls, Stop> {
         self.abort_unwanted();
-        let Some(entity) = self.entity() else { return Ok(false) };
+        let Some(entity) = self.entity() else { return Ok(Calls::Run) };
         let wanted = K::decide(&entity.state);
         let keys: Vec<K::Key> = wanted.iter().map(K::key).collect();
         self.confirmed.retain(|key| keys.contains(key));
@@ -172,7 +188,7 @@ impl<K: EntityKind> Machine<K> {
             self.admissions.remove(&key);
             self.out.push(Out::Release(key));
         }
-        let mut waiting = false;
+        let mut calls = Calls::Run;
         for (effect, key) in wanted.into_iter().zip(keys) {
             if self.running.contains_key(&key) || self.confirmed.contains(&key) {
                 continue;
@@ -183,10 +199,10 @@ impl<K: EntityKind> Machine<K> {
                 class @ (EffectClass::Run | EffectClass::Publish) => {
                     self.start(&effect, key, class);
                 }
-                EffectClass::Call => waiting |= self.start_call(now, &effect, key)?,
+                EffectClass::Call => calls = calls.max(self.start_call(now, &effect, key)?),
             }
         }
-        Ok(waiting)
+        Ok(calls)
     }
 
     fn start(&mut self, effect: &K::Effect, key: K::Key, class: EffectClass) {
@@ -201,29 +217,31 @@ impl<K: EntityKind> Machine<K> {
         now: Timestamp,
         effect: &K::Effect,
         key: K::Key,
-    ) -> Result<bool, Stop> {
+    ) -> Result<Calls, Stop> {
         match self.admissions.remove(&key) {
             None => {
                 self.admissions.insert(key.clone(), Admission::Asked);
                 self.out.push(Out::Acquire(key, effect.clone()));
-                Ok(true)
+                Ok(Calls::Wait)
             }
             Some(Admission::Asked) => {
                 self.admissions.insert(key, Admission::Asked);
-                Ok(true)
+                Ok(Calls::Wait)
             }
             Some(waits @ (Admission::Deferred | Admission::Forgotten)) => {
                 self.admissions.insert(key, waits);
-                Ok(false)
+                Ok(Calls::Run)
             }
             Some(Admission::Granted(grant)) => {
-                let Some(entity) = self.entity() else { return Ok(false) };
-                if let Some((events, job)) = K::begin(&entity.state, effect, &grant) {
-                    self.draft_all(now, events)?;
-                    self.running.insert(key.clone(), EffectClass::Call);
-                    self.staged.push(Out::Start(key, job));
-                }
-                Ok(false)
+                let Some(entity) = self.entity() else { return Ok(Calls::Run) };
+                let Some((events, job)) = K::begin(&entity.state, effect, &grant) else {
+                    return Ok(Calls::Run);
+                };
+                self.draft_all(now, events)?;
+                let Some(job) = job else { return Ok(Calls::Recorded) };
+                self.running.insert(key.clone(), EffectClass::Call);
+                self.staged.push(Out::Start(key, job));
+                Ok(Calls::Run)
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use clawnode_cluster::sim::{Reply, Request};
 use clawnode_proto::{
-    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId,
+    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute,
     session::{SessionInput, UserMessage},
+    tool::ToolSpec,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,6 +13,7 @@ use super::{
     CLIENTS, Sim,
     plan::Plan,
     process::{Note, Op},
+    tools::specs,
 };
 
 /// One input and when it is sent first.
@@ -38,6 +40,7 @@ impl Client {
                         SessionInput::Cancel { turn: turn.copied().unwrap_or_else(no_turn) }
                     }
                     20..40 => SessionInput::Steer(UserMessage::text("and this")),
+                    40..50 => SessionInput::Execute(planned(number)),
                     _ => SessionInput::UserMessage(UserMessage::text("hello")),
                 };
                 let Some(input) = input(&key, number, &body) else { continue };
@@ -55,6 +58,17 @@ impl Client {
         }
         clients
     }
+}
+
+/// Three of the tools that sessions have; a step that fails ends some of the plans.
+fn planned(number: usize) -> execute::Plan {
+    let tools = specs().into_iter().cycle().skip(number).take(3);
+    let step = |(at, tool): (usize, ToolSpec)| execute::PlanStep {
+        tool: tool.name,
+        arguments: format!(r#"{{"at":{at}}}"#),
+        goes_on: number.is_multiple_of(2),
+    };
+    execute::Plan { about: "a plan".to_owned(), steps: tools.enumerate().map(step).collect() }
 }
 
 fn no_turn() -> TurnId {

@@ -448,18 +448,18 @@ impl Book {
                 | SessionInput::Continue { .. }
                 | SessionInput::TimerFired { .. },
             ) => None,
-            Some(SessionInput::Delete) if self.deletions > 0 => None,
-            Some(SessionInput::Delete) => Some(format!("`{input}` deleted nothing")),
-            Some(SessionInput::UserMessage(_) | SessionInput::Steer(_)) => {
+            Some(SessionInput::Delete) => {
+                (self.deletions == 0).then(|| format!("`{input}` deleted nothing"))
+            }
+            Some(
+                SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_),
+            ) => {
                 let turn = TurnId::from(input);
                 let joined = || self.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
                 let ended = self.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
                 // What joined a turn that was deleted since is told by the deletion alone.
-                if ended || joined() || self.deletions > 0 {
-                    None
-                } else {
-                    Some(format!("`{turn}` has no end"))
-                }
+                let over = ended || joined() || self.deletions > 0;
+                (!over).then(|| format!("`{turn}` has no end"))
             }
         }
     }

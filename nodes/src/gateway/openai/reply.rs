@@ -212,6 +212,7 @@ impl Reply {
             | TurnOutcome::BadCalls { .. }
             | TurnOutcome::Stopped { .. }
             | TurnOutcome::Blocked { .. }
+            | TurnOutcome::StepFailed { .. }
             | TurnOutcome::Cancelled => {
                 Step::Failed(outcome.error().unwrap_or_else(|| {
                     ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")

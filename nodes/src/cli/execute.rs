@@ -1,0 +1,216 @@
+//! `execute`: the steps of a plan, run without a model.
+
+use std::{io::Read as _, path::Path};
+
+use clap::{Args, Subcommand};
+use clawnode_proto::{
+    api::Method,
+    execute::{
+        ExecuteParams, ExecutionParams, ExecutionStatus, ExecutionStep, ExecutionView, StepStatus,
+    },
+    limits::WS_FRAME_BYTES,
+    provider::ExecutionSpec,
+};
+use serde_json::{Value, json};
+
+use super::{
+    context::Context,
+    link::Link,
+    output::{Output, Tone, clean, span, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// How long one question waits for the end, in milliseconds.
+const WAIT_MS: u32 = 5_000;
+/// Characters of a step's output in a table.
+const BRIEF: usize = 60;
+
+/// What `execute --help` ends with.
+const EXAMPLES: &str = "\
+A plan is JSON: {\"steps\":[{\"action\":\"TOOL\",\"params\":{…},\"continue_on_failure\":false},…]}.
+Its steps run one after the other, each as a call that an agent makes: by its rules, and with a
+person's approval where those ask for it. The first that does not end well ends the plan, unless it
+says otherwise. What was accepted goes on whatever becomes of nodes and clients; with the same key
+it is run once. With `--wait` the exit code is 1 unless it succeeds.
+
+Examples:
+  clawnode execute plan.json --wait
+  echo '{\"steps\":[{\"action\":\"time_now\"}]}' | clawnode execute - --key nightly-7 --wait
+  clawnode execute show EXECUTION
+  clawnode execute cancel EXECUTION";
+
+/// `execute`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = EXAMPLES
+)]
+pub(super) struct ExecuteArgs {
+    #[command(subcommand)]
+    command: Option<ExecuteCommand>,
+    /// The file with the plan; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    file: Option<String>,
+    /// Whose tools and rules; those of the default agent if absent
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// A name for this request: sent again, it is run once
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Wait for its end
+    #[arg(long)]
+    wait: bool,
+}
+
+/// What there is to do about one that was begun.
+#[derive(Debug, Subcommand)]
+enum ExecuteCommand {
+    /// Show how far one is, step by step
+    Show {
+        /// Its id
+        execution: String,
+        /// Wait for its end
+        #[arg(long)]
+        wait: bool,
+    },
+    /// End one; what runs of it is stopped, and no further step begins
+    Cancel {
+        /// Its id
+        execution: String,
+    },
+}
+
+/// `execute`.
+pub(super) async fn run(args: ExecuteArgs, context: &Context) -> Result<Exit, Failure> {
+    let out = context.out;
+    let (view, waits) = match args.command {
+        None => {
+            let params = params(args.file.as_deref().unwrap_or("-"), args.agent, args.key)?;
+            let view = context.call(Method::Execute, json!(params)).await?;
+            (view, args.wait)
+        }
+        Some(ExecuteCommand::Show { execution, wait }) => {
+            let params = ExecutionParams { execution_id: execution, wait_ms: None };
+            (context.call(Method::ExecuteShow, json!(params)).await?, wait)
+        }
+        Some(ExecuteCommand::Cancel { execution }) => {
+            let params = ExecutionParams { execution_id: execution, wait_ms: Some(WAIT_MS) };
+            (context.call(Method::ExecuteCancel, json!(params)).await?, false)
+        }
+    };
+    let view = if waits { ended(view, context).await? } else { view };
+    out.document(&view, |view| card(out, view))?;
+    let failed = waits && view.status != ExecutionStatus::Succeeded;
+    Ok(if failed { Exit::Failed } else { Exit::Ok })
+}
+
+/// The request: a plan alone, or with what else `POST /v1/execute` takes. The command line goes
+/// before the file.
+fn params(
+    file: &str,
+    agent: Option<String>,
+    key: Option<String>,
+) -> Result<ExecuteParams, Failure> {
+    let text = read(file)?;
+    let wrong = |what: String| {
+        Failure::new(Exit::Failed, "invalid_params", format!("`{file}`: {what}"))
+            .hint(r#"write `{"steps":[{"action":"TOOL","params":{}}]}`"#)
+    };
+    let value: Value =
+        serde_json::from_str(&text).map_err(|error| wrong(format!("malformed JSON: {error}")))?;
+    let params = if value.get("execution_spec").is_some() {
+        serde_json::from_value(value)
+    } else {
+        serde_json::from_value::<ExecutionSpec>(value)
+            .map(|execution_spec| ExecuteParams { execution_spec, ..ExecuteParams::default() })
+    };
+    let params = params.map_err(|error| wrong(error.to_string()))?;
+    Ok(ExecuteParams {
+        agent: agent.or(params.agent),
+        request_id: key.or(params.request_id),
+        wait_ms: None,
+        ..params
+    })
+}
+
+/// A file's text; more than a request may be is not read.
+fn read(file: &str) -> Result<String, Failure> {
+    let most = WS_FRAME_BYTES as u64;
+    let mut text = String::new();
+    let done = if file == "-" {
+        std::io::stdin().lock().take(most).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(Path::new(file))
+            .and_then(|file| file.take(most).read_to_string(&mut text))
+    };
+    done.map_err(|error| {
+        Failure::new(Exit::Failed, "input", format!("cannot read `{file}`: {error}"))
+            .hint("name a file with a plan, or `-` for standard input")
+    })?;
+    Ok(text)
+}
+
+/// Waits for the end, over whichever gateway answers; says what a person is asked meanwhile.
+async fn ended(mut view: ExecutionView, context: &Context) -> Result<ExecutionView, Failure> {
+    let mut link = Link::at(context.out, context.reached().await?);
+    let execution_id = view.execution_id.to_string();
+    let params = json!(ExecutionParams { execution_id, wait_ms: Some(WAIT_MS) });
+    let mut asked = Vec::new();
+    while !view.status.is_over() {
+        for step in view.steps.iter().filter(|it| it.status == StepStatus::WaitingApproval) {
+            if let Some(call) = step.call.filter(|call| !asked.contains(call)) {
+                asked.push(call);
+                let (number, action) = (step.step, &step.action);
+                context.out.aside(&format!(
+                    "step {number} (`{action}`) waits for a person: `clawnode approvals show {call}`"
+                ));
+            }
+        }
+        view = link.call(Method::ExecuteShow, |_| params.clone()).await?;
+    }
+    Ok(view)
+}
+
+fn card(out: Output, it: &ExecutionView) -> String {
+    let mut lines = vec![
+        format!("execution  {}", it.execution_id),
+        format!("request    {}", clean(it.request_id.as_str())),
+        format!("status     {}", it.status.as_str()),
+        format!("agent      {}", it.agent),
+        format!("session    {}", it.session),
+    ];
+    if let Some(started) = it.started {
+        lines.push(format!("started    {}", time(started)));
+    }
+    if let Some(took) = it.duration_ms {
+        lines.push(format!("took       {}", span(took)));
+    }
+    let mut head = vec!["step", "action", "status", "risk", "took", "said"];
+    if out.wide {
+        head.extend(["job", "call"]);
+    }
+    let dash = || "-".to_owned();
+    let row = |step: &ExecutionStep| {
+        let said = step.error.as_ref().map(|error| &error.message).or(step.output.as_ref());
+        let said = said.map_or_else(dash, |text| clean(text).chars().take(BRIEF).collect());
+        let mut row = vec![
+            step.step.to_string(),
+            step.action.to_string(),
+            step.status.as_str().to_owned(),
+            step.risk.map_or_else(dash, |risk| risk.as_str().to_owned()),
+            step.duration_ms.map_or_else(dash, span),
+            said,
+        ];
+        if out.wide {
+            row.push(step.job.map_or_else(dash, |job| job.to_string()));
+            row.push(step.call.map_or_else(dash, |call| call.to_string()));
+        }
+        row
+    };
+    lines.push(out.table(&head, it.steps.iter().map(row)));
+    if let Some(error) = &it.error {
+        lines.push(out.paint(Tone::Bad, &clean(&error.message)));
+    }
+    lines.join("\n")
+}

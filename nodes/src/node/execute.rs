@@ -1,0 +1,238 @@
+//! Running the steps of a plan without a model: what is asked for is judged here, before it is
+//! accepted; from then on it is a turn of a session like any other.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clawnode_actors::{
+    agent::Agents,
+    session::{Sessions, TurnBody, execute::Stored},
+    tool::schema,
+};
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorCode, ExecutionId, SessionKey, ToolName, Traceparent, TurnId,
+    execute::{ExecutionView, Plan, PlanStep},
+    limits::{EXECUTION_STEPS, PLAN_BYTES},
+    node::Heartbeat,
+    provider::{ExecutionSpec, StepSpec},
+    session::Profile,
+    tool::ToolSpec,
+};
+use futures_util::StreamExt as _;
+
+use super::{panic::Switch, scheduler};
+use crate::{config::agents::DEFAULT_AGENT, gateway::ExecuteRequest};
+
+/// All that is needed of a node.
+pub(super) struct Executions<'a> {
+    pub(super) sessions: &'a Sessions,
+    pub(super) agents: &'a Agents,
+    pub(super) switch: &'a Switch,
+    /// The nodes that are held alive.
+    pub(super) alive: Vec<Heartbeat>,
+}
+
+// === impl Executions ===
+
+impl Executions<'_> {
+    /// Answers `execute`.
+    pub(super) async fn begin(&self, it: ExecuteRequest) -> Result<ExecutionView, ErrorBody> {
+        let ExecuteRequest { agent, request, spec, wait, trace } = it;
+        let agent = agent.map_or_else(default_agent, Ok)?;
+        let plan = plan(spec)?;
+        let key = SessionKey::of_execution(agent, &request);
+        // What was accepted stays so, whatever has become of the agent and its nodes since.
+        let known = self.sessions.executed(&key, (&request, &plan)).await?;
+        let stored = if let Some(stored) = known {
+            stored
+        } else {
+            self.judge(&key.agent, &plan)?;
+            self.sessions.execute(&key, &request, &plan, trace).await?
+        };
+        self.told(ExecutionId::of(key.entity()), stored, wait).await
+    }
+
+    /// Answers `execute.show`.
+    pub(super) async fn show(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+    ) -> Result<ExecutionView, ErrorBody> {
+        let stored = self.sessions.stored_plan(execution).await?;
+        self.told(execution, stored, wait).await
+    }
+
+    /// Answers `execute.cancel`.
+    pub(super) async fn cancel(
+        &self,
+        execution: ExecutionId,
+        wait: Duration,
+        trace: Option<Traceparent>,
+    ) -> Result<ExecutionView, ErrorBody> {
+        self.sessions.cancel_execution(execution, trace).await?;
+        self.show(execution, wait).await
+    }
+
+    /// How far it is, once it has ended or the wait is over.
+    async fn told(
+        &self,
+        execution: ExecutionId,
+        stored: Stored,
+        wait: Duration,
+    ) -> Result<ExecutionView, ErrorBody> {
+        let Some(turn) = stored.turn().filter(|_| !wait.is_zero()) else {
+            return Ok(self.sessions.execution_of(&stored).await?);
+        };
+        self.ended(execution, turn, wait).await?;
+        Ok(self.sessions.execution(execution).await?)
+    }
+
+    /// Waits for a turn's end.
+    async fn ended(
+        &self,
+        execution: ExecutionId,
+        turn: TurnId,
+        wait: Duration,
+    ) -> Result<(), ErrorBody> {
+        let follows = async {
+            let mut sent = self.sessions.follow(execution.session(), Some(turn), None).await?;
+            while let Some(event) = sent.events.next().await {
+                if let TurnBody::Done(_) = event.body {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(wait, follows).await.unwrap_or(Ok(()))
+    }
+
+    /// Whether all of a plan can be done, as far as that is known before it is begun.
+    fn judge(&self, agent: &AgentName, plan: &Plan) -> Result<(), ErrorBody> {
+        let profile = self.agents.profile(agent).map_err(|error| {
+            ErrorBody::new(ErrorCode::NotFound, error.to_string())
+                .hint("`clawnode agents list` shows the agents there are")
+        })?;
+        if let Some(refusal) = self.switch.refusal() {
+            return Err(refusal);
+        }
+        let mut needs: BTreeMap<_, u32> = BTreeMap::new();
+        for (step, number) in plan.steps.iter().zip(1..) {
+            let spec = tool(agent, &profile, (step, number))?;
+            needs.entry(spec.capability.clone()).or_insert(number);
+        }
+        for (capability, step) in needs {
+            scheduler::available(&self.alive, capability.as_ref())
+                .map_err(|why| unavailable(step, plan, &why))?;
+        }
+        Ok(())
+    }
+}
+
+fn default_agent() -> Result<AgentName, ErrorBody> {
+    DEFAULT_AGENT
+        .parse()
+        .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("the default agent: {error}")))
+}
+
+fn invalid(what: String) -> ErrorBody {
+    ErrorBody::new(ErrorCode::InvalidParams, what)
+}
+
+/// The tool of a step, whose arguments fit it.
+fn tool<'a>(
+    agent: &AgentName,
+    profile: &'a Profile,
+    (step, number): (&PlanStep, u32),
+) -> Result<&'a ToolSpec, ErrorBody> {
+    let name = &step.tool;
+    let Some(spec) = profile.tool(name.as_str()) else {
+        let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let what = format!("step {number}: agent `{agent}` has no tool `{name}`");
+        return Err(
+            ErrorBody::new(ErrorCode::NotFound, what).hint(format!("it has: {}", names.join(", ")))
+        );
+    };
+    schema::judge(spec, &step.arguments)
+        .map_err(|why| invalid(format!("step {number}: arguments of `{name}`: {why}")))?;
+    Ok(spec)
+}
+
+fn unavailable(step: u32, plan: &Plan, why: &scheduler::Nowhere) -> ErrorBody {
+    let tool = plan.steps.get(step as usize - 1).map_or("", |step| step.tool.as_str());
+    ErrorBody::new(ErrorCode::Unavailable, format!("step {step} (`{tool}`) cannot run now: {why}"))
+        .hint(
+            "start or mend a node that can, and send the request again; `clawnode providers` shows \
+             what each node lacks",
+        )
+}
+
+/// The plan that is meant by what a planner wrote, as far as that can be said without its agent.
+fn plan(spec: ExecutionSpec) -> Result<Plan, ErrorBody> {
+    let found = spec.steps.len();
+    if found == 0 || found > EXECUTION_STEPS {
+        let what = format!("`execution_spec.steps` has {found}, not 1 to {EXECUTION_STEPS}");
+        return Err(invalid(what));
+    }
+    let mut steps = Vec::with_capacity(found);
+    let mut bytes = 0;
+    for (spec, number) in spec.steps.into_iter().zip(1..) {
+        let StepSpec { action, params, continue_on_failure: goes_on } = spec;
+        let tool: ToolName =
+            action.parse().map_err(|error| invalid(format!("step {number}: {error}")))?;
+        let arguments = serde_json::Value::Object(params).to_string();
+        bytes += arguments.len();
+        if bytes > PLAN_BYTES {
+            let what = format!(
+                "step {number}: the arguments up to here take {bytes} bytes, at most {PLAN_BYTES} \
+                 are allowed"
+            );
+            return Err(ErrorBody::new(ErrorCode::TooLarge, what)
+                .hint("send it in several requests, or put what is large into files"));
+        }
+        steps.push(PlanStep { tool, arguments, goes_on });
+    }
+    let names: Vec<&str> = steps.iter().map(|step| step.tool.as_str()).collect();
+    let about = format!("Run these tools, in this order: {}", names.join(", "));
+    Ok(Plan { about, steps })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(spec: serde_json::Value) -> Result<Plan, ErrorBody> {
+        plan(serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused_and_named() {
+        let long = "x".repeat(PLAN_BYTES);
+        let many = vec![json!({ "action": "a" }); EXECUTION_STEPS + 1];
+        for (spec, code, says) in [
+            (json!({ "steps": [] }), ErrorCode::InvalidParams, "has 0"),
+            (json!({ "steps": many }), ErrorCode::InvalidParams, "has 65"),
+            (
+                json!({ "steps": [{ "action": "a" }, { "action": "rm -rf" }] }),
+                ErrorCode::InvalidParams,
+                "step 2",
+            ),
+            (
+                json!({ "steps": [{ "action": "a" }, { "action": "a", "params": { "x": long } }] }),
+                ErrorCode::TooLarge,
+                "step 2",
+            ),
+        ] {
+            let error = read(spec).unwrap_err();
+            assert_eq!(error.code, code, "{error:?}");
+            assert!(error.message.contains(says), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_planner_may_use_the_older_words() {
+        let new = json!({ "steps": [{ "action": "a", "params": { "x": 1 } }], "intent": "?" });
+        let old = json!({ "actions": [{ "tool": "a", "arguments": { "x": 1 }, "id": 7 }] });
+        assert_eq!(read(new).unwrap(), read(old).unwrap());
+    }
+}
