@@ -9,6 +9,7 @@ use std::{
 };
 
 use clawnode_actors::{
+    latch::LatchDoor,
     supervise::Supervisor,
     tool::{
         Egress, Executor,
@@ -79,6 +80,7 @@ impl McpServers {
         (config, env, roles): (&Config, &Env, &[NodeRole]),
         substrate: &Substrate,
         (process, clock, peers): (ProcessId, &Arc<dyn Clock>, watch::Receiver<Members>),
+        door: &LatchDoor,
     ) -> Result<Self, Failure> {
         let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);
@@ -97,6 +99,7 @@ impl McpServers {
                     shared: substrate.shared,
                     peers: peers.clone(),
                     pins: pins.subscribe(),
+                    door: door.clone(),
                 };
                 servers.push(McpServer::new(options(it, config, env)?, context));
             }

@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use clawnode_actors::tool::{
-    Executor, ToolRun, Toolbox,
-    mcp::{
-        self, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, Planted,
-        StdioOptions,
+use clawnode_actors::{
+    latch::LatchDoor,
+    tool::{
+        Executor, ToolRun, Toolbox,
+        mcp::{
+            self, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, Planted,
+            StdioOptions,
+        },
     },
 };
 use clawnode_cluster::{Substrate, SystemClock, local, membership::Members};
@@ -78,6 +81,7 @@ impl Bench {
             shared: false,
             peers,
             pins: pins.clone(),
+            door: LatchDoor::default(),
         };
         let server = McpServer::with_bug(options, context, planted);
         let follow = mcp::follow(Arc::clone(&substrate.bucket), tell);

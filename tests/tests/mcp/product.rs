@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clawnode_proto::mcp::McpServerView;
+use clawnode_proto::{latch::PanicView, mcp::McpServerView};
 use clawnode_tests::{
     mcp::{MARK, hostile, marked, reference},
     model::{Act, ModelServer, Script, Setup},
@@ -147,6 +147,37 @@ async fn what_a_person_approves_an_agent_gets_while_the_node_runs() -> Outcome {
     until("the agent has it", async || Ok(log().contains("agent reloaded").then_some(()))).await?;
     let seen = results(&node, &Message::new("bob", "go")).await?;
     assert_eq!(seen[0], ("acted".to_owned(), Value::Null));
+    node.stop().await?;
+    assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
+    Ok(())
+}
+
+/// LATCH-2: a program that is told to stop may not listen. When all is said to be dead, it is.
+#[tokio::test]
+async fn latch_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
+    let (server, home) = scene(vec![Act::tools([("bad__act", json!({}))])]).await;
+    let mark = path(home.path());
+    let text = format!(
+        "[agents.default]\ntools = [\"bad__act\"]\n{ALLOW}{}",
+        section("bad", "python3", &[&path(&hostile()), "hangs"], &mark),
+    );
+    configure(&home, &text);
+    let node = Node::up(&home).await?;
+    runs(&node, "bad").await?;
+    let log = || std::fs::read_to_string(home.log()).unwrap_or_default();
+    until("the agent has it", async || Ok(log().contains("agent reloaded").then_some(()))).await?;
+    let idle = marked(&mark).len();
+    let turn = node.client()?.send(&Message::new("ada", "go")).await?;
+    // The call has begun: something of it has left its group.
+    until("the call", async || Ok((marked(&mark).len() > idle).then_some(()))).await?;
+    let stopped: PanicView = node.client()?.call("panic", json!({ "wait_ms": 10_000 })).await?;
+    assert!(stopped.nodes[0].dead_ms.is_some(), "{stopped:?}");
+    assert_eq!(marked(&mark), Vec::<i32>::new(), "{stopped:?}");
+    drop(turn);
+    let clear = json!({ "latch": stopped.latch.id });
+    let _: PanicView = node.client()?.call("panic.clear", clear).await?;
+    until("it runs again", async || Ok((marked(&mark).len() == idle).then_some(()))).await?;
+    assert_eq!(server.count(), 1, "no model is asked after the stop");
     node.stop().await?;
     assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
     Ok(())

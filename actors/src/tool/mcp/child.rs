@@ -80,15 +80,20 @@ impl Process {
     /// that it wrote on its standard error.
     pub(super) async fn stop(mut self) -> String {
         if timeout(EOF_GRACE, self.keeper.wait()).await.is_err() {
-            self.end().await;
+            self.end(Signal::TERM).await;
         }
         // What it wrote last may still be on its way.
         drop(timeout(LAST_WORDS, &mut self.stderr).await);
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn end(&mut self) {
-        self.ask();
+    /// Kills it without asking; returns once nothing of it is left.
+    pub(super) async fn kill(mut self) {
+        self.end(Signal::QUIT).await;
+    }
+
+    async fn end(&mut self, how: Signal) {
+        self.tell(how);
         if timeout(KEEPER_GRACE, self.keeper.wait()).await.is_err() {
             let server = &self.server;
             error!(%server, "what keeps an MCP server does not end; something of it may be left");
@@ -98,11 +103,11 @@ impl Process {
         }
     }
 
-    fn ask(&self) {
+    fn tell(&self, how: Signal) {
         // Without an id it has been waited for: it is gone.
         let pid = self.keeper.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid
-            && let Err(failure) = kill_process(pid, Signal::TERM)
+            && let Err(failure) = kill_process(pid, how)
         {
             debug!(server = %self.server, %failure, "the keeper is gone");
         }
@@ -111,7 +116,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.ask();
+        self.tell(Signal::TERM);
     }
 }
 

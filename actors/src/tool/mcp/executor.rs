@@ -12,11 +12,16 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    options::McpTransport,
+    phase::{Phase, Up},
     reply,
-    server::{McpServer, Phase, Up},
+    server::McpServer,
     session::CallEnd,
 };
-use crate::tool::{Executor, ToolRun};
+use crate::{
+    latch::Work,
+    tool::{Executor, ToolRun},
+};
 
 /// How long a call waits for a server that is just starting (10 s).
 const START_WAIT: Duration = Duration::from_secs(10);
@@ -99,6 +104,11 @@ impl McpTools {
         let up = self.up(run.timeout).await?;
         let tool = self.allowed(&run, &up)?;
         let arguments = std::mem::take(&mut run.arguments);
+        let work = Work::Tool {
+            agent: run.agent.clone(),
+            tool: run.tool.clone(),
+            reaches_out: self.reaches_out(&run.tool),
+        };
         let _under_way = self.0.0.begin();
         let server = self.0.name();
         Ok(match up.calls.call(&tool, arguments, &run.idempotency_key, cancelled).await {
@@ -116,12 +126,27 @@ impl McpTools {
                 );
                 ToolOutcome::failed(ToolFailure::Crashed, why)
             }
+            // Being told is no end, and what an operator stops is to end.
+            CallEnd::Cancelled if self.is_program() && self.is_stopped(&work) => {
+                up.life.cut.cancel();
+                up.life.over.cancelled().await;
+                ToolOutcome::failed(ToolFailure::Cancelled, "")
+            }
             CallEnd::Cancelled => {
                 // It was told. Whether it still answers anything is looked at beside.
                 self.0.0.suspected.notify_one();
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }
         })
+    }
+
+    /// Whether it runs here, and not on a machine that is reached by a URL.
+    fn is_program(&self) -> bool {
+        matches!(self.0.0.options.transport, McpTransport::Stdio(_))
+    }
+
+    fn is_stopped(&self, work: &Work) -> bool {
+        self.0.0.context.door.stops(work).is_some()
     }
 
     #[cfg(feature = "test-util")]

@@ -3,8 +3,8 @@
 //! It starts the program with its own standard streams, and outlives it for as long as it takes to
 //! end everything that the program has started: as the reaper of its descendants it finds also
 //! those that left their group and their parent. It does so when the program ends, when it is told
-//! to (SIGTERM), and when the node is gone, however it went: a node that is killed has no say in it.
-//! It needs no privileges, and knows nothing but its command line and the program's environment.
+//! to (SIGTERM; SIGQUIT, if nothing is to be asked first), and when the node is gone, however it went:
+//! a node that is killed has no say in it. It needs no privileges, and knows nothing but its command line and the program's environment.
 
 use std::{
     collections::BTreeMap,
@@ -67,6 +67,8 @@ struct Keeper {
     ended: tokio::signal::unix::Signal,
     asked: tokio::signal::unix::Signal,
     interrupted: tokio::signal::unix::Signal,
+    /// No time is given: everything is killed at once.
+    hurried: tokio::signal::unix::Signal,
     code: Option<u8>,
 }
 
@@ -81,7 +83,8 @@ impl Keeper {
         }
         set_child_subreaper(Some(getpid()))?;
         let (ended, asked) = (signal(SignalKind::child())?, signal(SignalKind::terminate())?);
-        let interrupted = signal(SignalKind::interrupt())?;
+        let (interrupted, hurried) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
         let mut command = Command::new(program);
         command.args(args).process_group(0);
         let child = command.spawn()?;
@@ -89,7 +92,7 @@ impl Keeper {
         // What it inherited is the program's now: its end must be seen by the node.
         detach()?;
         let node_gone = when_gone(fd);
-        Ok(Self { program, node_gone, ended, asked, interrupted, code: None })
+        Ok(Self { program, node_gone, ended, asked, interrupted, hurried, code: None })
     }
 
     async fn run(mut self) -> u8 {
@@ -108,6 +111,7 @@ impl Keeper {
                     self.ask().await;
                     break;
                 }
+                _ = self.hurried.recv() => break,
                 () = self.node_gone.notified() => {
                     self.ask().await;
                     break;

@@ -18,7 +18,12 @@
 //! - `session`: one connection, from its greeting to its end, and a call on it.
 //! - `pins`: what of a server's tools is approved, in the bucket. **MCP-2**: a model is told of a
 //!   tool what was approved, and a tool that the server describes otherwise is not run.
+//! - `phase`: what a server is doing here.
 //! - `reply`: what a server answers, as an outcome.
+//!
+//! What an operator stops ends: a program is killed whose call is stopped, because nobody can know
+//! whether it listens to being told (**LATCH-2**); what it ran for others is lost with it, and once
+//! everything may go on it is started again. A service that is reached by a URL is told, and no more.
 //!
 //! On crash: the server dies with its node and is started on another; a call in flight is followed
 //! by its effect class. Not here: prompts, resources, sampling, elicitation and roots. A server that
@@ -29,6 +34,7 @@ mod executor;
 mod http;
 mod keeper;
 mod options;
+mod phase;
 mod pins;
 mod place;
 #[cfg(feature = "test-util")]

@@ -21,12 +21,13 @@ use super::{
     child::Process,
     http::Service,
     options::{McpOptions, McpTransport, PinPolicy},
+    phase::{Life, Phase, Up},
     pins::{self, Heard, Pins},
     place::hosts_it,
-    session::{Calls, Session, TOOLS, bounded},
+    session::{Session, TOOLS, bounded},
     wire::{Ending, Wire},
 };
-use crate::tool::schema;
+use crate::{latch::LatchDoor, tool::schema};
 
 /// How often a server that says nothing is asked for its tools again (1 min): how long it may
 /// describe a tool otherwise unseen.
@@ -61,6 +62,8 @@ pub struct McpContext {
     pub peers: watch::Receiver<Members>,
     /// What is approved.
     pub pins: watch::Receiver<Pins>,
+    /// What operators have stopped.
+    pub door: LatchDoor,
 }
 
 /// One server on this node: the only door to it. Cheap to clone.
@@ -82,31 +85,6 @@ pub(super) struct Inner {
     pub(super) planted: super::Planted,
 }
 
-/// What a server is doing here.
-#[derive(Clone, Debug)]
-pub(super) enum Phase {
-    /// It is not this node's to run, as far as is known.
-    StandsBy,
-    /// It is being started.
-    Starts,
-    /// It can be called.
-    Up(Up),
-    /// Another node runs it from now on; what was taken here before is still served.
-    Leaves(Up),
-    /// It ended, or could not be started.
-    Down(String),
-    /// This node ends.
-    Stopped,
-}
-
-/// A server that can be called.
-#[derive(Clone, Debug)]
-pub(super) struct Up {
-    pub(super) calls: Calls,
-    /// Its tools, by its own names for them.
-    pub(super) listed: Arc<BTreeMap<String, ToolSpec>>,
-}
-
 /// One call under way; dropping it ends the count.
 #[derive(Debug)]
 pub(super) struct UnderWay<'a>(&'a watch::Sender<usize>);
@@ -117,6 +95,8 @@ enum End {
     Moved,
     /// This node ends.
     Stopped,
+    /// An operator stopped a call that it ran.
+    Cut,
     /// It is started again.
     Broken(String),
 }
@@ -209,6 +189,15 @@ impl Inner {
                     self.enter(Phase::StandsBy);
                 }
                 End::Stopped => break,
+                End::Cut => {
+                    warn!(%server, "an MCP server was killed, because a call that it ran is stopped");
+                    let mut view = self.context.door.view();
+                    tokio::select! {
+                        // The context holds the sender.
+                        _ = view.wait_for(|latches| latches.all().is_none()) => {}
+                        () = self.stop.cancelled() => break,
+                    }
+                }
                 End::Broken(why) => {
                     if began.elapsed() > FORGIVEN {
                         backoff = Backoff::new(options.restart_first, options.restart_most);
@@ -292,11 +281,29 @@ impl Inner {
                 return End::Broken(format!("{}{said}", ErrorChain(&error)));
             }
         };
-        let end = Box::pin(self.keep_up(&session, relist)).await;
-        self.leave(&end).await;
-        session.close().await;
-        // What it said may be content of a conversation by now.
-        drop(stop(process).await);
+        let life = Life::default();
+        let mut end = tokio::select! {
+            end = Box::pin(self.keep_up(&session, (relist, &life))) => end,
+            () = life.cut.cancelled() => End::Cut,
+        };
+        let is_cut = tokio::select! {
+            biased;
+            () = life.cut.cancelled() => true,
+            () = self.leave(&end) => false,
+        };
+        match process {
+            Some(process) if is_cut => {
+                self.enter(Phase::Down("an operator stopped a call that it ran".to_owned()));
+                process.kill().await;
+                end = End::Cut;
+            }
+            process => {
+                session.close().await;
+                // What it said may be content of a conversation by now.
+                drop(stop(process).await);
+            }
+        }
+        life.over.cancel();
         end
     }
 
@@ -319,11 +326,11 @@ impl Inner {
                 }
             }
             End::Broken(why) => self.enter(Phase::Down(why.clone())),
-            End::Stopped => self.enter(Phase::Starts),
+            End::Stopped | End::Cut => self.enter(Phase::Starts),
         }
     }
 
-    async fn keep_up(&self, session: &Session, relist: &Notify) -> End {
+    async fn keep_up(&self, session: &Session, (relist, life): (&Notify, &Life)) -> End {
         let server = &self.options.name;
         let calls = session.calls();
         let mut pins = self.context.pins.clone();
@@ -346,7 +353,8 @@ impl Inner {
                 if known.as_ref() != Some(&listed) {
                     info!(%server, tools = listed.len(), "an MCP server is up");
                     known = Some(Arc::clone(&listed));
-                    self.enter(Phase::Up(Up { calls: calls.clone(), listed }));
+                    let (calls, life) = (calls.clone(), life.clone());
+                    self.enter(Phase::Up(Up { calls, listed, life }));
                 }
             }
             due = false;
