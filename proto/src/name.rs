@@ -133,6 +133,24 @@ impl Capability {
     pub fn of_mcp_host(server: &McpServerName) -> Self {
         Self(format!("mcp.{server}:host"))
     }
+
+    /// What a worker has that can do it, for people; nothing is said of what all workers can.
+    pub fn takes(&self) -> Option<String> {
+        let kind = self.0.split_once('.').unwrap_or((&self.0, ""));
+        Some(match kind {
+            ("docker", "") => "a Docker engine that answers".to_owned(),
+            ("process", "") => "`bwrap`, and a kernel that lets it isolate".to_owned(),
+            ("workspace", "") => "`[workspace]`".to_owned(),
+            ("mcp", name) => format!("`{name}` among its `[[mcp_servers]]`"),
+            ("ssh", name) => {
+                format!("`{name}` among its `[[ssh_hosts]]`, and a build with `--features full`")
+            }
+            ("wasm", name) => {
+                format!("`{name}` among its `[[plugins]]`, and a build with `--features full`")
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl ToolName {

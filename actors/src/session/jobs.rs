@@ -9,7 +9,7 @@ use clawnode_proto::{
     TurnId, codec,
     feed::EventBody,
     hook::HookTrail,
-    job::JobState,
+    job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
     node::NodeRequest,
     session::{SessionInput, ToolEnd},
@@ -173,17 +173,12 @@ impl SessionRunner {
     /// `None`: somebody runs it.
     async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
         let job = &it.job;
-        let nobody = || {
+        let nobody = |began: Option<ProcessId>| {
             if let Some(late) = &it.late {
                 let why = format!("no node began it: {late}");
                 return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::TimedOut, why) };
             }
-            let why = format!(
-                "no node that can (`{}`) took the call of `{}` within {} s",
-                job.capability,
-                job.tool,
-                self.job_wait.as_secs_f64()
-            );
+            let why = untaken(job, began, self.job_wait);
             ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Unavailable, why) }
         };
         let (position, state) = self.state_of(job.id).await?;
@@ -200,13 +195,17 @@ impl SessionRunner {
                 self.set_state(job.id, position, &state, None).await?;
                 Some(ToolEnd::Uncertain { detail })
             }
-            None | Some(JobState::Started { .. }) => {
+            None => {
                 self.set_state(job.id, position, &JobState::Revoked, None).await?;
-                Some(nobody())
+                Some(nobody(None))
+            }
+            Some(JobState::Started { process, .. }) => {
+                self.set_state(job.id, position, &JobState::Revoked, None).await?;
+                Some(nobody(Some(process)))
             }
             Some(JobState::Done { outcome }) => Some(ToolEnd::Known { outcome }),
             Some(JobState::Uncertain { detail }) => Some(ToolEnd::Uncertain { detail }),
-            Some(JobState::Revoked | JobState::Closed) => Some(nobody()),
+            Some(JobState::Revoked | JobState::Closed) => Some(nobody(None)),
         })
     }
 
@@ -277,5 +276,60 @@ impl SessionRunner {
 
     pub(super) fn is_dead(&self, process: ProcessId) -> bool {
         !self.substrate.shared || self.peers.borrow().holds_dead(process)
+    }
+}
+
+/// Why a call was not run whose wait for a node is over; `began` had it, and died.
+fn untaken(job: &Job, began: Option<ProcessId>, wait: Duration) -> String {
+    let (capability, tool, wait) = (&job.capability, &job.tool, wait.as_secs_f64());
+    let mut why = match began {
+        None => format!("no node that can (`{capability}`) took the call of `{tool}`"),
+        Some(process) => format!(
+            "the process that ran the call of `{tool}`, `{process}`, died, and no other node that \
+             can (`{capability}`) took it"
+        ),
+    };
+    why += &format!(" within {wait} s");
+    if let Some(takes) = capability.takes() {
+        why += &format!("; it takes a worker with {takes}");
+    }
+    why + " (`clawnode providers` shows what each has, and what is wrong)"
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{CallId, EventId};
+
+    use super::*;
+
+    #[test]
+    fn who_waited_in_vain_is_told_what_is_missing() {
+        let mut job = Job {
+            id: JobId::from_u128(1),
+            capability: "ssh.db1".parse().unwrap(),
+            session: "a:cli:local:p".parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(1),
+            nonce: EventId::from_u128(1),
+            tool: "ssh_db1".parse().unwrap(),
+            arguments: "{}".to_owned(),
+            class: EffectClass::Once,
+            timeout_ms: 1_000,
+            limit: None,
+            action: None,
+            callbacks: None,
+            traceparent: None,
+        };
+        let why = untaken(&job, None, Duration::from_mins(1));
+        assert!(why.starts_with("no node that can (`ssh.db1`) took the call of `ssh_db1` within 60 s"));
+        assert!(why.contains("`db1` among its `[[ssh_hosts]]`"), "{why}");
+        job.capability = "docker".parse().unwrap();
+        let process = ProcessId::from_u128(7);
+        let why = untaken(&job, Some(process), Duration::from_secs(1));
+        assert!(why.contains(&format!("`{process}`, died, and no other node that can (`docker`)")));
+        assert!(why.contains("a Docker engine that answers"), "{why}");
+        // What all workers can takes nothing.
+        job.capability = "egress".parse().unwrap();
+        assert!(!untaken(&job, None, Duration::from_secs(1)).contains("it takes"));
     }
 }

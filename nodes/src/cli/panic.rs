@@ -70,8 +70,13 @@ pub(super) async fn run(args: PanicArgs, context: &Context) -> Result<Exit, Fail
         PanicParams { scope: args.scope(), why: args.why.unwrap_or_default(), wait_ms: None };
     let view: PanicView = context.call(Method::Panic, json!(params)).await?;
     out.document(&view, |view| shown(out, view))?;
-    let silent = view.nodes.iter().filter(|it| it.acknowledged_ms.is_none()).count();
-    Ok(if silent == 0 { Exit::Ok } else { Exit::Failed })
+    Ok(exit_of(&view))
+}
+
+/// Whether all nodes have said that nothing of it runs there any more.
+fn exit_of(it: &PanicView) -> Exit {
+    let dead = |ack: &LatchAck| ack.acknowledged_ms.is_some() && ack.dead_ms.is_some();
+    if it.nodes.iter().all(dead) { Exit::Ok } else { Exit::Failed }
 }
 
 async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
@@ -194,8 +199,11 @@ mod tests {
             at: clawnode_proto::Timestamp(0),
             why: String::new(),
         };
-        let view =
-            PanicView { latch, on: true, already: false, nodes: vec![ack("a"), frozen, busy] };
+        let of = |nodes| PanicView { latch: latch.clone(), on: true, already: false, nodes };
+        assert_eq!(exit_of(&of(vec![ack("a"), ack("b")])), Exit::Ok);
+        assert_eq!(exit_of(&of(vec![ack("a"), frozen.clone()])), Exit::Failed);
+        assert_eq!(exit_of(&of(vec![ack("a"), busy.clone()])), Exit::Failed, "something runs on");
+        let view = of(vec![ack("a"), frozen, busy]);
         let text = shown(Output::new(false, false, &Env::default()), &view);
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line("a ").contains("3ms") && line("a ").contains("40ms"), "{text}");

@@ -192,9 +192,26 @@ fn message(it: &Message) -> String {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    match &it.content {
-        Text::Inline { text } => format!("{who}: {}", clean(text)),
-        Text::Blob { bytes, digest } => format!("{who}: [{bytes} bytes in blob {digest}]"),
+    let mut lines = Vec::new();
+    let tools = !it.tool_uses.is_empty() || !it.tool_replies.is_empty();
+    // What tools answered has the role of a user, and no words.
+    if !tools || it.content.inline() != Some("") {
+        lines.push(format!("{who}: {}", words(&it.content)));
+    }
+    lines.extend(it.tool_uses.iter().map(|tool_use| {
+        format!("tool: {} {}", clean(&tool_use.name), clean(&tool_use.arguments))
+    }));
+    lines.extend(it.tool_replies.iter().map(|reply| {
+        let who = if reply.is_error { "failed" } else { "result" };
+        format!("{who}: {}", words(&reply.content))
+    }));
+    lines.join("\n")
+}
+
+fn words(content: &Text) -> String {
+    match content {
+        Text::Inline { text } => clean(text),
+        Text::Blob { bytes, digest } => format!("[{bytes} bytes in blob {digest}]"),
     }
 }
 
@@ -243,7 +260,9 @@ fn after(turns: &[TurnView], seen: Option<TurnId>) -> &[TurnView] {
 async fn follow_turn(link: &mut Link, session: &str, it: &TurnView) -> Result<(), Failure> {
     let out = link.out;
     if !out.json {
-        for said in it.messages.iter().filter(|it| it.role == Role::User) {
+        // What tools have answered so far comes with the reply.
+        let by_user = |it: &&Message| it.role == Role::User && it.tool_replies.is_empty();
+        for said in it.messages.iter().filter(by_user) {
             out.line(&format!("\n{}", message(said)))?;
         }
         out.write("assistant: ")?;
@@ -351,4 +370,33 @@ async fn delete(context: &Context, session: &str, yes: bool) -> Result<Exit, Fai
     let answer: Value = context.call(Method::SessionsDelete, params(session)).await?;
     context.out.document(&answer, |_| format!("deleted {session}"))?;
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::tool::{ToolReply, ToolUse};
+
+    use super::*;
+
+    #[test]
+    fn what_tools_were_asked_and_said_is_shown() {
+        let mut asking = Message::text(Role::Assistant, "I look.");
+        asking.tool_uses.push(ToolUse {
+            id: "1".to_owned(),
+            name: "look".to_owned(),
+            arguments: r#"{"at":1}"#.to_owned(),
+        });
+        assert_eq!(message(&asking), "assistant: I look.\ntool: look {\"at\":1}");
+        let mut answering = Message::text(Role::User, "");
+        let reply = |text: &str, is_error| ToolReply {
+            id: "1".to_owned(),
+            content: text.into(),
+            is_error,
+        };
+        answering.tool_replies = vec![reply("a cat", false), reply("no\u{1b}[2J dog", true)];
+        let shown = message(&answering);
+        assert!(shown.starts_with("result: a cat\nfailed: no"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+        assert_eq!(message(&Message::text(Role::User, "")), "user: ");
+    }
 }

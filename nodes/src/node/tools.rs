@@ -102,8 +102,8 @@ pub fn chosen(
         }
         let Some(spec) = catalogue.iter().find(|spec| spec.name == *name) else {
             let known: Vec<&str> = catalogue.iter().map(|spec| spec.name.as_str()).collect();
-            return Err(invalid(format!("there is no tool `{name}`"))
-                .hint(format!("name one of: {}", known.join(", "))));
+            let hint = format!("{}name one of: {}", section_of(name), known.join(", "));
+            return Err(invalid(format!("there is no tool `{name}`")).hint(hint));
         };
         if let Err(error) = schema::check(spec) {
             return Err(invalid(format!("`{name}`: {}", ErrorChain(&error))));
@@ -116,6 +116,14 @@ pub fn chosen(
         return Err(invalid(what).hint("give the agent fewer tools"));
     }
     Ok(specs)
+}
+
+/// Where a tool would be configured that is called so.
+fn section_of(tool: &ToolName) -> String {
+    match tool.as_str().strip_prefix("ssh_") {
+        Some(host) => format!("give the host a section `[[ssh_hosts]]` with `name = \"{host}\"`, or "),
+        None => "give a command of your own a section `[sandbox.tools.NAME]`, or ".to_owned(),
+    }
 }
 
 /// Where tools run: which process, on what, with whom, behind which latch.
