@@ -11,6 +11,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = cli::sandboxed_exec(&args) {
+        return ExitCode::from(code);
+    }
     if let Some(keeper) = cli::keeper(&args) {
         // One thread: there is one on each host for every MCP server that runs there.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

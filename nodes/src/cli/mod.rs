@@ -43,4 +43,4 @@ mod turn;
 mod up;
 mod verify;
 
-pub use run::{keeper, main};
+pub use run::{keeper, main, sandboxed_exec};

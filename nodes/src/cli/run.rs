@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
-use clawnode_actors::tool::mcp::keep;
+use clawnode_actors::tool::{mcp::keep, sandbox};
 use clawnode_proto::node::NodeRole;
 
 #[cfg(feature = "tui")]
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::{Env, Origin},
     failure::{Exit, Failure},
-    node::mcp::KEEPER,
+    node::{mcp::KEEPER, tools::SANDBOXED_EXEC},
     telemetry::{self, Telemetry},
 };
 
@@ -36,6 +36,13 @@ pub fn keeper(args: &[OsString]) -> Option<impl Future<Output = u8> + use<>> {
     }
     let node = node.to_str()?.parse().ok()?;
     Some(keep(node, program.clone(), args.to_vec()))
+}
+
+/// Takes a step towards a command in its sandbox, if that is what this process was started for.
+/// Returns only if it fails.
+pub fn sandboxed_exec(args: &[OsString]) -> Option<u8> {
+    let [_, command, args @ ..] = args else { return None };
+    (command == SANDBOXED_EXEC).then(|| sandbox::step(args))
 }
 
 /// Does what the command line says.

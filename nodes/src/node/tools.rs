@@ -9,7 +9,7 @@ use clawnode_actors::{
     tool::{
         Archive, ArchiveContext, ArchiveOptions, Available, Basics, Egress, Executor, Executors,
         HttpFetch, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
-        sandbox::{self, Commands, Docker, Owner, Processes},
+        sandbox::{self, Commands, Docker, Owner, ProcessOptions, Processes, Steps},
         schema, ssh, workspace,
     },
 };
@@ -22,11 +22,17 @@ use clawnode_proto::{
 use tokio::sync::watch;
 use tracing::info;
 
-use super::{mcp::McpServers, plugins::Plugins};
+use super::{
+    mcp::{McpServers, OWN},
+    plugins::Plugins,
+};
 use crate::{
     config::{Config, Env, Loaded},
     failure::{Exit, Failure},
 };
+
+/// The command of this program that makes it a step between a node and a command.
+pub const SANDBOXED_EXEC: &str = "sandboxed-exec";
 
 /// What a node runs tools with.
 #[derive(Clone, Debug)]
@@ -183,10 +189,15 @@ fn commands(config: &Config, docker: &Docker) -> impl Iterator<Item = Arc<dyn Ex
     let root = config.workspace.as_ref().map(|workspace| workspace.root.clone());
     let docker = Commands::in_docker(options, docker.clone(), root.clone());
     let has_processes = options.has_processes();
-    let processes = has_processes.then(|| Processes::new(options.process.clone()));
+    let processes = has_processes.then(|| processes(options.process.clone()));
     let processes = processes.map(|it| Commands::in_processes(options, it, root));
     let found = [Some(docker), processes].into_iter().flatten();
     found.map(|it| Arc::new(it) as Arc<dyn Executor>)
+}
+
+/// Commands as processes of this host, which this program shuts in.
+pub fn processes(options: ProcessOptions) -> Processes {
+    Processes::new(options).walled_by(Steps { binary: OWN.into(), command: SANDBOXED_EXEC.into() })
 }
 
 /// What is kept of the jobs that run here.

@@ -149,7 +149,7 @@ impl Ended {
 }
 
 /// The binary under test.
-fn binary() -> Result<PathBuf, ProcessError> {
+pub fn binary() -> Result<PathBuf, ProcessError> {
     let path = if let Some(path) = std::env::var_os("CLAWNODE_BIN") {
         PathBuf::from(path)
     } else {

@@ -15,7 +15,7 @@ mod slow;
 
 pub use client::{Client, Events, Frame, Message, Turn};
 pub use error::ProcessError;
-pub use home::{Ended, Ground, Home};
+pub use home::{Ended, Ground, Home, binary};
 pub use judge::{Found, judge, sound};
 pub use node::{Node, Start};
 pub use slow::{Slow, Told};

@@ -9,7 +9,7 @@ use super::{
 const CRATES: [&str; 4] = ["proto", "cluster", "actors", "nodes"];
 
 /// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`' doors.
-const ONLY: [(&str, &[&str]); 12] = [
+const ONLY: [(&str, &[&str]); 13] = [
     ("bollard", &["actors"]),
     ("async-nats", &["cluster"]),
     ("sled", &["cluster"]),
@@ -21,6 +21,7 @@ const ONLY: [(&str, &[&str]); 12] = [
     ("sse-stream", &["actors"]),
     ("wasmtime", &["actors"]),
     ("russh", &["actors"]),
+    ("landlock", &["actors"]),
     ("tokio", &["cluster", "actors", "nodes"]),
 ];
 

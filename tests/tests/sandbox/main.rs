@@ -8,18 +8,22 @@ mod create;
 mod engine;
 mod escape;
 mod processes;
+mod walls;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use clawnode_actors::tool::{
     Executor, SandboxOptions, ToolRun, Toolbox,
-    sandbox::{Commands, Docker, Owner, Planted, Processes},
+    sandbox::{Commands, Docker, Owner, Planted, Processes, Steps},
 };
 use clawnode_proto::{
     CallId, JobId, ProcessId,
     tool::{ToolFailure, ToolOutcome},
 };
-use clawnode_tests::{docker::Engine, process::ProcessError};
+use clawnode_tests::{
+    docker::Engine,
+    process::{ProcessError, binary},
+};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -90,9 +94,14 @@ fn processes(mut options: Value, planted: Planted, root: Option<&Path>) -> Toolb
     options["run_in"] = json!("process");
     let options: SandboxOptions = serde_json::from_value(options).unwrap();
     options.check().unwrap();
-    let processes = Processes::new(options.process.clone()).with_bug(planted);
+    let processes = Processes::new(options.process.clone()).with_bug(planted).walled_by(steps());
     let commands = Commands::in_processes(&options, processes, root.map(Path::to_owned));
     Toolbox::new([Arc::new(commands) as Arc<dyn Executor>]).unwrap()
+}
+
+/// Who puts the second wall up.
+fn steps() -> Steps {
+    Steps { binary: binary().unwrap(), command: "sandboxed-exec".into() }
 }
 
 /// A run of a call, each of another job.

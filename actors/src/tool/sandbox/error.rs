@@ -62,10 +62,17 @@ pub enum SandboxError {
     },
     /// A process cannot be isolated here.
     #[error(
-        "sandbox_unavailable: processes cannot be isolated on this node ({0}); install bubblewrap, \
-         or run tools in Docker (`sandbox.run_in = \"docker\"`)"
+        "sandbox_unavailable: processes cannot be isolated on this node ({0}); install bubblewrap \
+         (Landlock alone lets UDP and other processes through), or run tools in Docker \
+         (`sandbox.run_in = \"docker\"`)"
     )]
     NoIsolation(String),
+    /// A process would be isolated, without the second wall that is asked for.
+    #[error(
+        "sandbox_unavailable: `sandbox.process.landlock` is \"required\", and {0}; use a kernel \
+         that has it, or set \"if_present\""
+    )]
+    NoSecondWall(String),
     /// The agent's files cannot be shown to it.
     #[error("the files of agent `{agent}` cannot be mounted: {why}")]
     Workspace {
@@ -94,6 +101,7 @@ impl SandboxError {
             | Self::Pull { .. }
             | Self::Refused { .. }
             | Self::NoIsolation(_)
+            | Self::NoSecondWall(_)
             | Self::Workspace { .. } => ToolFailure::Unavailable,
             Self::EngineGone(_) | Self::ContainerGone(_) | Self::Io { .. } => ToolFailure::Crashed,
         }

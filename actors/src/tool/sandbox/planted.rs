@@ -20,11 +20,13 @@ pub enum Planted {
     Reused,
     /// A process has no process namespace of its own.
     SharedPids,
+    /// A process is shown all files of the host, at `/host`.
+    HostFiles,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::HostNetwork,
         Self::EngineSocket,
         Self::Privileged,
@@ -32,5 +34,6 @@ impl Planted {
         Self::NoLimits,
         Self::Reused,
         Self::SharedPids,
+        Self::HostFiles,
     ];
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use clawnode_actors::tool::{
     SandboxOptions,
-    sandbox::{Docker, Isolation, Owner, Place, Processes},
+    sandbox::{Docker, Isolation, Landlock, Owner, Place},
 };
 use clawnode_proto::{ErrorChain, ProcessId};
 
 use super::{Check, versions};
+use crate::node::tools;
 
 /// Whether commands can be run where the configuration says so. A node works without.
 pub(super) async fn checks(options: &SandboxOptions) -> Vec<Check> {
@@ -19,7 +20,7 @@ pub(super) async fn checks(options: &SandboxOptions) -> Vec<Check> {
         checks.extend(docker(options).await);
     }
     if options.has_processes() {
-        checks.push(process(options).await);
+        checks.extend(process(options).await);
     }
     checks
 }
@@ -61,19 +62,29 @@ async fn engine(docker: &Docker) -> Check {
     }
 }
 
-async fn process(options: &SandboxOptions) -> Check {
+async fn process(options: &SandboxOptions) -> Vec<Check> {
     const NAME: &str = "sandbox.process";
+    const WALL: &str = "sandbox.landlock";
     if options.process.isolation == Isolation::None {
         let found = "commands of agents run on this host with all rights of the node";
-        return Check::yellow(NAME, found, "set `sandbox.process.isolation = \"bubblewrap\"`");
+        let fix = "set `sandbox.process.isolation = \"bubblewrap\"`";
+        return vec![Check::yellow(NAME, found, fix)];
     }
-    match Processes::new(options.process.clone()).health_check().await {
-        Ok(()) => Check::green(NAME, "bubblewrap isolates processes"),
-        Err(error) => {
-            let fix = "install bubblewrap (0.8 or later) and allow user namespaces";
-            Check::yellow(NAME, ErrorChain(&error).to_string(), fix)
+    let processes = tools::processes(options.process.clone());
+    if let Err(error) = processes.health_check().await {
+        let fix = "install bubblewrap (0.8 or later) and allow user namespaces";
+        return vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)];
+    }
+    let wall = match processes.second_wall() {
+        Ok(strength) => Check::green(WALL, format!("a second wall by Landlock ({strength})")),
+        Err(why) if options.process.landlock == Landlock::Off => Check::green(WALL, why),
+        Err(why) => {
+            let fix = "use a kernel with Landlock (6.12 or later has all of it); commands are \
+                       isolated without it too";
+            Check::yellow(WALL, format!("no second wall: {why}"), fix)
         }
-    }
+    };
+    vec![Check::green(NAME, "bubblewrap isolates processes"), wall]
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use std::{
 
 use super::{
     ProcessOptions,
+    enter::Steps,
     outlet::{self, OUTLET, Outlet},
+    wall::Wall,
 };
 #[cfg(feature = "test-util")]
 use crate::tool::sandbox::planted::Planted;
@@ -19,7 +21,7 @@ use crate::tool::sandbox::{
 /// Where programs are looked for.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// Where the agent's files are.
-const WORKSPACE: &str = "/workspace";
+pub(super) const WORKSPACE: &str = "/workspace";
 /// Open files of one process.
 const FILES: u32 = 1_024;
 
@@ -50,14 +52,24 @@ pub(super) fn limits(limits: &Limits, max_file: u64) -> Vec<OsString> {
     .into()
 }
 
+/// What runs within bubblewrap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inside<'a> {
+    pub(super) command: &'a Command,
+    /// Where its files leave.
+    pub(super) outlet: Option<&'a Outlet>,
+    /// The second wall, and who puts it up.
+    pub(super) wall: Option<(&'a Steps, &'a Wall)>,
+}
+
 /// The command within bubblewrap, from the program on.
 pub(super) fn isolated(
     options: &ProcessOptions,
     shown: &[Shown],
     policy: &Policy,
-    (command, outlet): (&Command, Option<&Outlet>),
+    Inside { command, outlet, wall }: Inside<'_>,
     #[cfg(feature = "test-util")] planted: Planted,
-) -> Vec<OsString> {
+) -> serde_json::Result<Vec<OsString>> {
     let mut argv = Argv(vec![options.bwrap.clone().into_os_string()]);
     argv.add(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
     // Within a user namespace of its own a command could try what only root may.
@@ -91,17 +103,33 @@ pub(super) fn isolated(
     argv.add(["--chdir", workdir]);
     // Nothing above can be changed from within.
     argv.add(["--remount-ro", "/", "--"]);
+    if let Some((steps, wall)) = wall {
+        argv.0.extend(steps.enter(wall)?);
+    }
     if outlet.is_some() {
         argv.add(outlet::wrapper());
     }
     let items = command.argv.items().iter().map(String::as_str);
     argv.add(items);
     #[cfg(feature = "test-util")]
-    if planted == Planted::SharedPids {
-        argv.0.retain(|it| it != "--unshare-all" && it != "--die-with-parent");
-        argv.0.splice(1..1, ["--unshare-uts", "--unshare-net"].map(OsString::from));
-    }
-    argv.0
+    plant(&mut argv.0, planted);
+    Ok(argv.0)
+}
+
+/// Breaks the first wall.
+#[cfg(feature = "test-util")]
+fn plant(argv: &mut Vec<OsString>, planted: Planted) {
+    let more: &[&str] = match planted {
+        Planted::SharedPids => {
+            argv.retain(|it| it != "--unshare-all" && it != "--die-with-parent");
+            &["--unshare-uts", "--unshare-net"]
+        }
+        Planted::HostNetwork => &["--share-net"],
+        Planted::HostFiles => &["--bind", "/", "/host"],
+        _ => &[],
+    };
+    let at = argv.iter().position(|it| it == "--new-session").map_or(1, |at| at + 1);
+    argv.splice(at..at, more.iter().map(OsString::from));
 }
 
 struct Argv(Vec<OsString>);
@@ -157,11 +185,11 @@ mod tests {
             &options,
             &shown,
             &policy,
-            (&command, outlet),
+            Inside { command: &command, outlet, wall: None },
             #[cfg(feature = "test-util")]
             Planted::None,
         );
-        argv.into_iter().map(|it| it.into_string().unwrap()).collect()
+        argv.unwrap().into_iter().map(|it| it.into_string().unwrap()).collect()
     }
 
     #[test]

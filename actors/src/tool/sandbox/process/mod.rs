@@ -8,15 +8,25 @@
 //! `sandbox.process.isolation = "none"` says so. Then only processes are hunted down when a command
 //! ends, by a mark in their environment; nothing else is kept from them.
 //!
+//! Where the kernel has Landlock, the command is behind a second wall ([`wall`](Strength)): what it is
+//! shown by mistake it still cannot touch. Between the node and the command stands this program
+//! itself ([`Steps`]), which shuts itself in and becomes the command: nothing is done between fork
+//! and exec. Landlock alone is not taken for isolation: whom a command may reach is part of its
+//! policy, and UDP passes it, as do the list of processes and memory without end.
+//!
 //! Bounds: limits of memory, files and processes are those of single processes (`setrlimit`), not of
-//! all together, which takes a control group; Docker has one. Not here: Landlock (a path that is not
-//! allowed is not there at all), and a filter of system calls.
+//! all together, which takes a control group; Docker has one. Not here: a filter of system calls.
 
 mod argv;
+mod enter;
 mod options;
 mod outlet;
 mod run;
+mod second;
 mod tree;
+mod wall;
 
-pub use options::{Isolation, ProcessOptions};
+pub use enter::{Steps, step};
+pub use options::{Isolation, Landlock, ProcessOptions};
 pub use run::Processes;
+pub use wall::Strength;

@@ -18,6 +18,10 @@ pub struct ProcessOptions {
     pub isolation: Isolation,
     /// The program that isolates (`bwrap`, looked for on the node's `PATH`).
     pub bwrap: PathBuf,
+    /// The second wall, around what is isolated already: `if_present` (where the kernel has
+    /// Landlock), `required` (nothing is run without all of it), or `off`. It takes TCP from
+    /// commands even among themselves.
+    pub landlock: Landlock,
     /// What a command sees of this host, read-only (programs and libraries). What is not there is
     /// left out; links are kept as links.
     pub paths: Vec<PathBuf>,
@@ -44,6 +48,19 @@ pub enum Isolation {
     None,
 }
 
+/// Whether there is a second wall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Landlock {
+    /// As much of it as the kernel keeps.
+    #[default]
+    IfPresent,
+    /// All of it; without it nothing is run.
+    Required,
+    /// None.
+    Off,
+}
+
 impl Default for ProcessOptions {
     fn default() -> Self {
         let paths = [
@@ -59,6 +76,7 @@ impl Default for ProcessOptions {
         Self {
             isolation: Isolation::Bubblewrap,
             bwrap: "bwrap".into(),
+            landlock: Landlock::IfPresent,
             paths: paths.map(PathBuf::from).into(),
             memory: Memory::mib(512),
             pids: NonZeroU32::MIN.saturating_add(255),

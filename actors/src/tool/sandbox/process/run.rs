@@ -6,10 +6,12 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
+use clawnode_proto::ErrorChain;
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
@@ -22,9 +24,12 @@ use tracing::{debug, warn};
 
 use super::{
     Isolation, ProcessOptions,
-    argv::{self, PATH, PRLIMIT, Shown},
+    argv::{self, Inside, PATH, PRLIMIT, Shown, WORKSPACE},
+    enter::Steps,
     outlet::{self, Outlet},
+    second::Second,
     tree,
+    wall::{Strength, Wall},
 };
 #[cfg(feature = "test-util")]
 use crate::tool::sandbox::planted::Planted;
@@ -56,9 +61,13 @@ const ROUNDS: usize = 10;
 pub struct Processes {
     options: ProcessOptions,
     is_root: bool,
+    second: Arc<Second>,
     #[cfg(feature = "test-util")]
     planted: Planted,
 }
+
+/// The second wall of a command: who puts it up, and how much it keeps.
+type Around<'a> = Option<(&'a Steps, Strength)>;
 
 /// A command that runs; what is left of it is ended when this is dropped.
 struct Running {
@@ -79,12 +88,26 @@ impl Processes {
             );
         }
         outlet::sweep();
+        let second = Arc::new(Second::new(options.landlock, None));
         Self {
             options,
+            second,
             is_root: rustix::process::geteuid().is_root(),
             #[cfg(feature = "test-util")]
             planted: Planted::None,
         }
+    }
+
+    /// The same, with a second wall that this program puts up.
+    #[must_use]
+    pub fn walled_by(mut self, steps: Steps) -> Self {
+        self.second = Arc::new(Second::new(self.options.landlock, Some(steps)));
+        self
+    }
+
+    /// What the second wall keeps, or why there is none, for people.
+    pub fn second_wall(&self) -> Result<Strength, String> {
+        self.second.now()
     }
 
     /// The same with a bug in it.
@@ -105,7 +128,25 @@ impl Processes {
         if self.options.isolation == Isolation::None {
             return Ok(());
         }
-        let nothing = Argv::new(vec!["true".to_owned()]).map_err(|error| no(&error.to_string()))?;
+        let around = self.second.of_command()?;
+        let Some((_, strength)) = around else { return self.probe(None).await?.map_err(no) };
+        match self.probe(around).await? {
+            Ok(()) => {
+                self.second.works(strength);
+                Ok(())
+            }
+            // Which of the walls does not stand?
+            Err(why) => match self.probe(None).await? {
+                Ok(()) if self.second.fails(&why) => Ok(()),
+                Ok(()) => Err(SandboxError::NoSecondWall(format!("it does not work here: {why}"))),
+                Err(first) => Err(no(first)),
+            },
+        }
+    }
+
+    /// Runs a command that does nothing; the inner error is what it said instead.
+    async fn probe(&self, around: Around<'_>) -> Result<Result<(), String>, SandboxError> {
+        let nothing = Argv::new(vec!["true".to_owned()]).map_err(|error| no(error.to_string()))?;
         let command = Command {
             argv: nothing,
             stdin: Vec::new(),
@@ -120,12 +161,23 @@ impl Processes {
             workspace: None,
             user: User::nobody(),
         };
-        let ran = self.run(&policy, &command, None, &CancellationToken::new()).await?;
+        let never = CancellationToken::new();
+        let ran = match self.run_within(around, (&policy, &command), None, &never).await {
+            Ok(ran) => ran,
+            // What puts the second wall up cannot even be started.
+            Err(error @ SandboxError::Io { .. }) if around.is_some() => {
+                return Ok(Err(ErrorChain(&error).to_string()));
+            }
+            Err(error) => return Err(error),
+        };
         if ran.end == End::Exited(0) {
-            return Ok(());
+            return Ok(Ok(()));
         }
+        let is_late = matches!(ran.end, End::TimedOut(_));
         let said = ran.outcome().content.inline().unwrap_or_default().replace('\n', " ");
-        Err(no(&said.chars().take(300).collect::<String>()))
+        let said = said.chars().take(300).collect();
+        // That it takes long says nothing of any wall.
+        if is_late { Err(no(said)) } else { Ok(Err(said)) }
     }
 
     /// Runs a command until it ends, takes too long or is cancelled; nothing of it is left.
@@ -136,9 +188,23 @@ impl Processes {
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {
+        let around = match self.options.isolation {
+            Isolation::Bubblewrap => self.second.of_command()?,
+            Isolation::None => None,
+        };
+        self.run_within(around, (policy, command), wires, cancelled).await
+    }
+
+    async fn run_within(
+        &self,
+        around: Around<'_>,
+        (policy, command): (&Policy, &Command),
+        wires: Option<Wires>,
+        cancelled: &CancellationToken,
+    ) -> Result<Ran, SandboxError> {
         let deadline = Instant::now() + command.timeout;
         let outlet = self.outlet(policy, command);
-        let mut running = self.start(policy, command, outlet.as_ref())?;
+        let mut running = self.start(around, (policy, command), outlet.as_ref())?;
         let (stdout, stderr, stdin) =
             (running.child.stdout.take(), running.child.stderr.take(), running.child.stdin.take());
         let (Some(mut stdout), Some(mut stderr)) = (stdout, stderr) else {
@@ -196,26 +262,39 @@ impl Processes {
 
     fn start(
         &self,
-        policy: &Policy,
-        command: &Command,
+        around: Around<'_>,
+        (policy, command): (&Policy, &Command),
         outlet: Option<&Outlet>,
     ) -> Result<Running, SandboxError> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
         let mut argv = argv::limits(&policy.limits, policy.limits.tmp.bytes());
+        let mut program = OsString::from(PRLIMIT);
         if is_isolated {
-            let shown = shown(&self.options.paths);
-            argv.extend(argv::isolated(
+            let wall = around.map(|(steps, strength)| {
+                let inside = (WORKSPACE, outlet);
+                (steps, Wall::new(strength, &self.options.paths, policy, inside))
+            });
+            let wall = wall.as_ref().map(|(steps, wall)| (*steps, wall));
+            let isolated = argv::isolated(
                 &self.options,
-                &shown,
+                &shown(&self.options.paths),
                 policy,
-                (command, outlet),
+                Inside { command, outlet, wall },
                 #[cfg(feature = "test-util")]
                 self.planted,
-            ));
+            );
+            argv.extend(isolated.map_err(|error| no(error.to_string()))?);
         } else {
             argv.extend(command.argv.items().iter().map(OsString::from));
         }
-        let mut start = Start::new(PRLIMIT);
+        if let Some((steps, _)) = around {
+            let [step, begin] = steps.begin();
+            argv.splice(
+                0..0,
+                [step, begin, std::mem::replace(&mut program, steps.binary.clone().into())],
+            );
+        }
+        let mut start = Start::new(program);
         start
             .args(argv)
             .env_clear()
@@ -237,7 +316,9 @@ impl Processes {
             }
         }
         let child = start.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => no(&format!("`{PRLIMIT}` is not installed (util-linux)")),
+            io::ErrorKind::NotFound if around.is_none() => {
+                no(format!("`{PRLIMIT}` is not installed (util-linux)"))
+            }
             _ => SandboxError::Io { what: "start a command", source: error },
         })?;
         Ok(Running { child, mark })
@@ -261,8 +342,8 @@ async fn feed(stdin: Option<ChildStdin>, first: &[u8], mut told: Option<mpsc::Re
     }
 }
 
-fn no(why: &str) -> SandboxError {
-    SandboxError::NoIsolation(why.to_owned())
+fn no(why: String) -> SandboxError {
+    SandboxError::NoIsolation(why)
 }
 
 /// As shells tell it: 128 and the signal for one that was killed.
