@@ -321,7 +321,9 @@ mod tests {
             traceparent: None,
         };
         let why = untaken(&job, None, Duration::from_mins(1));
-        assert!(why.starts_with("no node that can (`ssh.db1`) took the call of `ssh_db1` within 60 s"));
+        assert!(
+            why.starts_with("no node that can (`ssh.db1`) took the call of `ssh_db1` within 60 s")
+        );
         assert!(why.contains("`db1` among its `[[ssh_hosts]]`"), "{why}");
         job.capability = "docker".parse().unwrap();
         let process = ProcessId::from_u128(7);

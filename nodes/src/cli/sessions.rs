@@ -198,9 +198,11 @@ fn message(it: &Message) -> String {
     if !tools || it.content.inline() != Some("") {
         lines.push(format!("{who}: {}", words(&it.content)));
     }
-    lines.extend(it.tool_uses.iter().map(|tool_use| {
-        format!("tool: {} {}", clean(&tool_use.name), clean(&tool_use.arguments))
-    }));
+    lines.extend(
+        it.tool_uses.iter().map(|tool_use| {
+            format!("tool: {} {}", clean(&tool_use.name), clean(&tool_use.arguments))
+        }),
+    );
     lines.extend(it.tool_replies.iter().map(|reply| {
         let who = if reply.is_error { "failed" } else { "result" };
         format!("{who}: {}", words(&reply.content))
@@ -388,11 +390,8 @@ mod tests {
         });
         assert_eq!(message(&asking), "assistant: I look.\ntool: look {\"at\":1}");
         let mut answering = Message::text(Role::User, "");
-        let reply = |text: &str, is_error| ToolReply {
-            id: "1".to_owned(),
-            content: text.into(),
-            is_error,
-        };
+        let reply =
+            |text: &str, is_error| ToolReply { id: "1".to_owned(), content: text.into(), is_error };
         answering.tool_replies = vec![reply("a cat", false), reply("no\u{1b}[2J dog", true)];
         let shown = message(&answering);
         assert!(shown.starts_with("result: a cat\nfailed: no"), "{shown}");

@@ -127,7 +127,9 @@ pub fn chosen(
 /// Where a tool would be configured that is called so.
 fn section_of(tool: &ToolName) -> String {
     match tool.as_str().strip_prefix("ssh_") {
-        Some(host) => format!("give the host a section `[[ssh_hosts]]` with `name = \"{host}\"`, or "),
+        Some(host) => {
+            format!("give the host a section `[[ssh_hosts]]` with `name = \"{host}\"`, or ")
+        }
         None => "give a command of your own a section `[sandbox.tools.NAME]`, or ".to_owned(),
     }
 }

@@ -12,7 +12,7 @@
 //! shown by mistake it still cannot touch. Between the node and the command stands this program
 //! itself ([`Steps`]), which shuts itself in and becomes the command: nothing is done between fork
 //! and exec. Landlock alone is not taken for isolation: whom a command may reach is part of its
-//! policy, and UDP passes it, as do the list of processes and memory without end.
+//! policy, and networks pass it, as do the list of processes and memory without end.
 //!
 //! Bounds: limits of memory, files and processes are those of single processes (`setrlimit`), not of
 //! all together, which takes a control group; Docker has one. Not here: a filter of system calls.

@@ -19,8 +19,7 @@ pub struct ProcessOptions {
     /// The program that isolates (`bwrap`, looked for on the node's `PATH`).
     pub bwrap: PathBuf,
     /// The second wall, around what is isolated already: `if_present` (where the kernel has
-    /// Landlock), `required` (nothing is run without all of it), or `off`. It takes TCP from
-    /// commands even among themselves.
+    /// Landlock), `required` (nothing is run without all of it), or `off`.
     pub landlock: Landlock,
     /// What a command sees of this host, read-only (programs and libraries). What is not there is
     /// left out; links are kept as links.

@@ -1,16 +1,16 @@
 //! The second wall: what Landlock leaves to a command that is in a sandbox already.
 //!
-//! It holds where the first has a hole: files beneath the paths that the command is shown, no TCP,
-//! no signals and no abstract sockets out of it, whatever is mounted or shared by mistake. It is no
-//! sandbox by itself, and never taken for one: it knows nothing of UDP, of other sockets, of the
-//! list of processes, and of how much anything takes.
+//! It holds where the first has a hole: files beneath the paths that the command is shown, no signals
+//! and no abstract sockets out of it, whatever is mounted or shared by mistake. It is no sandbox by
+//! itself, and never taken for one: it knows nothing of the list of processes, of how much anything
+//! takes, and of networks. Landlock could refuse TCP, by ports alone: that would take `localhost` from
+//! a command's own programs (a test and its server), and stop nobody who has UDP.
 
 use std::{fmt, path::PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
-    RulesetStatus, Scope,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,7 @@ use crate::tool::sandbox::spec::{ARTIFACTS, AgentFiles, Policy};
 
 /// What a kernel can keep of the wall, by the first version of Landlock that does; later ones are
 /// not asked for more, as nothing here was tried with it.
-const STEPS: [(ABI, &str); 3] =
-    [(ABI::V3, "files"), (ABI::V4, "TCP"), (ABI::V6, "signals and abstract sockets")];
+const STEPS: [(ABI, &str); 2] = [(ABI::V3, "files"), (ABI::V6, "signals and abstract sockets")];
 /// What every command may read and write, where it is there; nothing else is in its sandbox.
 const OWN: [&str; 2] = ["/tmp", "/dev/shm"];
 /// Devices, of which a sandbox has the harmless ones alone.
@@ -147,9 +146,6 @@ impl Wall {
 fn ruleset(abi: ABI) -> Result<RulesetCreated, RulesetError> {
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let mut rules = rules.handle_access(AccessFs::from_all(abi))?;
-    if !AccessNet::from_all(abi).is_empty() {
-        rules = rules.handle_access(AccessNet::from_all(abi))?;
-    }
     if !Scope::from_all(abi).is_empty() {
         rules = rules.scope(Scope::from_all(abi))?;
     }
@@ -239,11 +235,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let all = "files (ABI 3), TCP (ABI 4), signals and abstract sockets (ABI 6)";
+        let all = "files (ABI 3), signals and abstract sockets (ABI 6)";
         assert_eq!(Strength::lacks(None), all);
-        let some = Strength(ABI::V4);
+        let some = Strength(ABI::V3);
         assert_eq!(Strength::lacks(Some(some)), "signals and abstract sockets (ABI 6)");
-        assert_eq!(some.to_string(), "ABI 4: files, TCP");
+        assert_eq!(some.to_string(), "ABI 3: files");
         assert_eq!(Strength::lacks(Some(Strength::FULL)), "");
     }
 }
