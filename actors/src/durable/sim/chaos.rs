@@ -23,10 +23,11 @@ pub(super) const SILENT: u64 = 6_000;
 const DRAIN_GRACE: u64 = 5_000;
 /// Ticks for which a death makes others scan: somewhat longer than `ACK_WAIT`.
 const SCAN_TICKS: u64 = 40;
-/// How long the world may take to come to rest once it is calm, in milliseconds.
-const CALM_MOST: u64 = 90_000;
+/// How long the world may take to come to rest once it is calm, in milliseconds: plans go on to
+/// their end, step by step, and people take their time for some of the steps.
+const CALM_MOST: u64 = 300_000;
 /// The same, if an entity has to fail often enough to be put out of service.
-const CALM_MOST_POISONED: u64 = 300_000;
+const CALM_MOST_POISONED: u64 = 400_000;
 /// The same, if some sessions have many inputs to work off.
 const CALM_MOST_SCALE: u64 = 900_000;
 

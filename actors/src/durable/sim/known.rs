@@ -27,11 +27,35 @@ pub(super) struct Turn {
     pub(super) emitted: bool,
     /// When its first call was begun.
     pub(super) begun: Option<Timestamp>,
+    /// Steps of its plan that were begun.
+    pub(super) planned: u32,
     /// Its last call measured its own time, by a clock that nobody sets.
     pub(super) late_call: bool,
 }
 
 impl Turn {
+    /// PLAN-1: a step of its plan begins, the next one.
+    pub(super) fn step(&mut self, step: u32, now: Timestamp) -> Result<(), Violation> {
+        self.begun.get_or_insert(now);
+        if step != self.planned {
+            let text = format!("step {step} of a plan begins after {} others", self.planned);
+            return Err(Violation::new("PLAN-1", text));
+        }
+        self.planned += 1;
+        Ok(())
+    }
+
+    /// How many replies it has to have.
+    pub(super) fn replies_due(&self, outcome: &TurnOutcome) -> u32 {
+        match outcome {
+            _ if self.planned > 0 => 0,
+            TurnOutcome::Completed { .. } | TurnOutcome::StepLimit { .. } => 1,
+            // It may have said something before its time was over.
+            TurnOutcome::TimedOut { .. } => self.replies.min(1),
+            _ => 0,
+        }
+    }
+
     /// TIME-1: no turn ends by its time before that.
     pub(super) fn in_time(&self, outcome: &TurnOutcome, now: Timestamp) -> Result<(), Violation> {
         let TurnOutcome::TimedOut { level, .. } = outcome else { return Ok(()) };

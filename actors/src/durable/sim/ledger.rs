@@ -10,7 +10,7 @@ use clawnode_proto::{
     event::decode_record,
     kernel::{Accepted, KernelEvent, RESTORED, Restored},
     llm::FailureClass,
-    session::{SessionEvent, SessionInput, TurnOutcome},
+    session::{SessionEvent, SessionInput},
 };
 
 use super::{
@@ -382,6 +382,9 @@ impl Book {
             Some(SessionEvent::Settled(settled)) => {
                 self.turns.entry(settled.turn).or_default().settled += 1;
             }
+            Some(SessionEvent::StepPlanned(it)) => {
+                self.turns.entry(it.turn).or_default().step(it.step, head.ts)?;
+            }
             Some(event) => self.tools.event(&event)?,
             None => {}
         }
@@ -467,16 +470,7 @@ impl Book {
     fn at_the_end(&self) -> Checked {
         for (id, turn) in &self.turns {
             let Some(outcome) = &turn.outcome else { continue };
-            let replies = u32::from(matches!(
-                outcome,
-                TurnOutcome::Completed { .. } | TurnOutcome::StepLimit { .. }
-            ));
-            // It may have said something before its time was over.
-            let replies = match outcome {
-                TurnOutcome::TimedOut { .. } => turn.replies.min(1),
-                _ => replies,
-            };
-            if turn.replies != replies || turn.settled != 1 {
+            if turn.replies != turn.replies_due(outcome) || turn.settled != 1 {
                 let text = format!(
                     "`{id}` ({}) has {} replies and is settled {} times",
                     outcome.name(),
