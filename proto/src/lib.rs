@@ -29,6 +29,7 @@ mod name;
 pub mod node;
 mod outcome;
 pub mod overview;
+pub mod plugin;
 pub mod policy;
 pub mod provider;
 pub mod session;

@@ -67,6 +67,12 @@ pub const JOB_CLOSED_TTL: Duration = Duration::from_hours(7 * 24);
 pub const PROVIDER_RUNS: usize = 64;
 /// Providers that one heartbeat tells of.
 pub const PROVIDERS_TOLD: usize = 32;
+/// Bytes of a key in a plugin's store.
+pub const PLUGIN_KEY_BYTES: usize = 128;
+/// Bytes of a value in a plugin's store (64 KiB): what is larger is a file.
+pub const PLUGIN_VALUE_BYTES: usize = 64 << 10;
+/// Keys of one store of a plugin: their names are written anew with each that comes and goes.
+pub const PLUGIN_STORE_KEYS: usize = 1_000;
 /// Steps of what a planner wants done.
 pub const EXECUTION_STEPS: usize = 64;
 /// Bytes of the arguments of all steps of a plan (128 KiB): it is one input, and one event.

@@ -29,6 +29,10 @@ pub const LATCH_KEYS: &str = "latch.";
 pub const MCP_KEYS: &str = "mcp.";
 /// Keys of the bucket with the keys of SSH hosts begin with this.
 pub const SSH_KEYS: &str = "ssh.";
+/// Keys of the bucket with what plugins keep begin with this.
+pub const STORE_KEYS: &str = "store.";
+/// Stands for the owner of a store that plugins share; no plugin is called that.
+const SHARED: &str = "=";
 /// Keys of the bucket about nodes that may join begin with this.
 pub const JOIN_KEYS: &str = "join.";
 
@@ -252,6 +256,17 @@ pub fn mcp_key(server: &McpServerName) -> String {
 /// The key of the bucket with an SSH host's key.
 pub fn ssh_key(host: &SshHostName) -> String {
     format!("{SSH_KEYS}{host}")
+}
+
+/// The key of the bucket with the names of what is in a plugin's store, or in one that plugins share.
+/// Both names are single tokens, by their types.
+pub fn store_keys_key(plugin: Option<&str>, store: &str) -> String {
+    format!("{STORE_KEYS}{}.{store}", plugin.unwrap_or(SHARED))
+}
+
+/// The key of the bucket with a value in a plugin's store. The key within is a single token too.
+pub fn store_value_key(plugin: Option<&str>, store: &str, key: &str) -> String {
+    format!("{}.{key}", store_keys_key(plugin, store))
 }
 
 /// The key of the bucket with a job's state.

@@ -3,7 +3,11 @@
 use wasmtime::ResourceLimiter;
 
 use crate::{
-    bindings::clawnode::plugin::{http, types},
+    bindings::clawnode::plugin::{
+        http,
+        store::{self, Entry, StoreError},
+        types,
+    },
     error::Stop,
     limits::{HOST_CALLS, INSTANCES, MEMORIES, MEMORY_BYTES, TABLE_ELEMENTS, TABLES},
     planted::Bugs,
@@ -15,8 +19,49 @@ pub trait Host: Send {
     /// told to the plugin.
     fn fetch(&mut self, request: http::Request) -> Result<http::Response, String>;
 
+    /// Reads and changes what the plugin keeps; it may block, but not when [`Self::is_stopped`]. A
+    /// host that keeps nothing says so.
+    fn store(&mut self, _ask: StoreAsk) -> Result<StoreAnswer, StoreError> {
+        Err(StoreError::Unavailable("nothing is kept here".to_owned()))
+    }
+
     /// Whether the call is to end now.
     fn is_stopped(&self) -> bool;
+}
+
+/// What a plugin asks of one of its stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAsk {
+    /// Which store.
+    pub store: String,
+    /// What of it.
+    pub what: StoreCall,
+}
+
+/// What is to be done with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreCall {
+    /// Read a key.
+    Get(String),
+    /// Set a key to this value, if it is at the expected revision.
+    Put(String, Vec<u8>, Option<u64>),
+    /// Remove a key, if it is at the expected revision.
+    Delete(String, Option<u64>),
+    /// List the keys.
+    Keys,
+}
+
+/// What comes of it.
+#[derive(Clone, Debug)]
+pub enum StoreAnswer {
+    /// What is there.
+    Got(Option<Entry>),
+    /// The revision that it has now.
+    Put(u64),
+    /// It is gone.
+    Deleted,
+    /// All of them.
+    Keys(Vec<String>),
 }
 
 /// What belongs to one call.
@@ -71,6 +116,69 @@ impl http::Host for State {
             return Err(wasmtime::Error::new(Stop::Cancelled));
         }
         Ok(self.host.fetch(request))
+    }
+}
+
+impl State {
+    /// Asks a store, with what belongs to the answer alone.
+    fn keep<T>(
+        &mut self,
+        store: String,
+        what: StoreCall,
+        read: impl FnOnce(StoreAnswer) -> Option<T>,
+    ) -> wasmtime::Result<Result<T, StoreError>> {
+        self.asked()?;
+        if self.is_stopped() {
+            return Err(wasmtime::Error::new(Stop::Cancelled));
+        }
+        let other = || StoreError::Unavailable("the host answered something else".to_owned());
+        let answer = self.host.store(StoreAsk { store, what });
+        Ok(answer.and_then(|answer| read(answer).ok_or_else(other)))
+    }
+}
+
+impl store::Host for State {
+    fn get(
+        &mut self,
+        store: String,
+        key: String,
+    ) -> wasmtime::Result<Result<Option<Entry>, StoreError>> {
+        self.keep(store, StoreCall::Get(key), |answer| match answer {
+            StoreAnswer::Got(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
+    fn put(
+        &mut self,
+        store: String,
+        key: String,
+        value: Vec<u8>,
+        expected: Option<u64>,
+    ) -> wasmtime::Result<Result<u64, StoreError>> {
+        self.keep(store, StoreCall::Put(key, value, expected), |answer| match answer {
+            StoreAnswer::Put(revision) => Some(revision),
+            _ => None,
+        })
+    }
+
+    fn delete(
+        &mut self,
+        store: String,
+        key: String,
+        expected: Option<u64>,
+    ) -> wasmtime::Result<Result<(), StoreError>> {
+        self.keep(store, StoreCall::Delete(key, expected), |answer| match answer {
+            StoreAnswer::Deleted => Some(()),
+            _ => None,
+        })
+    }
+
+    fn keys(&mut self, store: String) -> wasmtime::Result<Result<Vec<String>, StoreError>> {
+        self.keep(store, StoreCall::Keys, |answer| match answer {
+            StoreAnswer::Keys(keys) => Some(keys),
+            _ => None,
+        })
     }
 }
 

@@ -46,12 +46,13 @@ mod ticker;
 pub use crate::{
     bindings::clawnode::plugin::{
         http::{Method, Request, Response},
+        store::{Entry, StoreError},
         types::{Call, EffectClass, Risk, ToolSpec},
     },
     cache::Cache,
     engine::Engine,
     error::{CallError, LoadError},
-    host::Host,
+    host::{Host, StoreAnswer, StoreAsk, StoreCall},
     plugin::{Grants, Plugin},
 };
 #[cfg(all(feature = "engine", feature = "test-util"))]

@@ -8,7 +8,7 @@ use crate::{
     bindings::{
         ToolPre,
         clawnode::plugin::{
-            http,
+            http, store,
             types::{self, Call, ToolSpec},
         },
     },
@@ -24,6 +24,8 @@ use crate::{
 pub struct Grants {
     /// The interface `http`; which hosts it reaches is its [`Host`]'s matter.
     pub http: bool,
+    /// The interface `store`; which stores it has is its [`Host`]'s matter.
+    pub store: bool,
 }
 
 /// A component that has been compiled, linked and tried. Cheap to clone.
@@ -50,6 +52,9 @@ impl Plugin {
         if grants.http {
             http::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
         }
+        if grants.store {
+            store::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+        }
         for (name, _) in component.component_type().imports(engine.wasmtime()) {
             match name.split_once('@').map_or(name, |(interface, _version)| interface) {
                 "clawnode:plugin/types" => {}
@@ -57,6 +62,11 @@ impl Plugin {
                 "clawnode:plugin/http" => {
                     let import = name.to_owned();
                     return Err(LoadError::Ungranted { import, needs: "http:HOST" });
+                }
+                "clawnode:plugin/store" if grants.store => {}
+                "clawnode:plugin/store" => {
+                    let import = name.to_owned();
+                    return Err(LoadError::Ungranted { import, needs: "store:NAME" });
                 }
                 _ => return Err(LoadError::Import(name.chars().take(200).collect())),
             }

@@ -17,6 +17,8 @@ pub struct Text<'a> {
     pub post: Option<&'a str>,
     /// Whether it imports `http`.
     pub http: bool,
+    /// Whether it imports `store`.
+    pub store: bool,
     /// The tool's name.
     pub name: &'a str,
     /// The schema of its arguments.
@@ -36,6 +38,7 @@ impl Default for Text<'_> {
             realloc: "",
             post: None,
             http: false,
+            store: false,
             name: "run",
             schema: r#"{"type":"object"}"#,
             class: 0,
@@ -79,17 +82,32 @@ const HTTP: &str = r#"
     (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
   (core instance $host (export "fetch" (func $fetch)))"#;
 
+/// The interface `store`.
+const STORE: &str = r#"
+  (import "clawnode:plugin/store@0.1.0" (instance $store
+    (type $error' (variant (case "denied" string) (case "invalid" string) (case "conflict")
+      (case "full") (case "exhausted") (case "unavailable" string)))
+    (export "store-error" (type $error (eq $error')))
+    (type $entry' (record (field "value" (list u8)) (field "revision" u64)))
+    (export "entry" (type $entry (eq $entry')))
+    (export "get" (func (param "store" string) (param "key" string)
+      (result (result (option $entry) (error $error)))))
+    (export "put" (func (param "store" string) (param "key" string) (param "value" (list u8))
+      (param "expected" (option u64)) (result (result u64 (error $error)))))
+    (export "delete" (func (param "store" string) (param "key" string)
+      (param "expected" (option u64)) (result (result (error $error)))))
+    (export "keys" (func (param "store" string) (result (result (list string) (error $error)))))))
+  (core func $get (canon lower (func $store "get")
+    (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
+  (core func $set (canon lower (func $store "put")
+    (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
+  (core instance $kept (export "get" (func $get)) (export "put" (func $set)))"#;
+
 impl Text<'_> {
     /// The component in text.
     pub fn wat(&self) -> String {
         let Self { call, describe, more, realloc, name, schema, class, risk, .. } = *self;
-        let (import, with, http) = if self.http {
-            let import = r#"(import "host" "fetch"
-                (func $fetch (param i32 i32 i32 i32 i32 i32)))"#;
-            (import, "(with \"host\" (instance $host))", HTTP)
-        } else {
-            ("", "", "")
-        };
+        let (import, with, interfaces) = self.imports();
         let (post, after) = match self.post {
             Some(post) => (
                 format!("(func (export \"post\") (param i32) {post})"),
@@ -116,7 +134,7 @@ impl Text<'_> {
         (br $more)))
       (local.get $at)))
   (core instance $libc (instantiate $libc))
-  {http}
+  {interfaces}
   (core module $main
     (import "libc" "memory" (memory 2))
     {import}
@@ -152,6 +170,24 @@ impl Text<'_> {
     (canon lift (core func $main "call") (memory (core memory $libc "memory"))
       (realloc (core func $libc "realloc")) {after})))"#
         )
+    }
+
+    /// What the module imports of its host, where that comes from, and the interfaces behind it.
+    fn imports(&self) -> (String, String, String) {
+        let http = r#"(import "host" "fetch" (func $fetch (param i32 i32 i32 i32 i32 i32)))"#;
+        let store = r#"(import "kept" "get" (func $get (param i32 i32 i32 i32 i32)))
+            (import "kept" "put" (func $set (param i32 i32 i32 i32 i32 i32 i32 i64 i32)))"#;
+        let all = [
+            (self.http, http, r#"(with "host" (instance $host))"#, HTTP),
+            (self.store, store, r#"(with "kept" (instance $kept))"#, STORE),
+        ];
+        let mut it = (String::new(), String::new(), String::new());
+        for (_, import, with, interface) in all.iter().filter(|(is_wanted, ..)| *is_wanted) {
+            it.0.push_str(import);
+            it.1.push_str(with);
+            it.2.push_str(interface);
+        }
+        it
     }
 
     /// The component's bytes.

@@ -96,12 +96,12 @@ fn bench(args: &Args) -> Result<(), BenchError> {
 
     let engine = open()?;
     let begun = Instant::now();
-    Plugin::load(&engine, &wasm, Grants { http: true })?;
+    Plugin::load(&engine, &wasm, Grants { http: true, ..Grants::default() })?;
     table.add(Row::new("plugin::load/from=source").figure("ms", ms(begun.elapsed())));
     let mut loads = Vec::with_capacity(args.loads);
     for _ in 0..args.loads {
         let begun = Instant::now();
-        Plugin::load(&engine, &wasm, Grants { http: true })?;
+        Plugin::load(&engine, &wasm, Grants { http: true, ..Grants::default() })?;
         loads.push(begun.elapsed());
     }
     loads.sort_unstable();
@@ -109,7 +109,7 @@ fn bench(args: &Args) -> Result<(), BenchError> {
     table.add(row.figure("p50 ms", ms(percentile(&loads, 500))));
 
     // A process that starts again finds what was compiled before.
-    let plugin = Plugin::load(&open()?, &wasm, Grants { http: true })?;
+    let plugin = Plugin::load(&open()?, &wasm, Grants { http: true, ..Grants::default() })?;
     let mut calls = Vec::with_capacity(args.calls);
     for _ in 0..args.calls {
         let begun = Instant::now();

@@ -6,6 +6,7 @@ use clawnode_actors::{
     latch::LatchDoor,
     tool::{Executor, plugin::PluginName},
 };
+use clawnode_cluster::Bucket;
 use clawnode_proto::{AgentName, ToolName};
 use tracing::warn;
 
@@ -64,6 +65,20 @@ impl Plugins {
     #[cfg(not(feature = "wasm"))]
     #[must_use]
     pub fn behind(&self, _door: &LatchDoor) -> Self {
+        self.clone()
+    }
+
+    /// The same, whose stores are in `bucket`.
+    #[cfg(feature = "wasm")]
+    #[must_use]
+    pub fn keeping(&self, bucket: &Arc<dyn Bucket>) -> Self {
+        Self { loaded: self.loaded.keeping(bucket), ..self.clone() }
+    }
+
+    /// The same: there are none that keep anything.
+    #[cfg(not(feature = "wasm"))]
+    #[must_use]
+    pub fn keeping(&self, _bucket: &Arc<dyn Bucket>) -> Self {
         self.clone()
     }
 

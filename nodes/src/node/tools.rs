@@ -159,7 +159,7 @@ pub async fn open(
         executors.push(Arc::new(workspace));
     }
     plugins.sweep();
-    executors.extend(plugins.behind(door).executors());
+    executors.extend(plugins.behind(door).keeping(&substrate.bucket).executors());
     executors.extend(mcp.executors());
     let docker = containers(config, (process, substrate, members));
     executors.extend(commands(config, &docker));

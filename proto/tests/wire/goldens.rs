@@ -83,6 +83,11 @@ fn ssh_pin() {
 }
 
 #[test]
+fn store_keys() {
+    insta::assert_snapshot!(all(&[sample::store_keys()]));
+}
+
+#[test]
 fn mcp_pins() {
     insta::assert_snapshot!(all(&[sample::mcp_pins()]));
 }

@@ -26,6 +26,7 @@ use clawnode_proto::{
     },
     mcp::McpPins,
     node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
+    plugin::StoreKeys,
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
     provider::{ProviderKind, ProviderReport, RecentRuns},
     session::{
@@ -253,6 +254,10 @@ pub(crate) fn time_limits() -> Vec<TimeLimit> {
         set_in: "agents.default.timeouts.step".to_owned(),
     };
     levels.into_iter().map(limit).collect()
+}
+
+pub(crate) fn store_keys() -> StoreKeys {
+    StoreKeys { keys: ["a", "user:7"].map(str::to_owned).into() }
 }
 
 pub(crate) fn ssh_pin() -> SshPin {

@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod calls;
+mod crossed;
 mod http;
 mod node;
 mod rust;
+mod stores;
 
 use std::{
     path::{Path, PathBuf},

@@ -7,7 +7,7 @@ use clawnode_tests::{
 use clawnode_wasm::text::Text;
 use serde_json::{Value, json};
 
-use super::Folder;
+use super::{Folder, stores};
 
 type Outcome = Result<(), ProcessError>;
 
@@ -23,7 +23,15 @@ async fn scene(script: Script, config: &str) -> (ModelServer, Home) {
 
 /// What a turn's tools said, with how they failed.
 async fn results(node: &Node) -> Result<Vec<(String, Value, Value)>, ProcessError> {
-    let mut turn = node.client()?.send(&Message::new("ada", "go")).await?;
+    results_of(node, "go").await
+}
+
+/// The same, of a turn with this message.
+async fn results_of(
+    node: &Node,
+    message: &str,
+) -> Result<Vec<(String, Value, Value)>, ProcessError> {
+    let mut turn = node.client()?.send(&Message::new("ada", message)).await?;
     let mut seen = Vec::new();
     loop {
         let frame = turn.next().await?;
@@ -47,6 +55,8 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     folder.add("echo", Text { schema, ..Text::default() }, &[]);
     folder.add("greedy", Text::default(), &["http:example.net"]);
     folder.add("secret", Text { http: true, ..Text::default() }, &[]);
+    folder.add("hoards", stores::swapping(), &["store:notes"]);
+    folder.add("hides", stores::swapping(), &[]);
     folder.add("odd", Text { schema: "{", ..Text::default() }, &[]);
     folder.add("renamed", Text::default(), &[]);
     folder.file("renamed.toml", b"name = \"echo\"\nversion = \"1\"\n");
@@ -56,7 +66,10 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     folder.file("noise.wasm", b"\0asm\x01\0\0\0 and no more");
     folder.add("bare", Text::default(), &[]);
     std::fs::remove_file(folder.path().join("bare.toml")).unwrap();
-    let names = ["echo", "greedy", "secret", "odd", "renamed", "unknown", "noise", "bare", "gone"];
+    let names = [
+        "echo", "greedy", "secret", "hoards", "hides", "odd", "renamed", "unknown", "noise",
+        "bare", "gone",
+    ];
     let mut config =
         "[agents.default]\ntools = [\"echo__run\", \"gone__run\", \"greedy__run\"]\n".to_owned();
     for name in names {
@@ -86,6 +99,8 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
         ("echo", "a plugin is loaded"),
         ("greedy", "asks for `http:example.net`, which is not granted"),
         ("secret", "needs a capability `http:HOST`"),
+        ("hoards", "asks for `store:notes`, which is not granted"),
+        ("hides", "needs a capability `store:NAME`"),
         ("odd", "its tool `run` cannot be used"),
         ("renamed", "its manifest is that of `echo`"),
         ("unknown", "`env` is not a capability of plugins"),
@@ -103,6 +118,28 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     });
     assert!(compiled.count() >= 1);
     Ok(())
+}
+
+/// What a plugin keeps in one turn is there in the next, also after the node was killed.
+#[tokio::test]
+async fn a_turn_finds_what_a_plugin_kept_in_an_earlier_one() -> Outcome {
+    let folder = Folder::new();
+    folder.add("keeps", stores::swapping(), &["store:notes"]);
+    let path = folder.path().join("keeps.wasm");
+    let config = format!(
+        "[agents.default]\ntools = [\"keeps__run\"]\n[[plugins]]\nname = \"keeps\"\n\
+         path = \"{}\"\ncapabilities = [\"store:notes\"]\n",
+        path.display()
+    );
+    let calls = |n: u32| Act::tools([("keeps__run", json!({ "n": n }))]);
+    let acts = [calls(1), Act::say("one"), calls(2), Act::say("two")];
+    let (_server, home) = scene(Script::queue(acts), &config).await;
+    let node = Node::up(&home).await?;
+    assert_eq!(results(&node).await?[0].1, "nothing");
+    node.kill().await?;
+    let node = Node::up(&home).await?;
+    assert_eq!(results_of(&node, "again").await?[0].1, r#"{"n":1}"#);
+    node.stop().await
 }
 
 /// A plugin that traps or hangs is told to the model, and the turn goes on.

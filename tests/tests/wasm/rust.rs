@@ -15,6 +15,12 @@ const BUILT: &str = "CLAWNODE_TEST_PLUGIN";
 
 /// A toolbox with the plugin, which may reach this machine.
 async fn toolbox(folder: &Folder, port: u16) -> Toolbox {
+    let options = built(folder);
+    folder.toolbox(&[options], &Egress::new(http::options(port))).await
+}
+
+/// The plugin, with all that it asks for.
+pub(crate) fn built(folder: &Folder) -> PluginOptions {
     let hint = |error| format!("`{BUILT}`: {error}; run `cargo xtest --wasm`");
     let path = std::env::var(BUILT).map_err(hint).unwrap();
     let module = std::fs::read(&path).unwrap();
@@ -24,11 +30,12 @@ async fn toolbox(folder: &Folder, port: u16) -> Toolbox {
     folder.file("echo.toml", &std::fs::read(source).unwrap());
     let path = folder.file("echo.wasm", &component);
     let mut options = PluginOptions::new("echo".parse().unwrap(), path);
-    options.capabilities = vec!["http:127.0.0.1".parse().unwrap()];
-    folder.toolbox(&[options], &Egress::new(http::options(port))).await
+    let granted = ["http:127.0.0.1", "store:notes", "store:shared/board"];
+    options.capabilities = granted.map(|it| it.parse().unwrap()).into();
+    options
 }
 
-async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> ToolOutcome {
+pub(crate) async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> ToolOutcome {
     let mut run = run(tool);
     run.arguments = arguments.as_object().cloned().unwrap();
     toolbox.execute(run, CancellationToken::new()).await
@@ -40,7 +47,9 @@ async fn a_plugin_in_rust_does_what_its_author_wrote() {
     let folder = Folder::new();
     let toolbox = toolbox(&folder, port).await;
     let names: Vec<&str> = toolbox.specs().map(|spec| spec.name.as_str()).collect();
-    assert_eq!(names, ["echo__count", "echo__eat", "echo__fetch", "echo__panic", "echo__say"]);
+    let wanted = ["count", "eat", "fetch", "forget", "hoard", "keys", "panic", "recall"];
+    let wanted = wanted.iter().chain(&["remember", "say"]).map(|it| format!("echo__{it}"));
+    assert_eq!(names, wanted.collect::<Vec<_>>());
     let outcome = call(&toolbox, "echo__say", json!({ "text": "größer" })).await;
     assert_eq!((said(&outcome), outcome.failure), ("größer", None));
     // Each call has an instance of its own.

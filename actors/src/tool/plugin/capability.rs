@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use super::{ParseStoreNameError, StoreName};
 use crate::tool::egress::{HostPattern, ParseHostPatternError};
 
 /// One thing that a plugin asks for, or is granted: `http:example.org`.
@@ -12,13 +13,16 @@ use crate::tool::egress::{HostPattern, ParseHostPatternError};
 pub enum PluginCapability {
     /// `http:HOST`: requests to this host, or to all below it (`http:*.example.org`).
     Http(HostPattern),
+    /// `store:NAME`: a store of its own; `store:shared/NAME`: one that it shares with all plugins that
+    /// are granted it.
+    Store(StoreName),
 }
 
 /// A text that is no capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePluginCapabilityError {
     /// There is nothing of this kind.
-    #[error("`{0}` is not a capability of plugins: there is `http:HOST`")]
+    #[error("`{0}` is not a capability of plugins: there are `http:HOST` and `store:NAME`")]
     Unknown(String),
     /// The host is none.
     #[error("`http:{text}`")]
@@ -28,14 +32,20 @@ pub enum ParsePluginCapabilityError {
         /// What is wrong with it.
         source: ParseHostPatternError,
     },
+    /// The store is none.
+    #[error(transparent)]
+    Store(#[from] ParseStoreNameError),
 }
 
 impl PluginCapability {
     /// Whether who has this has `other` too.
     pub fn covers(&self, other: &Self) -> bool {
-        let (Self::Http(own), Self::Http(other)) = (self, other);
-        // A pattern is covered by itself only: what it stands for has no end.
-        own == other || own.fits(&other.to_string())
+        match (self, other) {
+            // A pattern is covered by itself only: what it stands for has no end.
+            (Self::Http(own), Self::Http(other)) => own == other || own.fits(&other.to_string()),
+            (Self::Store(own), Self::Store(other)) => own == other,
+            _ => false,
+        }
     }
 }
 
@@ -49,6 +59,7 @@ impl FromStr for PluginCapability {
                 .parse()
                 .map(Self::Http)
                 .map_err(|source| ParsePluginCapabilityError::Host { text: short(host), source }),
+            Some(("store", name)) => Ok(Self::Store(name.parse()?)),
             _ => Err(ParsePluginCapabilityError::Unknown(short(text))),
         }
     }
@@ -70,8 +81,10 @@ impl From<PluginCapability> for String {
 
 impl fmt::Display for PluginCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Http(host) = self;
-        write!(f, "http:{host}")
+        match self {
+            Self::Http(host) => write!(f, "http:{host}"),
+            Self::Store(store) => write!(f, "store:{store}"),
+        }
     }
 }
 
@@ -101,6 +114,12 @@ mod tests {
             ("http:a.example.org", "http:*.example.org", false),
             ("http:*.a.example.org", "http:*.example.org", false),
             ("http:example.org", "http:example.net", false),
+            ("store:notes", "store:notes", true),
+            ("store:notes", "store:shared/notes", false),
+            ("store:shared/notes", "store:notes", false),
+            ("store:shared/notes", "store:shared/notes", true),
+            ("store:example", "http:example", false),
+            ("http:example", "store:example", false),
         ] {
             assert_eq!(
                 capability(granted).covers(&capability(asked)),
@@ -121,6 +140,11 @@ mod tests {
             ("http:", "`http:`"),
             ("http:*", "`http:*`"),
             ("http://example.org", "`http://example.org`"),
+            ("store", "`store` is not a capability"),
+            ("store:", "`` is not a store's name"),
+            ("store:*", "`*` is not a store's name"),
+            ("store:a.b", "`a.b` is not a store's name"),
+            ("store:shared/", "`shared/` is not a store's name"),
         ] {
             let error = text.parse::<PluginCapability>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

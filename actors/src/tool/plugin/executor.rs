@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use clawnode_cluster::Bucket;
 use clawnode_proto::{
     Digest,
     llm::Text,
@@ -10,11 +11,14 @@ use clawnode_proto::{
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
 use clawnode_wasm::{Call, CallError, Plugin, ToolSpec as Described};
-use tokio::{runtime::Handle, sync::Semaphore, task::spawn_blocking};
+use tokio::{runtime::Handle, sync::Semaphore, task::spawn_blocking, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-use super::{Manifest, PluginCapability, PluginError, PluginName, PluginOptions, host::PluginHost};
+use super::{
+    Manifest, PluginCapability, PluginError, PluginName, PluginOptions, PluginStores, StoreName,
+    host::PluginHost,
+};
 use crate::{
     latch::LatchDoor,
     tool::{Egress, Executor, ToolRun, append::append, egress::HostPattern, schema},
@@ -28,6 +32,9 @@ pub struct PluginExecutor {
     specs: Vec<ToolSpec>,
     hosts: Arc<[HostPattern]>,
     egress: Egress,
+    stores: Arc<[StoreName]>,
+    /// Where they are, on a node that has a cluster's bucket.
+    bucket: Option<Arc<dyn Bucket>>,
     /// Of all plugins: as many as there is room for instances.
     room: Arc<Semaphore>,
 }
@@ -48,14 +55,26 @@ impl PluginExecutor {
             }
             specs.push(spec);
         }
-        let hosts = manifest.capabilities.into_iter();
-        let hosts = hosts.map(|PluginCapability::Http(host)| host).collect();
-        Ok(Self { name: options.name.clone(), plugin, specs, hosts, egress, room })
+        let (mut hosts, mut stores) = (Vec::new(), Vec::new());
+        for capability in manifest.capabilities {
+            match capability {
+                PluginCapability::Http(host) => hosts.push(host),
+                PluginCapability::Store(store) => stores.push(store),
+            }
+        }
+        let (hosts, stores) = (hosts.into(), stores.into());
+        let name = options.name.clone();
+        Ok(Self { name, plugin, specs, hosts, egress, stores, bucket: None, room })
     }
 
     /// The same, whose requests pass `door`.
     pub(super) fn behind(&self, door: &LatchDoor) -> Self {
         Self { egress: self.egress.clone().behind(door.clone()), ..self.clone() }
+    }
+
+    /// The same, whose stores are in `bucket`.
+    pub(super) fn keeping(&self, bucket: &Arc<dyn Bucket>) -> Self {
+        Self { bucket: Some(Arc::clone(bucket)), ..self.clone() }
     }
 
     /// What it is called.
@@ -84,17 +103,24 @@ impl PluginExecutor {
             arguments: serde_json::Value::Object(run.arguments).to_string(),
             idempotency_key: run.idempotency_key,
         };
-        let host = PluginHost {
+        let (plugin, longest, limit) = (self.plugin.clone(), run.timeout, run.limit);
+        let stores = self.bucket.as_ref().map(|bucket| {
+            PluginStores::new(Arc::clone(bucket), self.name.clone(), Arc::clone(&self.stores))
+        });
+        let mut host = PluginHost {
             egress: self.egress.clone(),
             agent: run.agent,
             hosts: Arc::clone(&self.hosts),
+            stores,
             handle: Handle::current(),
             cancelled,
+            deadline: Instant::now(),
             requests: 0,
+            store_calls: 0,
         };
-        let (plugin, longest, limit) = (self.plugin.clone(), run.timeout, run.limit);
         let called = spawn_blocking(move || {
             let _permit = permit;
+            host.deadline = Instant::now() + longest;
             plugin.call(&call, Box::new(host), longest)
         });
         match called.await {

@@ -9,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use clawnode_cluster::Bucket;
 use clawnode_proto::{Digest, ErrorChain};
 use clawnode_wasm::{Cache, Engine, Grants, Plugin, limits};
 use tokio::{sync::Semaphore, task::spawn_blocking};
@@ -67,6 +68,13 @@ impl Plugins {
     #[must_use]
     pub fn behind(&self, door: &LatchDoor) -> Self {
         let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.behind(door)));
+        Self { loaded: loaded.collect(), engine: self.engine.clone() }
+    }
+
+    /// The same, whose stores are in `bucket`.
+    #[must_use]
+    pub fn keeping(&self, bucket: &Arc<dyn Bucket>) -> Self {
+        let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.keeping(bucket)));
         Self { loaded: loaded.collect(), engine: self.engine.clone() }
     }
 
@@ -129,9 +137,10 @@ fn read(
         }
     }
     let http = manifest.capabilities.iter().any(|it| matches!(it, PluginCapability::Http(_)));
+    let store = manifest.capabilities.iter().any(|it| matches!(it, PluginCapability::Store(_)));
     let wasm = bytes(&options.path, limits::COMPONENT_BYTES)?;
     let pin = format!("{} {:?}", Digest::of(&wasm), manifest.capabilities);
-    Ok((Plugin::load(engine, &wasm, Grants { http })?, manifest, Digest::of(pin.as_bytes())))
+    Ok((Plugin::load(engine, &wasm, Grants { http, store })?, manifest, Digest::of(pin.as_bytes())))
 }
 
 /// A file's bytes, one more than `most` at most: enough to be refused by its size.

@@ -9,7 +9,10 @@
 //! instance of its own. Its tools are called `plugin__tool` and need the capability
 //! `wasm.PLUGIN`: a node has it that has loaded the plugin.
 //!
-//! Not here: a store of a plugin's own, and adapters of channels; there are neither yet.
+//! What a plugin keeps between its calls is in its stores, of which the cluster's bucket has the values
+//! ([`PluginStores`]).
+//!
+//! Not here: adapters of channels; there are none yet.
 
 mod capability;
 #[cfg(feature = "wasm")]
@@ -23,6 +26,7 @@ mod load;
 mod manifest;
 mod name;
 mod options;
+mod store;
 
 pub use capability::{ParsePluginCapabilityError, PluginCapability};
 #[cfg(feature = "wasm")]
@@ -34,3 +38,4 @@ pub use load::Plugins;
 pub use manifest::{Manifest, ManifestError};
 pub use name::{ParsePluginNameError, PluginName};
 pub use options::PluginOptions;
+pub use store::{ParseStoreNameError, PluginStores, StoreFailure, StoreName, Stored};

@@ -16,8 +16,8 @@ pub struct PluginOptions {
     pub name: PluginName,
     /// The component. Its manifest is beside it, with the ending `.toml`.
     pub path: PathBuf,
-    /// What it is granted: `http:HOST`. Default: nothing. A plugin that asks for more does not
-    /// load; one that asks for less gets less.
+    /// What it is granted: `http:HOST`, `store:NAME`. Default: nothing. A plugin that asks for more
+    /// does not load; one that asks for less gets less.
     #[serde(default)]
     pub capabilities: Vec<PluginCapability>,
     /// The least risk that its tools are taken to have, whatever they say. Default: what they say.

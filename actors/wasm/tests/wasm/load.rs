@@ -94,13 +94,29 @@ fn s_16_nothing_is_imported_that_was_not_granted() {
     let text = Text { http: true, ..Text::default() };
     let error = refused(&engine, &text.bytes().unwrap());
     assert!(matches!(&error, LoadError::Ungranted { needs: "http:HOST", .. }), "{error:?}");
+    let text = Text { store: true, ..Text::default() };
+    let error = refused(&engine, &text.bytes().unwrap());
+    assert!(matches!(&error, LoadError::Ungranted { needs: "store:NAME", .. }), "{error:?}");
+    // One grant does not stand for the other.
+    for (grants, fits) in [
+        (Grants { http: true, ..Grants::default() }, false),
+        (Grants { store: true, ..Grants::default() }, true),
+    ] {
+        let loaded = Plugin::load(&engine, &text.bytes().unwrap(), grants);
+        assert_eq!(loaded.is_ok(), fits, "{grants:?}: {loaded:?}");
+    }
+    let text = Text { http: true, ..Text::default() };
     let wasi = wat::parse_str(
         r#"(component (import "wasi:cli/environment@0.2.0" (instance
              (export "get-environment" (func (result (list (tuple string string))))))))"#,
     );
-    let error = Plugin::load(&engine, &wasi.unwrap(), Grants { http: true }).unwrap_err();
+    let error = Plugin::load(&engine, &wasi.unwrap(), Grants { http: true, ..Grants::default() })
+        .unwrap_err();
     assert!(matches!(&error, LoadError::Import(name) if name.starts_with("wasi:cli")), "{error:?}");
-    assert!(Plugin::load(&engine, &text.bytes().unwrap(), Grants { http: true }).is_ok());
+    assert!(
+        Plugin::load(&engine, &text.bytes().unwrap(), Grants { http: true, ..Grants::default() })
+            .is_ok()
+    );
 }
 
 #[test]

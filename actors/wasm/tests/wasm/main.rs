@@ -43,7 +43,7 @@ fn engine() -> Engine {
 }
 
 fn load(engine: &Engine, wasm: &[u8]) -> Plugin {
-    Plugin::load(engine, wasm, Grants { http: true }).unwrap()
+    Plugin::load(engine, wasm, Grants { http: true, ..Grants::default() }).unwrap()
 }
 
 /// Calls a plugin with these arguments.

@@ -14,7 +14,7 @@ use clawnode_proto::{
     node::NodeRole,
     subject::{
         AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, JOIN_KEYS, LATCH_KEYS, LETTER_KEYS,
-        MCP_KEYS, Prefix, SSH_KEYS,
+        MCP_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,9 @@ impl Grants {
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         // The key of an SSH host, by whoever meets it first.
         self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
+        // What plugins keep: the keys of a store, and their values.
+        self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*")));
+        self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*.*")));
         // What came of a job goes to its session, and a timer ends the wait for it.
         self.publish(prefix.inputs());
         self.publish(prefix.timers());
@@ -310,6 +313,9 @@ mod tests {
         }
         let host_keys = prefix.bucket(&format!("{SSH_KEYS}*"));
         assert!(worker.publish.contains(&host_keys) && !gateway.publish.contains(&host_keys));
+        let kept = prefix.bucket(STORE_KEYS);
+        assert_eq!(worker.publish.iter().filter(|it| it.starts_with(&kept)).count(), 2);
+        assert!(!gateway.publish.iter().any(|it| it.starts_with(&kept)));
         for it in [gateway, worker] {
             assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
             assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));

@@ -1,4 +1,4 @@
-//! A plugin of clawnode in Rust: says what it was told, counts what it remembers, and fetches.
+//! A plugin of clawnode in Rust: says what it was told, counts what it remembers, fetches, and keeps.
 
 use std::cell::Cell;
 
@@ -6,6 +6,7 @@ wit_bindgen::generate!({ path: "../../../actors/wasm/wit", world: "tool" });
 
 use clawnode::plugin::{
     http::{self, Method, Request},
+    store::{self, StoreError},
     types::{EffectClass, Risk},
 };
 
@@ -27,7 +28,15 @@ impl Guest for Echo {
         };
         let text = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
         let url = r#"{"type":"object","properties":{"url":{"type":"string"}},"required":["url"]}"#;
+        let kept = r#"{"type":"object","properties":{"store":{"type":"string"},
+            "key":{"type":"string"},"value":{"type":"string"},"expected":{"type":"integer"}},
+            "required":["store"]}"#;
         vec![
+            tool("remember", "Puts a value under a key.", kept),
+            tool("recall", "Says what is under a key, and its revision.", kept),
+            tool("forget", "Removes a key.", kept),
+            tool("keys", "Says which keys there are.", kept),
+            tool("hoard", "Asks the store until it may not any more.", kept),
             tool("say", "Says the text that it is told.", text),
             tool("count", "Says how often it was called.", r#"{"type":"object"}"#),
             tool("fetch", "Fetches a URL and says what is there.", url),
@@ -47,6 +56,9 @@ impl Guest for Echo {
                 let reply = http::fetch(&Request { method: Method::Get, url, headers })?;
                 Ok(format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)))
             }
+            "remember" | "recall" | "forget" | "keys" | "hoard" => {
+                keep(&call.tool, &call.arguments).unwrap_or_else(|error| Err(format!("{error:?}")))
+            }
             "panic" => panic!("on purpose"),
             "eat" => {
                 let mut eaten = Vec::new();
@@ -57,6 +69,27 @@ impl Guest for Echo {
             other => Err(format!("there is no tool `{other}`")),
         }
     }
+}
+
+/// What the stores are asked for; the outer error is theirs.
+fn keep(tool: &str, arguments: &str) -> Result<Result<String, String>, StoreError> {
+    let text = |name: &str| field(arguments, name).unwrap_or_default();
+    let (store, key) = (text("store"), text("key"));
+    let expected = serde_json::from_str::<serde_json::Value>(arguments).ok();
+    let expected = expected.and_then(|it| it.get("expected")?.as_u64());
+    Ok(Ok(match tool {
+        "remember" => store::put(&store, &key, text("value").as_bytes(), expected)?.to_string(),
+        "recall" => match store::get(&store, &key)? {
+            Some(it) => format!("{} {}", it.revision, String::from_utf8_lossy(&it.value)),
+            None => "nothing".to_owned(),
+        },
+        "forget" => store::delete(&store, &key, expected).map(|()| "gone".to_owned())?,
+        "keys" => store::keys(&store)?.join(" "),
+        _ => {
+            let asked = (0..).take_while(|_| store::get(&store, &key).is_ok()).count();
+            format!("{asked} {:?}", store::get(&store, &key).unwrap_err())
+        }
+    }))
 }
 
 /// A field that is text, of arguments that fit the schema.
