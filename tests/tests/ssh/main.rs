@@ -5,6 +5,8 @@ mod keys;
 mod node;
 mod runs;
 mod server;
+#[cfg(feature = "wasm")]
+mod two_hosts;
 
 use std::{sync::Arc, time::Duration};
 
