@@ -1,13 +1,13 @@
 //! Executions: sessions with one turn whose steps are planned; begun, looked at, and cancelled.
 //!
-//! Whoever asks is told from the journal, or from the inbox while it is not there yet, so any
-//! gateway tells the same.
+//! Whoever asks is told from the journal, so any gateway tells the same. What no worker has taken up
+//! is only known to whoever stored it: gateways count what waits in an inbox, and may not read it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use clawnode_proto::{
-    CallId, ErrorBody, ErrorCode, ExecutionId, IdempotencyKey, Input, InputId, JobId, Kind,
-    Position, Sealed, SessionKey, Timestamp, Traceparent, TurnId, codec,
+    CallId, ErrorBody, ErrorCode, ExecutionId, IdempotencyKey, Input, InputId, JobId, Kind, Sealed,
+    SessionKey, Timestamp, Traceparent, TurnId,
     execute::{
         ExecutionStatus, ExecutionStep, ExecutionView, Plan, PlanStep, StepApproval, StepError,
         StepStatus,
@@ -29,8 +29,10 @@ use super::{
 };
 use crate::durable::{Entity, Service};
 
-/// How often an execution is looked for that somebody knows of: a read may be old.
-const LOOKS: usize = 3;
+/// How long a plan that was stored is waited for to be in the journal.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// How often that is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Why there is no such execution, or not this one.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,9 @@ pub enum ExecuteError {
     /// There is none.
     #[error("no execution `{0}`")]
     NotFound(ExecutionId),
+    /// It, or something else for its session, is stored, and nobody has taken it up.
+    #[error("no worker has taken up yet what waits for execution `{0}`")]
+    NotTaken(ExecutionId),
     /// The request's name is taken.
     #[error("request `{request}` of agent `{agent}` is about another plan (`{execution}`)")]
     OtherPlan {
@@ -67,10 +72,21 @@ pub enum ExecuteError {
 /// A plan that is stored.
 #[derive(Debug)]
 pub enum Stored {
-    /// Nobody has taken it up.
+    /// Nobody has taken it up, as far as whoever stored it can see.
     Waits(Box<Input>, Plan),
     /// The journal has it.
     Taken(Box<Entity<Session>>),
+}
+
+/// What is known of a request's name.
+#[derive(Debug)]
+pub enum Known {
+    /// Nothing.
+    Nothing,
+    /// So many inputs wait in its session, and nobody has taken up any of them.
+    Waits(usize),
+    /// Its plan is this one.
+    Stored(Stored),
 }
 
 /// When things happened.
@@ -92,6 +108,8 @@ impl From<ExecuteError> for ErrorBody {
         match error {
             ExecuteError::NotFound(_) => Self::new(ErrorCode::NotFound, message)
                 .hint("`execute` answers with the id; ids of deleted ones are gone"),
+            ExecuteError::NotTaken(_) => Self::new(ErrorCode::Unavailable, message)
+                .hint("nothing accepted is lost; `clawnode nodes` shows the workers there are"),
             ExecuteError::OtherPlan { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("send another plan with another `request_id`"),
             ExecuteError::Deleted(_) => Self::new(ErrorCode::Conflict, message)
@@ -138,16 +156,17 @@ impl Sessions {
         &self,
         key: &SessionKey,
         (request, plan): (&IdempotencyKey, &Plan),
-    ) -> Result<Option<Stored>, ExecuteError> {
+    ) -> Result<Known, ExecuteError> {
         let execution = ExecutionId::of(key.entity());
+        let waiting = self.substrate.inbox.pending(key.entity()).await?;
         let Some(stored) = self.look_for(execution, Some(request)).await? else {
-            return Ok(None);
+            return Ok(if waiting > 0 { Known::Waits(waiting) } else { Known::Nothing });
         };
         if stored.plan() != Some(plan) {
             let (request, agent) = (request.to_string(), key.agent.to_string());
             return Err(ExecuteError::OtherPlan { request, agent, execution });
         }
-        Ok(Some(stored))
+        Ok(Known::Stored(stored))
     }
 
     /// Stores a plan durably; a repeat under the same name finds the first one.
@@ -164,32 +183,44 @@ impl Sessions {
         if stored.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() }.into());
         }
-        // Another plan may have been faster.
-        match self.executed(key, (request, plan)).await? {
-            Some(stored) => Ok(stored),
-            None => Ok(Stored::Waits(Box::new(input), plan.clone())),
-        }
-    }
-
-    /// A plan that is stored.
-    pub async fn stored_plan(&self, execution: ExecutionId) -> Result<Stored, ExecuteError> {
-        for _ in 0..LOOKS {
-            if let Some(stored) = self.look_for(execution, None).await? {
-                return Ok(stored);
+        // Another plan under the name may have been faster; of several that wait the journal tells
+        // which one it is. Gateways may not read inboxes.
+        let looks = async {
+            loop {
+                match self.executed(key, (request, plan)).await? {
+                    Known::Stored(stored) => return Ok::<_, ExecuteError>(Some(stored)),
+                    Known::Waits(1) => return Ok(None),
+                    Known::Waits(_) | Known::Nothing => tokio::time::sleep(LOOK_AGAIN).await,
+                }
             }
-        }
-        Err(ExecuteError::NotFound(execution))
+        };
+        let found = tokio::time::timeout(TAKEN_WITHIN, looks).await.unwrap_or(Ok(None))?;
+        Ok(found.unwrap_or_else(|| Stored::Waits(Box::new(input), plan.clone())))
     }
 
-    /// Looks once; `request` is its name if that is known.
+    /// A plan that a worker has taken up; one that was just stored is waited for.
+    pub async fn stored_plan(&self, execution: ExecutionId) -> Result<Stored, ExecuteError> {
+        let looks = async {
+            loop {
+                let waiting = self.substrate.inbox.pending(execution.session()).await?;
+                match self.look_for(execution, None).await? {
+                    Some(stored) => return Ok(stored),
+                    None if waiting == 0 => return Err(ExecuteError::NotFound(execution)),
+                    None => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            }
+        };
+        let late = |_elapsed| Err(ExecuteError::NotTaken(execution));
+        tokio::time::timeout(TAKEN_WITHIN, looks).await.unwrap_or_else(late)
+    }
+
+    /// Looks into the journal; `request` is its name if that is known.
     async fn look_for(
         &self,
         execution: ExecutionId,
         request: Option<&IdempotencyKey>,
     ) -> Result<Option<Stored>, ExecuteError> {
         let session = execution.session();
-        // The inbox first: what has left it by then is in the journal.
-        let waiting = self.substrate.inbox.read(session, Position(0)).await?;
         let entity = self.read(session).await?;
         if entity.state.execution().is_some() {
             return Ok(Some(Stored::Taken(Box::new(entity))));
@@ -200,13 +231,6 @@ impl Sessions {
         let input = request.map(|request| InputId::derive(session, request));
         if input.is_some_and(|input| entity.core.has(input)) {
             return Err(ExecuteError::Deleted(execution));
-        }
-        let inputs = waiting.iter().filter_map(|one| Input::from_bytes(&one.bytes).ok());
-        // One that was stored again after its session was deleted waits for nothing.
-        for input in inputs.filter(|input| !entity.core.has(input.id)) {
-            if let Ok(SessionInput::Execute(plan)) = codec::decode(&input.body) {
-                return Ok(Some(Stored::Waits(Box::new(input), plan)));
-            }
         }
         Ok(None)
     }

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clawnode_actors::{
     agent::Agents,
-    session::{Sessions, TurnBody, execute::Stored},
+    session::{
+        Sessions, TurnBody,
+        execute::{ExecuteError, Known, Stored},
+    },
     tool::schema,
 };
 use clawnode_proto::{
@@ -42,11 +45,14 @@ impl Executions<'_> {
         let key = SessionKey::of_execution(agent, &request);
         // What was accepted stays so, whatever has become of the agent and its nodes since.
         let known = self.sessions.executed(&key, (&request, &plan)).await?;
-        let stored = if let Some(stored) = known {
-            stored
-        } else {
+        if let Known::Nothing = known {
             self.judge(&key.agent, &plan)?;
-            self.sessions.execute(&key, &request, &plan, trace).await?
+        }
+        let stored = match known {
+            Known::Stored(stored) => stored,
+            Known::Nothing | Known::Waits(_) => {
+                self.sessions.execute(&key, &request, &plan, trace).await?
+            }
         };
         self.told(ExecutionId::of(key.entity()), stored, wait).await
     }
@@ -83,7 +89,10 @@ impl Executions<'_> {
             return Ok(self.sessions.execution_of(&stored).await?);
         };
         self.ended(execution, turn, wait).await?;
-        Ok(self.sessions.execution(execution).await?)
+        match self.sessions.execution(execution).await {
+            Err(ExecuteError::NotTaken(_)) => Ok(self.sessions.execution_of(&stored).await?),
+            view => Ok(view?),
+        }
     }
 
     /// Waits for a turn's end.

@@ -77,6 +77,17 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let asks = r#"/tool http_fetch {"url":"http://127.0.0.1/"}"#;
     let reply = client.chat(&Message::new("bob", asks)).await?;
     assert!(reply.contains("loopback"), "{reply}");
+    // So do the steps of a plan, of which a gateway is told by the journal: it may read no inbox.
+    let step = json!({ "action": "http_fetch", "params": { "url": "http://127.0.0.1/" } });
+    let spec = json!({ "steps": [step] });
+    let plan = json!({ "execution_spec": spec, "request_id": "one", "wait_ms": 10_000 });
+    for _ in 0..2 {
+        let view: Value = client.call("execute", plan.clone()).await?;
+        assert_eq!(view["status"], "FAILED", "{view}");
+        assert!(view["error"]["message"].as_str().unwrap().contains("loopback"), "{view}");
+        let shown = json!({ "execution_id": view["execution_id"] });
+        assert_eq!(client.call::<Value>("execute.show", shown).await?, view);
+    }
     // What else a gateway may: a long message goes through a blob, and agents are paused.
     let large = "long ".repeat(100_000);
     client.chat(&Message { content: large, key: "long".to_owned(), ..message.clone() }).await?;

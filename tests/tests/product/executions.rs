@@ -298,3 +298,34 @@ async fn a_step_that_fails_ends_a_plan_and_a_stop_ends_it_too() -> Outcome {
     assert_eq!((status, &refused["code"]), (503, &json!("stopped")), "{refused}");
     node.stop().await
 }
+
+/// Of several plans that are sent under one name at the same time one is run, and only who sent
+/// that one is told so.
+#[tokio::test]
+async fn of_plans_that_race_for_a_name_one_is_run() -> Outcome {
+    let scene = Scene::new().await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    for round in 0..5 {
+        let name = format!("race-{round}");
+        let request = |n: usize| named(spec(&[step("effect_once", &json!({ "n": n % 2 }))]), &name);
+        let sent = (0..8).map(|n| {
+            let (client, request) = (client.clone(), request(n));
+            async move { (n % 2, post(&client, "/v1/execute?wait=10", &request).await) }
+        });
+        let mut won = None;
+        for (n, (status, body)) in futures_util::future::join_all(sent).await {
+            match status {
+                200 => {
+                    assert_eq!(body["status"], "SUCCEEDED", "{body}");
+                    assert_eq!(body["steps"][0]["params"]["n"], n, "{body}");
+                    assert_eq!(*won.get_or_insert(n), n, "two plans were run");
+                }
+                _ => assert_eq!((status, &body["code"]), (409, &json!("conflict")), "{body}"),
+            }
+        }
+        assert!(won.is_some());
+        assert_eq!(scene.counter.total().unwrap(), round + 1);
+    }
+    node.stop().await
+}
