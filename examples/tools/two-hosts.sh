@@ -96,9 +96,16 @@ start() {
         bus)
             background bus nats sh -c 'cd "$1" && exec "$2" -c nats.conf' nats \
                 "$dir/cluster/servers/bus" "$tools/nats/bin/nats-server"
-            await "the bus" on bus "$clawnode" cluster users --dir "$dir/cluster" ;;
-        db1) mkdir -p /run/sshd && background db1 sshd /usr/sbin/sshd -D -e -f "$dir/db1/config" ;;
-        b) start_docker && start_node b ;;
+            await "the bus" on bus "$clawnode" cluster users --dir "$dir/cluster"
+            ;;
+        db1)
+            mkdir -p /run/sshd
+            background db1 sshd /usr/sbin/sshd -D -e -f "$dir/db1/config"
+            ;;
+        b)
+            start_docker
+            start_node b
+            ;;
         a) start_node a ;;
     esac
 }
@@ -110,6 +117,7 @@ background() {
 }
 
 start_docker() {
+    if at b docker version >/dev/null 2>&1; then return; fi
     # What a host that died has left.
     rm -rf "$dir/b/docker.pid" "$dir/b/docker-exec" "$dir/b/docker.sock"
     background b docker dockerd --bridge=none --iptables=false --data-root "$dir/b/docker" \
@@ -128,8 +136,9 @@ start_node() {
     token=
     if [ ! -e "$dir/$1/joined" ]; then
         on bus "$clawnode" cluster join-token --dir "$dir/cluster" --role gateway,worker --json \
-            > "$dir/$1/joined"
-        token=$(jq -r .token "$dir/$1/joined")
+            > "$dir/$1/token"
+        token=$(sed -n 's/.*"token": *"\([^"]*\)".*/\1/p' "$dir/$1/token")
+        mv "$dir/$1/token" "$dir/$1/joined"
     fi
     workspace=
     # Agents' files are on one host.
@@ -144,7 +153,8 @@ up() {
     if [ ! -x "$clawnode" ]; then
         fail "there is no $clawnode: cargo build --release -p clawnode --features full"
     fi
-    for needed in "$tools/nats/bin/nats-server" "$tools/python3-image.tar" /usr/sbin/sshd; do
+    for needed in "$tools/nats/bin/nats-server" "$tools/python3-image.tar" "$tools/mcp" \
+        /bin/busybox /usr/sbin/sshd; do
         if [ ! -e "$needed" ]; then fail "there is no $needed: cargo xtest --setup"; fi
     done
     down
