@@ -168,9 +168,8 @@ async fn start(
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
     let (tell, members) = watch::channel(Members::default());
-    let on = (process, &clock, members.clone());
-    let door = standing.door();
-    let mcp = McpServers::open((config, loaded.env(), roles), &substrate, on, door).await?;
+    let on = (process, &clock, members.clone(), standing.door());
+    let mcp = McpServers::open((config, loaded.env(), roles), &substrate, on).await?;
     let agents = answering.agents(config, &mcp.pins().borrow());
     let parts = (&supervisor, &substrate, standing.door());
     let agents = panic::agents(agents, parts, config.cluster.lost_after).await;

@@ -35,7 +35,7 @@ pub struct DeadView {
     /// How long ago it was held dead, in milliseconds, if that was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ago_ms: Option<u64>,
-    /// Whether a living process has its name now.
+    /// Whether another process has its name now, or had it later.
     #[serde(default)]
     pub replaced: bool,
 }

@@ -282,18 +282,18 @@ impl SessionRunner {
 /// Why a call was not run whose wait for a node is over; `began` had it, and died.
 fn untaken(job: &Job, began: Option<ProcessId>, wait: Duration) -> String {
     let (capability, tool, wait) = (&job.capability, &job.tool, wait.as_secs_f64());
-    let mut why = match began {
+    let what = match began {
         None => format!("no node that can (`{capability}`) took the call of `{tool}`"),
         Some(process) => format!(
             "the process that ran the call of `{tool}`, `{process}`, died, and no other node that \
              can (`{capability}`) took it"
         ),
     };
-    why += &format!(" within {wait} s");
-    if let Some(takes) = capability.takes() {
-        why += &format!("; it takes a worker with {takes}");
-    }
-    why + " (`clawnode providers` shows what each has, and what is wrong)"
+    let takes = capability.takes().map(|takes| format!("; it takes a worker with {takes}"));
+    format!(
+        "{what} within {wait} s{} (`clawnode providers` shows what each has, and what is wrong)",
+        takes.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]

@@ -55,6 +55,9 @@ const BASE: [&str; 8] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", 
 /// Where programs are looked for if the node itself does not know.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Where servers run: in which process, by which clock, beside whom, behind which latch.
+type On<'a> = (ProcessId, &'a Arc<dyn Clock>, watch::Receiver<Members>, &'a LatchDoor);
+
 /// The MCP servers of this node, and what is approved of all.
 #[derive(Clone, Debug)]
 pub struct McpServers {
@@ -79,8 +82,7 @@ impl McpServers {
     pub async fn open(
         (config, env, roles): (&Config, &Env, &[NodeRole]),
         substrate: &Substrate,
-        (process, clock, peers): (ProcessId, &Arc<dyn Clock>, watch::Receiver<Members>),
-        door: &LatchDoor,
+        (process, clock, peers, door): On<'_>,
     ) -> Result<Self, Failure> {
         let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);

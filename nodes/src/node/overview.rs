@@ -133,7 +133,7 @@ impl Overview {
                 node,
             }
         };
-        dead.into_iter().map(view).collect()
+        superseded(dead.into_iter().map(view).collect())
     }
 
     /// What people call this node.
@@ -289,6 +289,17 @@ fn bus_warnings(bus: &BusView) -> Vec<WarningView> {
     warnings
 }
 
+/// Of the dead of one name the last alone is missed: it had taken the place of the others.
+fn superseded(mut dead: Vec<DeadView>) -> Vec<DeadView> {
+    // The later it was held dead the greater; who was not heard of was there long ago.
+    let when = |it: &DeadView| (std::cmp::Reverse(it.ago_ms.unwrap_or(u64::MAX)), it.process);
+    let all = dead.clone();
+    for it in dead.iter_mut().filter(|it| it.node.is_some()) {
+        it.replaced |= all.iter().any(|other| other.node == it.node && when(other) > when(it));
+    }
+    dead
+}
+
 #[cfg(test)]
 mod tests {
     use clawnode_proto::overview::StoreView;
@@ -312,5 +323,25 @@ mod tests {
         assert!(names(vec![headless], false).is_empty(), "one server has no leader");
         let silent = StoreView { problem: Some("no answer".to_owned()), ..sound };
         assert_eq!(names(vec![silent], true), ["bus.no_leader"]);
+    }
+
+    #[test]
+    fn of_the_dead_of_one_name_the_last_is_missed() {
+        let dead = |process, node: Option<&str>, ago_ms| DeadView {
+            process: ProcessId::from_u128(process),
+            node: node.map(|name| name.parse().unwrap()),
+            ago_ms,
+            replaced: false,
+        };
+        let all = superseded(vec![
+            dead(1, Some("b"), Some(9_000)),
+            dead(2, Some("b"), Some(1_000)),
+            dead(3, Some("b"), None),
+            dead(4, Some("c"), Some(9_000)),
+            dead(5, None, Some(1)),
+            dead(6, None, Some(2)),
+        ]);
+        let replaced: Vec<bool> = all.iter().map(|it| it.replaced).collect();
+        assert_eq!(replaced, [true, false, true, false, false, false]);
     }
 }

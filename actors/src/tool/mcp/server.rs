@@ -437,8 +437,8 @@ impl Inner {
             time: None,
         };
         let set_in = match known.timeout {
-            Some(_) => format!("mcp.{server}.tools.{name}.timeout"),
-            None => format!("mcp.{server}.call_timeout"),
+            Some(_) => format!("mcp_servers.{server}.tools.{name}.timeout"),
+            None => format!("mcp_servers.{server}.call_timeout"),
         };
         spec.time = Some(ToolTime {
             command: TimeBound { ms: spec.timeout_ms, set_in },
