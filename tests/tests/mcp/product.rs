@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clawnode_proto::{latch::PanicView, mcp::McpServerView};
+use clawnode_proto::{latch::PanicView, mcp::McpServerView, session::TurnOutcome};
 use clawnode_tests::{
     mcp::{MARK, hostile, marked, reference},
     model::{Act, ModelServer, Script, Setup},
@@ -167,13 +167,18 @@ async fn latch_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
     let log = || std::fs::read_to_string(home.log()).unwrap_or_default();
     until("the agent has it", async || Ok(log().contains("agent reloaded").then_some(()))).await?;
     let idle = marked(&mark).len();
-    let turn = node.client()?.send(&Message::new("ada", "go")).await?;
+    let message = Message::new("ada", "go");
+    let turn = node.client()?.send(&message).await?;
     // The call has begun: something of it has left its group.
     until("the call", async || Ok((marked(&mark).len() > idle).then_some(()))).await?;
     let stopped: PanicView = node.client()?.call("panic", json!({ "wait_ms": 10_000 })).await?;
     assert!(stopped.nodes[0].dead_ms.is_some(), "{stopped:?}");
     assert_eq!(marked(&mark), Vec::<i32>::new(), "{stopped:?}");
     drop(turn);
+    // Its turn has heard of it before anything may go on.
+    let history = node.client()?.finished(&message.session(), 1).await?;
+    let outcome = history.turns[0].outcome.as_ref().map(TurnOutcome::name);
+    assert_eq!(outcome, Some("stopped"), "{history:?}");
     let clear = json!({ "latch": stopped.latch.id });
     let _: PanicView = node.client()?.call("panic.clear", clear).await?;
     until("it runs again", async || Ok((marked(&mark).len() == idle).then_some(()))).await?;
