@@ -4,6 +4,7 @@
 mod calls;
 mod crossed;
 mod http;
+mod languages;
 mod node;
 mod rust;
 mod stores;
@@ -22,6 +23,14 @@ use clawnode_wasm::text::Text;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
+
+/// Where `cargo xtest` says that it has built plugins.
+const PLUGINS: &str = "CLAWNODE_TEST_PLUGINS";
+
+fn plugins() -> PathBuf {
+    let hint = |error| format!("`{PLUGINS}`: {error}; run `cargo xtest --wasm`");
+    std::env::var(PLUGINS).map_err(hint).unwrap().into()
+}
 
 /// A folder of plugins.
 struct Folder(TempDir);

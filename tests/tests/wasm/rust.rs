@@ -8,10 +8,10 @@ use clawnode_proto::tool::{ToolFailure, ToolOutcome};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Folder, http, run, said};
+use super::{Folder, http, plugins, run, said};
 
-/// Where `cargo xtest` says that it has built the plugin.
-const BUILT: &str = "CLAWNODE_TEST_PLUGIN";
+/// The core module among the plugins that `cargo xtest` builds.
+const MODULE: &str = "wasm32-unknown-unknown/release/echo.wasm";
 
 /// A toolbox with the plugin, which may reach this machine.
 async fn toolbox(folder: &Folder, port: u16) -> Toolbox {
@@ -21,9 +21,7 @@ async fn toolbox(folder: &Folder, port: u16) -> Toolbox {
 
 /// The plugin, with all that it asks for.
 pub(crate) fn built(folder: &Folder) -> PluginOptions {
-    let hint = |error| format!("`{BUILT}`: {error}; run `cargo xtest --wasm`");
-    let path = std::env::var(BUILT).map_err(hint).unwrap();
-    let module = std::fs::read(&path).unwrap();
+    let module = std::fs::read(plugins().join(MODULE)).unwrap();
     let encoder = wit_component::ComponentEncoder::default().validate(true).module(&module);
     let component = encoder.and_then(|mut encoder| encoder.encode()).unwrap();
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plugins/echo/echo.toml");

@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    languages,
     options::Options,
     report::{Again, Report},
     tools::{self, Runner, finish},
@@ -21,8 +22,6 @@ const EVERYTHING: [&str; 3] = ["--workspace", "--features", "test-util"];
 const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh"];
 /// Where plugins are built.
 const PLUGINS: &str = "target/plugins";
-/// The core module of the plugin there.
-const PLUGIN: &str = "wasm32-unknown-unknown/release/echo.wasm";
 /// What is built with them: the program, and the tests named after them. All are named to build and
 /// to run: for another choice of targets cargo compiles what they rest on once more.
 const WASM_TARGETS: [&str; 6] = ["--bin", "clawnode", "--test", "wasm", "--test", "ssh"];
@@ -74,6 +73,10 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report) {
         return;
     }
     if !report.step("wasm plugin", |_| plugin(workspace)) {
+        return;
+    }
+    let languages = || languages::build(workspace, &workspace.root.join(PLUGINS));
+    if options.soak && !report.step("languages", |_| languages()) {
         return;
     }
     let runner = tools::runner(workspace);
@@ -232,7 +235,7 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
         .current_dir(&workspace.root)
         .env("TMPDIR", &workspace.temp)
         .env("CLAWNODE_BIN", workspace.bin.join("clawnode"))
-        .env("CLAWNODE_TEST_PLUGIN", workspace.root.join(PLUGINS).join(PLUGIN))
+        .env("CLAWNODE_TEST_PLUGINS", workspace.root.join(PLUGINS))
         .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"));
     command
 }

@@ -99,7 +99,7 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
     if !works(Command::new("docker-compose").arg("--version")) {
         apt(&["docker-compose"])?;
     }
-    mcp_servers(&workspace.tools.join("mcp"))?;
+    npm(&workspace.tools.join("mcp"), &MCP_SERVERS)?;
     for (package, program) in SANDBOXES {
         if !works(Command::new(program[0]).args(&program[1..])) {
             apt(&[package])?;
@@ -118,23 +118,24 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
     if real_model_wanted() { real_model(&workspace.tools.join("real-model")) } else { Ok(()) }
 }
 
-/// Installs the reference servers of MCP, and what runs them.
-fn mcp_servers(folder: &Path) -> Result<(), String> {
+/// Installs packages of npm into a folder of their own, and what runs them.
+pub(crate) fn npm(folder: &Path, packages: &[&str]) -> Result<(), String> {
     if !works(Command::new("node").arg("--version")) {
         apt(&["nodejs"])?;
     }
     let modules = folder.join("node_modules");
-    if MCP_SERVERS.iter().all(|package| is_installed(&modules, package)) {
+    if packages.iter().all(|package| is_installed(&modules, package)) {
         return Ok(());
     }
     if !works(Command::new("npm").arg("--version")) {
         apt(&["npm"])?;
     }
-    say(&format!("installing {} into {}", MCP_SERVERS.join(" "), folder.display()));
+    let names = packages.join(" ");
+    say(&format!("installing {names} into {}", folder.display()));
     let mut npm = Command::new("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
-    finish(npm.arg("--prefix").arg(folder).args(MCP_SERVERS))
-        .map_err(|why| format!("cannot install the MCP servers from npm: {why}"))
+    finish(npm.arg("--prefix").arg(folder).args(packages))
+        .map_err(|why| format!("cannot install `{names}` from npm: {why}"))
 }
 
 /// Whether exactly this version of a package of npm is there.
@@ -256,7 +257,7 @@ fn works(command: &mut Command) -> bool {
 }
 
 /// Installs one package of `PyPI` into a folder of its own.
-fn pip(folder: &Path, package: &str) -> Result<(), String> {
+pub(crate) fn pip(folder: &Path, package: &str) -> Result<(), String> {
     if !works(Command::new("python3").args(["-m", "pip", "--version"])) {
         apt(&["python3-pip"])?;
     }
