@@ -20,6 +20,7 @@ pub mod membership;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod outcome;
+mod peek;
 pub mod placement;
 mod queue;
 pub mod shed;
@@ -37,5 +38,6 @@ pub use feed::Feed;
 pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, Waiting};
 pub use jobs::{JobConsumer, JobDelivery, Jobs};
 pub use journal::{AppendAnswer, Journal, Record, Write};
+pub use peek::{Peek, PeekSeen};
 pub use substrate::{Health, Lost, Substrate, Warning};
 pub use timers::{Timer, Timers};

@@ -17,7 +17,7 @@ use clawnode_actors::{
     supervise::Supervisor,
 };
 use clawnode_cluster::{
-    Clock, Feed, Substrate, SystemClock,
+    Clock, Feed, Peek, Substrate, SystemClock,
     membership::{Announcer, Members, Membership},
 };
 use clawnode_proto::{ProcessId, feed::EventBody, node::NodeRole};
@@ -170,7 +170,7 @@ async fn start(
     let (tell, members) = watch::channel(Members::default());
     let on = (process, &clock, members.clone(), standing.door());
     let mcp = McpServers::open((config, loaded.env(), roles), &substrate, on).await?;
-    let agents = answering.agents(config, &mcp.pins().borrow());
+    let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
     let parts = (&supervisor, &substrate, standing.door());
     let agents = panic::agents(agents, parts, config.cluster.lost_after).await;
     let agents = agents.map_err(unspawned)?;
@@ -410,7 +410,7 @@ impl Running {
         info!("draining");
         self.standing.drains();
         self.shutdown.cancel();
-        let runner = self.standing.jobs().borrow().clone();
+        let runner = self.standing.jobs().peek(Clone::clone);
         let jobs = async {
             if let Some(runner) = runner {
                 runner.drain().await;

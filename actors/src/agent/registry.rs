@@ -226,7 +226,7 @@ async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
 async fn follow_latches(entries: Entries, door: LatchDoor) {
     let mut view = door.view();
     loop {
-        view.borrow_and_update();
+        view.mark_unchanged();
         let handles: Vec<AgentHandle> =
             read(&entries).values().filter_map(|entry| entry.handle.clone()).collect();
         handles.iter().for_each(AgentHandle::latch);

@@ -93,7 +93,7 @@ impl LatchDoor {
     pub async fn pass(&self, work: Work) -> Result<Pass, Latch> {
         let mut view = self.0.view.subscribe();
         loop {
-            view.borrow_and_update();
+            view.mark_unchanged();
             match self.enter(work.clone()) {
                 Ok(pass) => return Ok(pass),
                 Err(Stopped::Latched(latch)) => return Err(latch),
@@ -196,7 +196,7 @@ impl LatchDoor {
     pub async fn idle(&self, scope: &LatchScope) {
         let mut ended = self.0.ended.subscribe();
         loop {
-            ended.borrow_and_update();
+            ended.mark_unchanged();
             if self.running(scope) == 0 {
                 return;
             }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Backoff, BucketError};
+use clawnode_cluster::{Backoff, BucketError, PeekSeen, membership::Members};
 use clawnode_proto::{
     CallId, EventId, IdempotencyKey, Input, JobId, Kind, SessionKey, Timestamp, Traceparent,
     codec::CodecError,
@@ -117,12 +117,10 @@ impl SessionRunner {
     /// dead one ran.
     pub async fn follow_runners(self) {
         let mut peers = self.peers.clone();
-        let mut known = (peers.borrow().dead.clone(), peers.borrow().heard_all);
+        let dead_now = |members: &Members| (members.dead.clone(), members.heard_all);
+        let mut known = peers.peek_seen(dead_now);
         while peers.changed().await.is_ok() {
-            let now = {
-                let members = peers.borrow_and_update();
-                (members.dead.clone(), members.heard_all)
-            };
+            let now = peers.peek_seen(dead_now);
             let more = now.0.difference(&known.0).next().is_some() || now.1 && !known.1;
             known = now;
             if more {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
+use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Timer};
 use clawnode_proto::{
     EntityId, Frame, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
     TurnId, codec,
@@ -59,7 +59,7 @@ impl SessionRunner {
             let why = "the arguments are not a JSON object";
             return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
         };
-        let toolbox = self.available.borrow().toolbox.clone();
+        let toolbox = self.available.peek(|it| it.toolbox.clone());
         if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
             return ToolEnd::Known { outcome };
         }
@@ -275,7 +275,7 @@ impl SessionRunner {
     }
 
     pub(super) fn is_dead(&self, process: ProcessId) -> bool {
-        !self.substrate.shared || self.peers.borrow().holds_dead(process)
+        !self.substrate.shared || self.peers.peek(|peers| peers.holds_dead(process))
     }
 }
 

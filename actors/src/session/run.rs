@@ -3,7 +3,7 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, Clock, Feed, StoreError, Substrate, membership::Members};
+use clawnode_cluster::{Backoff, Clock, Feed, Peek, StoreError, Substrate, membership::Members};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
     Input, InputId, ProcessId, Traceparent, TurnId, codec,
@@ -145,7 +145,7 @@ impl SessionRunner {
         job: CallJob,
         cancelled: CancellationToken,
     ) -> Option<Outcome> {
-        let providers = self.available.borrow().providers.clone();
+        let providers = self.available.peek(|it| it.providers.clone());
         let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let mut call = Call::new(&self, entity, &job);
         let end = tokio::select! {

@@ -4,6 +4,7 @@
 //! starts, whenever one says that it has changed, and every [`PROBE_EVERY`]. What others may ask of
 //! this node follows from the last look.
 
+use clawnode_cluster::Peek;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -147,7 +148,7 @@ impl Executors {
             Ok(toolbox) => toolbox.behind(&self.door).told(&self.providers),
             Err(error) => {
                 warn!(%error, "the tools stay as they were");
-                self.available.borrow().toolbox.clone()
+                self.available.peek(|it| it.toolbox.clone())
             }
         };
         self.available.send_if_modified(|now| {
@@ -188,6 +189,8 @@ mod tests {
     };
     use tokio::sync::Notify;
     use tokio_util::sync::CancellationToken;
+
+    use clawnode_cluster::PeekSeen;
 
     use super::*;
     use crate::tool::ToolRun;
@@ -242,7 +245,7 @@ mod tests {
         let list: Vec<Arc<dyn Executor>> = vec![engine.clone()];
         let executors = Executors::open(list, door.clone()).await.unwrap();
         let mut available = executors.available();
-        assert!(available.borrow_and_update().capabilities.is_empty());
+        assert!(available.peek_seen(|it| it.capabilities.is_empty()));
         let keeping = tokio::spawn(executors.keep());
         for gone in [false, true, false] {
             engine.set(gone);
@@ -271,7 +274,7 @@ mod tests {
             sink: crate::tool::RunSink::default(),
             limit: None,
         };
-        let toolbox = available.borrow().toolbox.clone();
+        let toolbox = available.peek(|it| it.toolbox.clone());
         let outcome = toolbox.execute(run, CancellationToken::new()).await;
         assert_eq!(outcome.failure, Some(ToolFailure::Refused), "LATCH-1");
         keeping.abort();

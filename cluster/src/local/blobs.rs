@@ -10,7 +10,7 @@ use super::{
     disk::{Disk, read_whole},
     shared::Client,
 };
-use crate::{Blobs, StoreError};
+use crate::{Blobs, Peek, StoreError};
 
 const STORE: &str = "local blobs";
 /// What an unfinished file's name ends with.
@@ -80,7 +80,7 @@ impl LocalBlobs {
 #[async_trait]
 impl Blobs for LocalBlobs {
     async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
-        if self.client.0.done.borrow().to_owned() {
+        if self.client.0.done.peek(|done| *done) {
             return Err(self.client.0.closed(STORE));
         }
         self.work(move |this| {
@@ -103,7 +103,7 @@ impl Blobs for LocalBlobs {
     }
 
     async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
-        if self.client.0.done.borrow().to_owned() {
+        if self.client.0.done.peek(|done| *done) {
             return Err(self.client.0.closed(STORE));
         }
         self.work(move |this| match this.disk.remove(&this.path(digest)) {

@@ -25,7 +25,7 @@ use super::{
     record::Header,
     watch::Watchers,
 };
-use crate::{AppendAnswer, BucketError, Clock, Health, StoreError, Warning, Write};
+use crate::{AppendAnswer, BucketError, Clock, Health, Peek, PeekSeen, StoreError, Warning, Write};
 
 /// Bytes of operations that wait for the disk at once, in KiB (16 MiB); what is beyond waits at
 /// its door. The largest operation is far below it.
@@ -307,7 +307,7 @@ impl Shared {
 
     /// The error of a closed store.
     pub(super) fn closed(&self, store: &'static str) -> StoreError {
-        let fatal = self.fatal.borrow().clone();
+        let fatal = self.fatal.peek(Clone::clone);
         StoreError::Closed { store, detail: fatal.unwrap_or_else(|| self.queue.why_gone()) }
     }
 
@@ -414,7 +414,7 @@ impl LocalControl {
     pub async fn fatal(&self) -> String {
         let mut fatal = self.0.0.fatal.subscribe();
         loop {
-            if let Some(why) = fatal.borrow_and_update().clone() {
+            if let Some(why) = fatal.peek_seen(Clone::clone) {
                 return why;
             }
             if fatal.changed().await.is_err() {
@@ -437,7 +437,7 @@ impl Health for Client {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        if let Some(why) = self.0.fatal.borrow().clone() {
+        if let Some(why) = self.0.fatal.peek(Clone::clone) {
             return Err(why);
         }
         if self.0.index().is_none() {

@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::Lost;
+use crate::{Lost, Peek};
 
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
@@ -116,7 +116,7 @@ impl Signals {
                 self.refused.send_replace(0);
                 self.connected.send_modify(|count| *count += 1);
                 // The first connection broke nothing.
-                if *self.connected.borrow() > 1 {
+                if self.connected.peek(|count| *count > 1) {
                     self.breaks.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_actors::tool::archive;
-use clawnode_cluster::{Clock as _, StoreError, Substrate, SystemClock, membership::Members};
+use clawnode_cluster::{Clock as _, Peek, StoreError, Substrate, SystemClock, membership::Members};
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
     archive::{
@@ -65,7 +65,7 @@ impl ArchiveDoor {
     /// Whether a process is gone, with what it has not stored.
     fn is_gone(&self, process: ProcessId) -> bool {
         process != (self.saying)().process
-            && (!self.substrate.shared || self.members.borrow().holds_dead(process))
+            && (!self.substrate.shared || self.members.peek(|members| members.holds_dead(process)))
     }
 
     async fn record(&self, job: JobId) -> Result<JobRecord, ErrorBody> {
@@ -163,10 +163,11 @@ impl ArchiveDoor {
     fn cleaners(&self) -> Vec<ProcessId> {
         let own = (self.saying)();
         let works = |one: &Heartbeat| one.roles.contains(&NodeRole::Worker) && !one.draining;
-        let members = self.members.borrow();
-        let others = members.alive.iter().filter(|one| one.process != own.process);
-        let all = std::iter::once(&own).chain(others).filter(|one| works(one));
-        all.map(|one| one.process).collect()
+        self.members.peek(|members| {
+            let others = members.alive.iter().filter(|one| one.process != own.process);
+            let all = std::iter::once(&own).chain(others).filter(|one| works(one));
+            all.map(|one| one.process).collect()
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session, tool::Available};
 use clawnode_cluster::{
-    BusEvent, Substrate,
+    BusEvent, Peek, PeekSeen, Substrate,
     membership::{Announcer, Members},
 };
 use clawnode_proto::{
@@ -63,7 +63,7 @@ pub fn saying(
     let available = available.clone();
     let started = context.clock.now();
     let knows = context.machine.known::<Session>();
-    Arc::new(move || Heartbeat {
+    let saying = move |available: &Available| Heartbeat {
         process: context.process,
         node: node.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -74,7 +74,7 @@ pub fn saying(
         config: agents.digest(),
         cordoned: standing.cordoned().load(Ordering::Relaxed),
         speaks: context.speaks,
-        capabilities: &capabilities(&roles, &available.borrow()) | &hosts,
+        capabilities: &capabilities(&roles, available) | &hosts,
         load: gauges.load(),
         shed: gauges.shed(),
         first_of: gauges.first_of(),
@@ -83,8 +83,9 @@ pub fn saying(
         lacks: context.lacks.told(),
         leaving: false,
         url: reached.get().cloned(),
-        providers: providers(&roles, &available.borrow(), &agents),
-    })
+        providers: providers(&roles, available, &agents),
+    };
+    Arc::new(move || saying(&available.peek(Clone::clone)))
 }
 
 /// How what a worker works with fares.
@@ -197,7 +198,7 @@ pub async fn run(
             },
             () = standing.changed() => announcer.announce(),
         }
-        let alive = members.borrow_and_update().alive.clone();
+        let alive = members.peek_seen(|members| members.alive.clone());
         let own = saying();
         let version = common(own.speaks, &alive);
         if agreed.swap(version, Ordering::Relaxed) != version {

@@ -20,7 +20,7 @@ use clawnode_actors::{
         schema,
     },
 };
-use clawnode_cluster::{BucketError, Clock, Substrate, membership::Members};
+use clawnode_cluster::{BucketError, Clock, Peek, Substrate, membership::Members};
 use clawnode_proto::{
     AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName, ProcessId,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
@@ -157,7 +157,7 @@ impl McpServers {
 impl McpDoor {
     /// Answers `mcp.list`.
     pub fn list(&self) -> McpList {
-        let (pins, alive) = (self.pins.borrow().clone(), self.alive());
+        let (pins, alive) = (self.pins.peek(Clone::clone), self.alive());
         let mut names: BTreeSet<McpServerName> =
             pins.servers().map(|(server, _)| server.clone()).collect();
         names.extend(alive.iter().flat_map(configured));
@@ -205,7 +205,8 @@ impl McpDoor {
     }
 
     fn alive(&self) -> Vec<Heartbeat> {
-        super::views::alive((self.heartbeat)(), &self.members.borrow())
+        let own = (self.heartbeat)();
+        self.members.peek(|members| super::views::alive(own, members))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use clawnode_cluster::{Feed, membership::Members};
+use clawnode_cluster::{Feed, PeekSeen, membership::Members};
 use clawnode_proto::{
     NodeName, ProcessId,
     feed::EventBody,
@@ -35,7 +35,7 @@ pub async fn run(
 ) {
     let mut told = Told::default();
     loop {
-        let view = members.borrow_and_update().clone();
+        let view = members.peek_seen(Clone::clone);
         for event in told.changes(&heartbeat(), &view) {
             feed.tell(event);
         }

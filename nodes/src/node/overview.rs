@@ -16,7 +16,7 @@ use clawnode_actors::{
     durable::driver::Context,
     session::{Session, Sessions},
 };
-use clawnode_cluster::{Substrate, membership::Members};
+use clawnode_cluster::{Peek, Substrate, membership::Members};
 use clawnode_proto::{
     ErrorBody, NodeName, ProcessId,
     api::EventsParams,
@@ -107,12 +107,13 @@ impl Overview {
 
     /// The nodes that are held alive, this one among them.
     pub fn alive(&self) -> Vec<Heartbeat> {
-        views::alive((self.node.heartbeat)(), &self.node.members.borrow())
+        let own = (self.node.heartbeat)();
+        self.node.members.peek(|members| views::alive(own, members))
     }
 
     /// Processes that are held alive.
     pub fn alive_count(&self) -> usize {
-        self.node.members.borrow().alive.len().max(1)
+        self.node.members.peek(|members| members.alive.len()).max(1)
     }
 
     /// Entities in this process's memory.
@@ -122,7 +123,8 @@ impl Overview {
 
     fn dead(&self) -> Vec<DeadView> {
         let alive: Vec<NodeName> = self.alive().into_iter().map(|one| one.node).collect();
-        let dead: Vec<ProcessId> = self.node.members.borrow().dead.iter().copied().collect();
+        let dead: Vec<ProcessId> =
+            self.node.members.peek(|members| members.dead.iter().copied().collect());
         let view = |process| {
             let node = self.node.events.name_of(process);
             let ago = self.node.events.dead_for(process);
@@ -146,9 +148,10 @@ impl Overview {
         if process == self.node.process {
             return Some((self.node.heartbeat)().node);
         }
-        let members = self.node.members.borrow();
-        let one = members.alive.iter().find(|one| one.process == process)?;
-        Some(one.node.clone())
+        self.node.members.peek(|members| {
+            let one = members.alive.iter().find(|one| one.process == process)?;
+            Some(one.node.clone())
+        })
     }
 
     /// Answers `status`.
@@ -176,7 +179,8 @@ impl Overview {
             warnings.push(observe::no_worker(self.waiting().await));
         }
         warnings.extend(bus.iter().flat_map(bus_warnings));
-        warnings.extend(greet::warnings(&(self.node.heartbeat)(), &self.node.members.borrow()));
+        let own = (self.node.heartbeat)();
+        warnings.extend(self.node.members.peek(|members| greet::warnings(&own, members)));
         warnings.extend(observe::config_differs(&nodes));
         if found.is_partial() {
             warnings.push(WarningView {
@@ -213,7 +217,7 @@ impl Overview {
 
     /// Whether there is nobody to serve what is stored, as far as was listened for long enough.
     fn is_headless(&self) -> bool {
-        self.node.members.borrow().settled && observe::is_headless(&self.alive())
+        self.node.members.peek(|members| members.settled) && observe::is_headless(&self.alive())
     }
 
     /// How many inputs nobody has finished, if the store tells in time.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_actors::{agent::Agents, hook::Hooks, session::route::Routes, tool::mcp::Pins};
-use clawnode_cluster::{Clock, SystemClock};
+use clawnode_cluster::{Clock, PeekSeen, SystemClock};
 use clawnode_proto::ErrorChain;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -72,7 +72,7 @@ async fn follow(reloaded: Reloaded, loaded: Loaded) {
         {
             Ok(answering) => {
                 // Before the agents that name them.
-                let agents_now = answering.agents(&again.config, &pins.borrow_and_update());
+                let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));
                 models.replace(answering.models);
                 if let Err(error) = agents.reload(agents_now).await {
                     warn!(%error, "an agent cannot be started");

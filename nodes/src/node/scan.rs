@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use clawnode_actors::durable::driver::Worker;
 use clawnode_cluster::{
-    Substrate,
+    PeekSeen, Substrate,
     membership::Members,
     placement::{Placement, Seat},
 };
@@ -89,7 +89,7 @@ impl Follow {
 
     /// Takes a new view; returns the partitions that this process serves first only now.
     fn changed(&mut self, known: &mut Known) -> Vec<Partition> {
-        let view = self.members.borrow_and_update().clone();
+        let view = self.members.peek_seen(Clone::clone);
         if view.dead != known.view.dead {
             if view.dead.difference(&known.view.dead).next().is_some() {
                 info!("scanning the inboxes that a dead process served");

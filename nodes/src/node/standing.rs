@@ -17,7 +17,7 @@ use clawnode_actors::{
     latch::{self, LatchDoor},
     tool::{Archive, JobRunner},
 };
-use clawnode_cluster::Bucket;
+use clawnode_cluster::{Bucket, Peek};
 use clawnode_proto::{
     JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
@@ -89,7 +89,7 @@ impl Standing {
 
     /// What is kept of the jobs that run here, if any do.
     fn archive(&self) -> Option<Archive> {
-        self.jobs.borrow().as_ref().map(|runner| runner.archive().clone())
+        self.jobs.peek(|jobs| jobs.as_ref().map(|runner| runner.archive().clone()))
     }
 
     /// The door that all work passes which operators can stop.
@@ -165,7 +165,7 @@ impl TakeOrders for Standing {
     }
 
     fn cancel_job(&self, job: JobId) {
-        if let Some(runner) = self.jobs.borrow().as_ref() {
+        if let Some(runner) = self.jobs.peek(Clone::clone) {
             runner.cancel(job);
         }
     }

@@ -13,7 +13,7 @@ use clawnode_actors::{
         schema, ssh, workspace,
     },
 };
-use clawnode_cluster::{Clock, Substrate, membership::Members};
+use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
@@ -181,7 +181,7 @@ fn containers(
     let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), process);
     let (shared, members) = (substrate.shared, members.clone());
     // Nobody else can be alive on ground that is not shared.
-    let is_dead = move |process| !shared || members.borrow().holds_dead(process);
+    let is_dead = move |process| !shared || members.peek(|members| members.holds_dead(process));
     Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
 }
 
@@ -257,7 +257,7 @@ pub fn runner(
 /// Runs the jobs that this node can, until it is drained; the door to the runner that is at work is
 /// in `current`.
 pub async fn run(context: RunnerContext, current: watch::Sender<Option<JobRunner>>) {
-    let capabilities = context.available.borrow().capabilities.clone();
+    let capabilities = context.available.peek(|it| it.capabilities.clone());
     info!(?capabilities, "tool calls of these kinds are taken");
     let (runner, work) = JobRunner::new(context);
     current.send_replace(Some(runner.clone()));

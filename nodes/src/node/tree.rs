@@ -11,7 +11,7 @@ use clawnode_actors::{
     durable::driver::{DispatcherView, Worker},
     supervise::{ChildKind, ChildView, Supervisor},
 };
-use clawnode_cluster::{BusEvent, BusMessage, Substrate, membership::Members};
+use clawnode_cluster::{BusEvent, BusMessage, Peek, Substrate, membership::Members};
 use clawnode_proto::{
     ErrorBody, ErrorCode, Partition, codec,
     limits::TREE_ENTITIES,
@@ -148,7 +148,7 @@ impl Roots {
         node: Option<&str>,
     ) -> Result<TreeView, ErrorBody> {
         let own = (self.heartbeat)();
-        let mut alive = members.borrow().alive.clone();
+        let mut alive = members.peek(|members| members.alive.clone());
         alive.retain(|one| one.process != own.process);
         alive.push(own.clone());
         if let Some(node) = node {

@@ -20,6 +20,7 @@ use clawnode::gateway::{
     SendRequest, SessionRef, TurnBody, TurnEvent,
 };
 use clawnode_actors::session::route::Inbound;
+use clawnode_cluster::Peek as _;
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, InputId, JobId, LatchId, McpServerName, ProcessId, Seq, SessionKey, Timestamp,
@@ -111,9 +112,8 @@ impl Node {
 
     /// The turns of messages with this content, in the order they were stored.
     pub(super) fn turns_of(&self, content: &str) -> Vec<TurnId> {
-        let sent = self.sent.borrow();
         let fits = |it: &&SendRequest| it.message.content.inline() == Some(content);
-        sent.iter().filter(fits).map(turn_of).collect()
+        self.sent.peek(|sent| sent.iter().filter(fits).map(turn_of).collect())
     }
 
     pub(super) async fn stored(&self, count: usize) {

@@ -1,5 +1,6 @@
 //! OpenAI's shapes, to the letter.
 
+use clawnode_cluster::Peek as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -52,7 +53,7 @@ async fn a_completion_that_is_cut_off_is_gone_on_with_as_events() {
 }
 
 fn last_id(gateway: &Gateway) -> String {
-    format!("chatcmpl-{}", turn_of(gateway.node.sent.borrow().last().unwrap()))
+    format!("chatcmpl-{}", gateway.node.sent.peek(|sent| turn_of(sent.last().unwrap())))
 }
 
 #[tokio::test]
@@ -100,7 +101,7 @@ async fn a_completion_has_the_exact_shape() {
             },
         })
     );
-    let session = gateway.node.sent.borrow()[0].session.to_string();
+    let session = gateway.node.sent.peek(|sent| sent[0].session.to_string());
     assert_eq!(session, "default:openai:default:ada");
     for (content, reason) in [("filter", "content_filter"), ("length", "length")] {
         let (_, body) = complete(&gateway, &ask(content)).await;
@@ -244,7 +245,7 @@ async fn refusals_have_the_exact_shape() {
     assert_eq!(answer["error"]["code"], "invalid_api_key");
     let large = gateway.post("/v1/chat/completions").json(&ask(&"x".repeat(2 << 20)));
     assert_eq!(large.send().await.unwrap().status(), 413);
-    assert!(gateway.node.sent.borrow().is_empty());
+    assert!(gateway.node.sent.peek(Vec::is_empty));
     gateway.stop().await;
 }
 
@@ -261,7 +262,7 @@ async fn the_same_idempotency_key_is_the_same_turn() {
     }
     assert_eq!(ids[0], ids[1]);
     assert_ne!(ids[0], ids[2]);
-    assert_eq!(gateway.node.sent.borrow().len(), 2);
+    assert_eq!(gateway.node.sent.peek(Vec::len), 2);
     gateway.stop().await;
 }
 

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering};
 
-use clawnode::gateway::TurnBody;
+use clawnode::gateway::{SendRequest, TurnBody};
+use clawnode_cluster::Peek as _;
 use clawnode_proto::{TurnId, api::SendMode, llm::Usage};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, sync::Semaphore};
@@ -91,7 +92,7 @@ async fn bindings_agents_modes_and_keys_reach_the_node() {
     params["agent"] = json!("other");
     client.call(3, "chat.send", params).await;
     client.stream().await;
-    let sent = gateway.node.sent.borrow().clone();
+    let sent = gateway.node.sent.peek(Clone::clone);
     assert_eq!(sent.len(), 2);
     assert_eq!(sent[0].session.to_string(), "clan:test:bot:ada");
     assert_eq!(sent[0].mode, SendMode::Steer);
@@ -155,13 +156,8 @@ async fn messages_to_one_session_are_stored_in_order() {
         client.send(id, "ada", &format!("message {id}")).await;
     }
     gateway.node.stored(50).await;
-    let stored: Vec<String> = gateway
-        .node
-        .sent
-        .borrow()
-        .iter()
-        .map(|it| it.message.content.inline().unwrap().to_owned())
-        .collect();
+    let text = |it: &SendRequest| it.message.content.inline().unwrap().to_owned();
+    let stored: Vec<String> = gateway.node.sent.peek(|sent| sent.iter().map(text).collect());
     let sent: Vec<String> = (0..50).map(|id| format!("message {id}")).collect();
     assert_eq!(stored, sent);
     gateway.stop().await;
@@ -188,7 +184,7 @@ async fn gate_4_a_lost_client_cancels_nothing_and_resumes_without_gap_or_repeat(
     gateway.node.done(turn);
     assert_eq!(text(&again.stream().await), "three");
     // Without a cursor: from the start; by id, too.
-    let id = gateway.node.sent.borrow()[0].session.entity().to_string();
+    let id = gateway.node.sent.peek(|sent| sent[0].session.entity().to_string());
     again.call(3, "sessions.resume", json!({"session": id})).await;
     assert_eq!(text(&again.stream().await), "one two three");
     again.call(4, "sessions.resume", json!({"session": "default:test:bot:nobody"})).await;
@@ -229,7 +225,9 @@ async fn gate_3_a_slow_reader_is_told_and_loses_nothing() {
     // More than all socket buffers on the way can hold; `slow` reads nothing meanwhile.
     let part = "x".repeat(32 << 10);
     let mut written = 0_usize;
-    while gateway.node.resumed.load(Ordering::Relaxed) == 0 && *gateway.node.followed.borrow() > 0 {
+    while gateway.node.resumed.load(Ordering::Relaxed) == 0
+        && gateway.node.followed.peek(|count| *count) > 0
+    {
         gateway.node.text(turn, &part);
         written += 1;
         // Another socket is served as ever, and gives the slow one's tasks time to run.
@@ -237,7 +235,11 @@ async fn gate_3_a_slow_reader_is_told_and_loses_nothing() {
         assert_eq!(quick.frame().await["result"], "pong");
         assert!(written < 10_000, "nothing ever filled up");
     }
-    assert_eq!(*gateway.node.followed.borrow(), 0, "the turn is not held up by its reader");
+    assert_eq!(
+        gateway.node.followed.peek(|count| *count),
+        0,
+        "the turn is not held up by its reader"
+    );
     gateway.node.done(turn);
     let frames = slow.stream().await;
     assert!(events(&frames).contains(&"lagged"), "{:?}", events(&frames));

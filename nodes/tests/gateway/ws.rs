@@ -1,5 +1,6 @@
 //! `/ws`: who gets in, and what nonsense gets for an answer.
 
+use clawnode_cluster::Peek as _;
 use clawnode_proto::{LatchId, api::Method};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -193,7 +194,7 @@ async fn parameter_errors_name_the_parameter() {
         assert!(said.contains(named), "`{named}` is not in `{said}`");
         assert_eq!(frames[1]["data"], json!({}));
     }
-    assert!(gateway.node.sent.borrow().is_empty());
+    assert!(gateway.node.sent.peek(Vec::is_empty));
     client.call(2, "chat.cancel", json!({"session": "default:a:b:c", "turn": "x"})).await;
     let said = client.frame().await["error"]["message"].as_str().unwrap().to_owned();
     assert!(said.contains("parameter `turn`"), "{said}");
@@ -321,7 +322,7 @@ async fn a_message_over_1_mib_is_refused_and_the_socket_lives() {
     assert_eq!(frames[0]["data"]["code"], "too_large");
     client.send(2, "ada", &format!("hold {}", "x".repeat((1 << 20) - 5))).await;
     assert_eq!(client.frame().await["event"], "accepted");
-    gateway.node.done(gateway.node.sent.borrow().first().map(super::node::turn_of).unwrap());
+    gateway.node.done(gateway.node.sent.peek(|sent| super::node::turn_of(&sent[0])));
     client.stream().await;
     ping(&mut client).await;
     gateway.stop().await;

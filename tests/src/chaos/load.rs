@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_cluster::Peek;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -195,7 +196,7 @@ async fn follow(
     (board, followed): (Arc<Board>, Arc<Board>),
     mut over: watch::Receiver<bool>,
 ) {
-    while !*over.borrow() {
+    while !over.peek(|over| *over) {
         let Some(turn) = board.turn_of_another(number) else {
             tokio::select! {
                 () = pass(LOOKS_AGAIN) => {}
@@ -213,7 +214,7 @@ async fn follow(
 /// Sends one message after another, each under one key until answered.
 async fn talk(mut client: Client, number: usize, board: Arc<Board>, over: watch::Receiver<bool>) {
     let mut said = 0;
-    while !*over.borrow() {
+    while !over.peek(|over| *over) {
         let peer = format!("client{number}-{}", said / SESSION);
         let content = format!("message {said} of {number}");
         let index = board.add(Transcript::new(&peer, &content, Instant::now()));

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use clawnode_cluster::Peek;
 use clawnode_proto::Digest;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -121,7 +122,7 @@ impl Book {
     /// Writes a request down, before a byte of its answer; `call.seq` is given here.
     pub(super) fn asked(&self, mut call: Call) -> io::Result<u64> {
         let mut inner = self.lock();
-        let seq = self.counts.borrow().0 + 1;
+        let seq = self.counts.peek(|counts| counts.0) + 1;
         call.seq = seq;
         let (wire, key, digest) = (call.wire, call.key.clone(), call.digest);
         inner.write(|| Line::Asked {

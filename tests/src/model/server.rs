@@ -21,6 +21,7 @@ use axum::{
     routing::{get, post},
 };
 use bytes::Bytes;
+use clawnode_cluster::Peek;
 use clawnode_proto::Digest;
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -164,7 +165,7 @@ impl ModelServer {
 
     /// How many requests there were.
     pub fn count(&self) -> u64 {
-        self.shared.book.counts.borrow().0
+        self.shared.book.counts.peek(|counts| counts.0)
     }
 
     /// How many connections there were.

@@ -15,6 +15,10 @@ use crate::model::ModelServer;
 
 /// Reaching it means a bug, not a slow machine.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+/// Bytes of the nodes' log that a test shows with its failure.
+const LOG_SHOWN: usize = 24_000;
+/// If it is set, homes outlive their tests.
+const KEEP: &str = "CLAWNODE_TEST_KEEP";
 /// The key that providers are given.
 const KEY: &str = "sk-crash-tests";
 
@@ -33,6 +37,9 @@ pub enum Ground {
 }
 
 /// A home for a node, removed when dropped.
+///
+/// The end of its nodes' log is said on standard error then, which is shown of tests that fail.
+/// `CLAWNODE_TEST_KEEP=1` keeps it.
 #[derive(Debug)]
 pub struct Home {
     dir: TempDir,
@@ -137,6 +144,22 @@ impl Home {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let code = status.code().unwrap_or(-1);
         Ok(Ended { code, out: text(stdout), err: text(stderr) })
+    }
+}
+
+impl Drop for Home {
+    #[expect(clippy::print_stderr, reason = "shown of tests that fail, by whoever runs them")]
+    fn drop(&mut self) {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        let from = log.len().saturating_sub(LOG_SHOWN);
+        if !log.is_empty() {
+            let shown = String::from_utf8_lossy(log.get(from..).unwrap_or_default());
+            eprintln!("--- the nodes' log, from byte {from}\n{shown}---");
+        }
+        if std::env::var_os(KEEP).is_some() {
+            self.dir.disable_cleanup(true);
+            eprintln!("kept: {}", self.path().display());
+        }
     }
 }
 

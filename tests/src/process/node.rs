@@ -18,6 +18,8 @@ use super::{Client, Home, ProcessError, home::PATIENCE};
 
 /// Bytes of a log that an error shows.
 const LOG_END: usize = 4_000;
+/// What the nodes of tests log, as `RUST_LOG` says it.
+const LOG: &str = "CLAWNODE_TEST_LOG";
 
 /// How a node is started.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +96,8 @@ impl Node {
         }
         args.extend(&start.flags);
         let mut command = home.command(&args);
-        command.stderr(Stdio::from(log)).envs(start.vars);
+        command.stderr(Stdio::from(log)).envs(std::env::var(LOG).map(|log| ("RUST_LOG", log)));
+        command.envs(start.vars);
         if let Some(point) = start.kill {
             command.env("CLAWNODE_TEST_KILL", point);
         }

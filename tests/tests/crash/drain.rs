@@ -10,6 +10,7 @@ mod nats {
         },
     };
 
+    use clawnode_cluster::Peek;
     use clawnode_tests::{
         model::{DefaultReply, Reply, Script, Step},
         process::{Client, Message, ProcessError},
@@ -254,14 +255,14 @@ mod nats {
         let mut heard = answered.subscribe();
         for name in ["w1", "w2", "w3"] {
             // Under load: every talker is in the middle of something.
-            let enough = *heard.borrow() + 2 * TALKERS;
+            let enough = heard.peek(|count| *count) + 2 * TALKERS;
             heard.wait_for(|count| *count >= enough).await.unwrap();
             let mut old = fleet.take(name);
             old.signal(Signal::TERM)?;
             assert_eq!(old.ended().await?.code(), Some(0), "{name}");
             fleet.add(&scene, name).await?;
         }
-        let enough = *heard.borrow() + 2 * TALKERS;
+        let enough = heard.peek(|count| *count) + 2 * TALKERS;
         heard.wait_for(|count| *count >= enough).await.unwrap();
         over.store(true, Ordering::Relaxed);
         let mut sent = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use clawnode_cluster::Peek;
 use clawnode_tests::{
     model::{DefaultReply, Script},
     process::{Client, Found, Message, Node, ProcessError, Start},
@@ -38,7 +39,7 @@ async fn talk(
 ) -> Result<Vec<Message>, ProcessError> {
     let mut node = stage.node.clone();
     let mut sent = Vec::new();
-    while !*stage.over.borrow() {
+    while !stage.over.peek(|over| *over) {
         let n = sent.len();
         let peer = format!("talker{talker}-{}", n / SESSION);
         let message = Message::new(&peer, &format!("message {n} of {talker}"));
@@ -84,7 +85,8 @@ async fn kills(under: Under, wanted: u32, seed: u64) -> Result<Found, ProcessErr
         let mut node = Node::spawn(&scene.home, Start::default())?;
         if scene.kills % CALM == CALM - 1 {
             node.ready(&scene.home).await?;
-            let before: Vec<usize> = answers.iter().map(|count| *count.borrow()).collect();
+            let before: Vec<usize> =
+                answers.iter().map(|count| count.peek(|count| *count)).collect();
             serves.send_replace(Some(node.client()?));
             for (count, before) in answers.iter_mut().zip(before) {
                 if count.wait_for(|now| *now > before).await.is_err() {
@@ -96,7 +98,7 @@ async fn kills(under: Under, wanted: u32, seed: u64) -> Result<Found, ProcessErr
         }
         let life = random.random_range(Duration::ZERO..LIFE);
         let serve = async {
-            if serves.borrow().is_none() {
+            if serves.peek(Option::is_none) {
                 node.ready(&scene.home).await?;
                 serves.send_replace(Some(node.client()?));
             }

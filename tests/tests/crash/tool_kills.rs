@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_cluster::Peek;
 use clawnode_proto::{
     CallId, JobId,
     llm::Role,
@@ -119,7 +120,7 @@ async fn talk(
 ) -> Result<Vec<Message>, ProcessError> {
     let mut node = stage.node.clone();
     let mut sent = Vec::new();
-    while !*stage.over.borrow() {
+    while !stage.over.peek(|over| *over) {
         let n = sent.len();
         let peer = format!("talker{talker}-{}", n / SESSION);
         let asks = TOOLS.map(|tool| format!("/tool {tool} {{\"n\":{n}}}"));
@@ -234,7 +235,8 @@ impl Kills {
 
     /// Waits until every talker has had one more answer.
     pub(crate) async fn calm(&mut self) -> Outcome {
-        let before: Vec<usize> = self.answers.iter().map(|count| *count.borrow()).collect();
+        let before: Vec<usize> =
+            self.answers.iter().map(|count| count.peek(|count| *count)).collect();
         for (count, before) in self.answers.iter_mut().zip(before) {
             if count.wait_for(|now| *now > before).await.is_err() {
                 // A talker gave up: it says why.

@@ -6,6 +6,7 @@ use clawnode_actors::tool::{
     Executor as _,
     mcp::{self, Planted},
 };
+use clawnode_cluster::Peek;
 use clawnode_proto::{mcp::McpToolState, tool::ToolFailure};
 use clawnode_tests::wait::until;
 use serde_json::json;
@@ -70,7 +71,7 @@ async fn s_23_a_changed_tool_is_not_run_until_it_is_approved() {
     let shown: Vec<(&str, &str)> =
         offered.iter().map(|spec| (spec.name.as_str(), spec.description.as_str())).collect();
     assert_eq!(shown, [("bad__act", "Acts.")]);
-    let known = bench.pins.borrow().of(&server).unwrap().clone();
+    let known = bench.pins.peek(|pins| pins.of(&server).unwrap().clone());
     let listed: Vec<&String> = known.listed.keys().collect();
     assert_eq!(listed, ["act", "calculate", "new"], "names that are none are left out");
     assert!(known.listed.values().all(|spec| spec.name.as_str().starts_with("bad__")));

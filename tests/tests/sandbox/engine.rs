@@ -7,6 +7,7 @@ use clawnode_actors::tool::{
     Executor, Executors,
     sandbox::{Commands, Docker, Owner, Planted},
 };
+use clawnode_cluster::Peek;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{process::ProcessError, wait::until};
 use serde_json::json;
@@ -39,7 +40,7 @@ async fn f_11_an_engine_of_docker_that_is_killed_is_noticed_and_so_is_its_return
     let executors = Executors::open(vec![commands], LatchDoor::default()).await.unwrap();
     let mut available = executors.available();
     let looking = tokio::spawn(executors.keep());
-    assert!(available.borrow().capabilities.iter().any(|it| it.as_str() == "docker"));
+    assert!(available.peek(|it| it.capabilities.iter().any(|it| it.as_str() == "docker")));
 
     let running = bench.sh("echo begun; sleep 1000");
     let kill = async {

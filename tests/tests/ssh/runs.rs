@@ -1,6 +1,7 @@
 //! What comes of commands, and what is left of those that were ended.
 
 use clawnode_actors::{latch::LatchDoor, tool::Executors};
+use clawnode_cluster::Peek;
 use clawnode_proto::{session::ToolEnd, tool::ToolFailure};
 use clawnode_tests::wait::until;
 use serde_json::json;
@@ -120,11 +121,11 @@ async fn a_host_is_a_capability_while_it_lets_us_in() {
         }
     };
     let executors = made(host.options(json!({}))).await;
-    assert!(executors.available().borrow().capabilities.contains(&capability));
+    assert!(executors.available().peek(|it| it.capabilities.contains(&capability)));
     let key = host.file("other", "no key");
     let executors = made(host.options(json!({ "key": key }))).await;
     let mut available = executors.available();
-    assert!(!available.borrow().capabilities.contains(&capability), "it does not get in");
+    assert!(!available.peek(|it| it.capabilities.contains(&capability)), "it does not get in");
     // Its key is mended while the node runs.
     let keeping = tokio::spawn(executors.keep());
     std::fs::copy(host.path("id"), &key).unwrap();

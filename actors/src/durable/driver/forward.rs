@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{membership::Members, placement};
+use clawnode_cluster::{Peek, membership::Members, placement};
 use clawnode_proto::{
     EntityId, InputId, Partition, ProcessId, codec,
     limits::LACKS_TOLD,
@@ -63,7 +63,7 @@ pub(super) async fn forward<K: EntityKind>(
     needs: Needs,
 ) -> In {
     let partition = entity.partition(context.substrate.partitions);
-    let able = able(&context.peers.borrow(), context.process, partition, &needs);
+    let able = context.peers.peek(|peers| able(peers, context.process, partition, &needs));
     for process in able.into_iter().take(RINGS_MAX) {
         if let Some(came) = ring(context, process, entity, input).await {
             debug!(%entity, %needs, %process, ?came, "an entity is another process's to serve");
@@ -84,7 +84,7 @@ pub(super) async fn ring_next<K: EntityKind>(
     input: InputId,
 ) {
     let partition = entity.partition(context.substrate.partitions);
-    let next = by_rank(&context.peers.borrow(), context.process, partition, |_| true);
+    let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
     for process in next.into_iter().take(RINGS_MAX) {
         if let Some(came) = ring(context, process, entity, input).await {
             debug!(%entity, %process, ?came, "an entity was given up, the next one is told");

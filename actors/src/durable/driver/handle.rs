@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use clawnode_cluster::Delivery;
+use clawnode_cluster::{Delivery, Peek};
 use clawnode_proto::{
     EntityId, Epoch, InputId, Partition as PartitionId, ProcessId, node::NodeReply,
 };
@@ -82,7 +82,7 @@ impl DispatcherHandle {
         let dispatcher = Self(actor);
         if let Some(context) = scans {
             // The one before was told, and nobody is told again before it changes.
-            dispatcher.dead(context.peers.borrow().dead.clone());
+            dispatcher.dead(context.peers.peek(|peers| peers.dead.clone()));
             // Detached: it ends with its scan, or as soon as its dispatcher is gone.
             drop(tokio::spawn(scan(partition, context, dispatcher.0.clone())));
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{Consumer, StoreError};
+use clawnode_cluster::{Consumer, PeekSeen, StoreError};
 use clawnode_proto::Partition;
 use ractor::ActorRef;
 use tokio::{sync::Semaphore, time::Instant};
@@ -32,7 +32,7 @@ pub(super) async fn pump<K: EntityKind>(
 ) {
     let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
     loop {
-        let rank = placed.borrow_and_update().pulls_at(partition);
+        let rank = placed.peek_seen(|placed| placed.pulls_at(partition));
         let Some(rank) = rank else {
             if placed.changed().await.is_err() {
                 return;
@@ -83,7 +83,7 @@ async fn pull<K: EntityKind>(
                 if changed.is_err() {
                     return Ok(Pulled::Ended);
                 }
-                let Some(now) = placed.borrow_and_update().pulls_at(partition) else {
+                let Some(now) = placed.peek_seen(|placed| placed.pulls_at(partition)) else {
                     return Ok(Pulled::NoMore);
                 };
                 if now != rank {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{RequestError, Waiting};
+use clawnode_cluster::{Peek, RequestError, Waiting};
 use clawnode_proto::{
     EntityId, ErrorChain, Input, InputId, Position, ProcessId, codec,
     envelope::InputError,
@@ -120,7 +120,8 @@ pub(super) async fn ask_owner<K: EntityKind>(
 ) -> OwnerSays {
     for _ in 1..ASKS_OF_THE_LIVING {
         let says = ask_once(context, process, entity, input).await;
-        let lives = || context.peers.borrow().alive.iter().any(|one| one.process == process);
+        let lives =
+            || context.peers.peek(|peers| peers.alive.iter().any(|one| one.process == process));
         if says != OwnerSays::Silent || !lives() {
             return says;
         }
@@ -160,7 +161,7 @@ async fn ask_once<K: EntityKind>(
             if matches!(failure, RequestError::NoResponders { .. }) {
                 // Nobody has heard of it, and nobody listens there: it ended before this process
                 // knew the others. Two signs, so it need not be asked again.
-                if context.peers.borrow().holds_dead(process) {
+                if context.peers.peek(|peers| peers.holds_dead(process)) {
                     return OwnerSays::NotMine;
                 }
                 // The server says so at once, also of an owner that is about to connect again: two

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::placement::Placement;
+use clawnode_cluster::{Peek, placement::Placement};
 use clawnode_proto::{Partition, ProcessId};
 use futures_util::future::join_all;
 use ractor::SpawnErr;
@@ -122,7 +122,7 @@ impl Worker {
 
     /// What is pulled now.
     pub fn placement(&self) -> Arc<Placement> {
-        Arc::clone(&self.placement.borrow())
+        self.placement.peek(Arc::clone)
     }
 
     /// Tells all dispatchers which processes are held dead.

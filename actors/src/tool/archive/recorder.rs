@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Clock, Substrate, membership::Members};
+use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
 use clawnode_proto::{
     JobId, NodeName, ProcessId, Timestamp,
     archive::{
@@ -207,9 +207,9 @@ impl Inner {
     /// Whether this process is the one of the cluster's workers that looks for what is too old.
     fn is_sweeper(&self) -> bool {
         let me = self.context.process;
-        let members = self.context.peers.borrow();
         let works = |roles: &[NodeRole]| roles.contains(&NodeRole::Worker);
-        !members.alive.iter().any(|one| works(&one.roles) && one.process < me)
+        let older = |it: &Members| it.alive.iter().any(|one| works(&one.roles) && one.process < me);
+        !self.context.peers.peek(older)
     }
 
     /// How long a record stays if nobody removes it: well after it should have been, so that its

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::Clock;
+use clawnode_cluster::{Clock, Peek};
 use clawnode_proto::archive::{LogPart, LogStream};
 use tokio::sync::watch;
 
@@ -157,7 +157,7 @@ impl Shared {
         let more = told.wait_for(|told| told.last > after || told.over);
         // Its sender is this very value, and the time is up or it is not: the part says which.
         drop(tokio::time::timeout(wait, more).await);
-        let run = self.told.borrow().run;
+        let run = self.told.peek(|told| told.run);
         let lines = self.lines();
         let cut = lines.cut();
         let (lines, more) = lines.part_after(after);

@@ -1,5 +1,6 @@
 //! The tools of one MCP server, as an executor of its node.
 
+use clawnode_cluster::Peek;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,7 +38,7 @@ impl McpTools {
     }
 
     fn pins(&self) -> Option<McpPins> {
-        self.0.0.context.pins.borrow().of(self.0.name()).cloned()
+        self.0.0.context.pins.peek(|pins| pins.of(self.0.name()).cloned())
     }
 
     /// The server, once it is up.
@@ -54,13 +55,7 @@ impl McpTools {
     }
 
     fn why_not(&self) -> String {
-        match &*self.0.0.phase().borrow() {
-            Phase::Up(_) => "it is just starting".to_owned(),
-            Phase::Starts => "it has not started yet".to_owned(),
-            Phase::StandsBy | Phase::Leaves(_) => "it does not run on this node".to_owned(),
-            Phase::Down(why) => format!("it is down: {why}"),
-            Phase::Stopped => "this node ends".to_owned(),
-        }
+        self.0.0.phase().peek(why_not)
     }
 
     fn unavailable(&self, why: &str) -> ToolOutcome {
@@ -184,14 +179,25 @@ impl Executor for McpTools {
     }
 
     async fn health_check(&self) -> Result<(), String> {
-        match &*self.0.0.phase().borrow() {
+        self.0.0.phase().peek(|phase| match phase {
             Phase::Up(_) => Ok(()),
-            _ => Err(format!("MCP server `{}`: {}", self.0.name(), self.why_not())),
-        }
+            down => Err(format!("MCP server `{}`: {}", self.0.name(), why_not(down))),
+        })
     }
 
     async fn changed(&self) {
         self.0.0.changed.notified().await;
+    }
+}
+
+/// Why a server in this phase takes no calls.
+fn why_not(phase: &Phase) -> String {
+    match phase {
+        Phase::Up(_) => "it is just starting".to_owned(),
+        Phase::Starts => "it has not started yet".to_owned(),
+        Phase::StandsBy | Phase::Leaves(_) => "it does not run on this node".to_owned(),
+        Phase::Down(why) => format!("it is down: {why}"),
+        Phase::Stopped => "this node ends".to_owned(),
     }
 }
 

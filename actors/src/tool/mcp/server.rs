@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use clawnode_cluster::{Backoff, Bucket, Clock, membership::Members};
+use clawnode_cluster::{Backoff, Bucket, Clock, Peek, membership::Members};
 use clawnode_proto::{
     Capability, ErrorChain, McpServerName, NodeName, ProcessId, ToolName,
     mcp::mcp_digest,
@@ -175,7 +175,7 @@ impl Inner {
         let (server, options) = (&self.options.name, &self.options);
         let mut backoff = Backoff::new(options.restart_first, options.restart_most);
         loop {
-            if !matches!(*self.phase.borrow(), Phase::Down(_)) {
+            if !self.phase.peek(|phase| matches!(phase, Phase::Down(_))) {
                 self.enter(Phase::StandsBy);
             }
             tokio::select! {
@@ -311,10 +311,10 @@ impl Inner {
     async fn leave(&self, end: &End) {
         match end {
             End::Moved => {
-                let up = match &*self.phase.borrow() {
+                let up = self.phase.peek(|phase| match phase {
                     Phase::Up(up) => Some(up.clone()),
                     _ => None,
-                };
+                });
                 if let Some(up) = up {
                     self.enter(Phase::Leaves(up));
                     sleep(LEAVE).await;
@@ -463,7 +463,7 @@ impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpServer")
             .field("name", &self.options.name)
-            .field("phase", &*self.phase.borrow())
+            .field("phase", &self.phase.peek(Clone::clone))
             .finish_non_exhaustive()
     }
 }

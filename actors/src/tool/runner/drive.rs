@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{AckHandle, Clock, Substrate, membership::Members};
+use clawnode_cluster::{AckHandle, Clock, Peek, PeekSeen, Substrate, membership::Members};
 use clawnode_proto::{Capability, JobId, ProcessId, job::Job, limits::ACK_PROGRESS};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
@@ -76,7 +76,7 @@ impl fmt::Debug for RunnerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunnerContext")
             .field("process", &self.process)
-            .field("capabilities", &self.available.borrow().capabilities)
+            .field("capabilities", &self.available.peek(|it| it.capabilities.clone()))
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -207,7 +207,7 @@ impl Runner {
                 }
                 _ = progress.tick() => self.progress(),
                 Ok(()) = available.changed(), if give_up.is_none() => {
-                    let capabilities = available.borrow_and_update().capabilities.clone();
+                    let capabilities = available.peek_seen(|it| it.capabilities.clone());
                     self.take_jobs(&capabilities);
                 }
                 () = door.drain.cancelled(), if give_up.is_none() => {
@@ -254,11 +254,11 @@ impl Runner {
 
     fn step(&mut self, input: JobIn) {
         let now = self.context.clock.now();
-        let outs = {
-            let members = self.context.peers.borrow();
-            let peers = Peers { members: &members, shared: self.context.substrate.shared };
-            self.machine.handle(now, input, &peers)
-        };
+        let (machine, shared) = (&mut self.machine, self.context.substrate.shared);
+        let outs = self.context.peers.peek(|members| {
+            let peers = Peers { members, shared };
+            machine.handle(now, input, &peers)
+        });
         for out in outs {
             self.perform(out);
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{Backoff, BucketError, Clock, Substrate};
+use clawnode_cluster::{Backoff, BucketError, Clock, Peek, Substrate};
 use clawnode_proto::{
     JobId, Position,
     job::{Job, JobState},
@@ -40,7 +40,7 @@ impl Work {
     pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<Note>) -> Self {
         Self {
             substrate: context.substrate.clone(),
-            available: context.available.borrow().clone(),
+            available: context.available.peek(Clone::clone),
             clock: Arc::clone(&context.clock),
             notes: notes.clone(),
             archive: context.archive.clone(),

@@ -1,5 +1,6 @@
 //! Owns the terminal, asks the node, and listens to keys.
 
+use clawnode_cluster::Peek;
 use std::{
     io::IsTerminal,
     sync::{
@@ -295,7 +296,7 @@ async fn sessions(
             return;
         }
         let page = ListParams { limit: Some(SESSIONS), after: None };
-        let client = current.borrow().clone();
+        let client = current.peek(Clone::clone);
         let listing = call::<SessionList>(&client, Method::SessionsList, json!(page));
         let problem = |what| Problem { what, trying: client.url().to_owned() };
         let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
@@ -352,7 +353,11 @@ mod tests {
         let looks_on = asker.current.subscribe();
         let gone = ClientError::Unreachable { url: urls[0].to_owned(), detail: "x".to_owned() };
         assert_eq!(asker.turn_away(&gone).trying, urls[1]);
-        assert_eq!(looks_on.borrow().url(), urls[1], "also for the sessions");
+        assert_eq!(
+            looks_on.peek(|client| client.url().to_owned()),
+            urls[1],
+            "also for the sessions"
+        );
         let stops = ClientError::Answered(ErrorBody::new(ErrorCode::Unavailable, "it stops"));
         assert_eq!(asker.turn_away(&stops).trying, urls[0]);
         let odd = ClientError::Protocol { url: urls[0].to_owned(), detail: "x".to_owned() };

@@ -1,0 +1,46 @@
+//! Looking at what a watch channel holds.
+//!
+//! The guard that `borrow` returns keeps the channel locked until the end of its statement. Whoever
+//! looks twice in one statement waits for himself as soon as a writer comes in between, for writers
+//! go first; and with him all threads of the runtime. So nobody here holds such a guard: they look
+//! by a closure, and the lock ends with it.
+
+use tokio::sync::watch;
+
+/// Looks at the value of a watch channel.
+pub trait Peek<T> {
+    /// What `look` makes of the value. The channel is locked meanwhile, so `look` looks at no
+    /// channel itself, and is quick.
+    fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> R;
+}
+
+/// Looks at the value of a watch channel, which is no news from then on.
+pub trait PeekSeen<T> {
+    /// As [`Peek::peek`]; `changed` waits for the value after this one.
+    fn peek_seen<R>(&mut self, look: impl FnOnce(&T) -> R) -> R;
+}
+
+// === impl Peek ===
+
+impl<T> Peek<T> for watch::Receiver<T> {
+    #[expect(clippy::disallowed_methods, reason = "the guard ends here")]
+    fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.borrow())
+    }
+}
+
+impl<T> Peek<T> for watch::Sender<T> {
+    #[expect(clippy::disallowed_methods, reason = "the guard ends here")]
+    fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.borrow())
+    }
+}
+
+// === impl PeekSeen ===
+
+impl<T> PeekSeen<T> for watch::Receiver<T> {
+    #[expect(clippy::disallowed_methods, reason = "the guard ends here")]
+    fn peek_seen<R>(&mut self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.borrow_and_update())
+    }
+}
