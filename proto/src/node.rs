@@ -237,6 +237,11 @@ pub enum NodeRequest {
         /// Which.
         which: CleanJobs,
     },
+    /// Forget this dead letter. Answered `Ok`, or `NotMine` if there is none; workers alone may.
+    DropLetter {
+        /// Its name, as [`crate::view::ParkedRow::letter`] has it.
+        letter: String,
+    },
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.
@@ -250,7 +255,7 @@ pub enum NodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeReply {
-    /// To `Ping`, `Fenced`, `Cordon`, `Drain`, and to a `Ring` that was heard.
+    /// To `Ping`, `Fenced`, `Cordon`, `Drain`, `DropLetter`, and to a `Ring` that was heard.
     Ok,
     /// The actor itself has the input; leave it.
     Held,

@@ -244,7 +244,14 @@ impl Backend for NodeBackend {
     }
 
     async fn drop_letter(&self, letter: &str) -> Result<(), ErrorBody> {
-        Ok(self.sessions.drop_letter(letter).await?)
+        if self.overview.is_worker() {
+            return Ok(self.sessions.drop_letter(letter).await?);
+        }
+        let nodes = self.overview.nodes().nodes;
+        if orders::drop_letter(self.sessions.substrate(), &nodes, letter).await? {
+            return Ok(());
+        }
+        Err(SendError::NoLetter { letter: letter.to_owned() }.into())
     }
 
     async fn agents(&self) -> Result<AgentList, ErrorBody> {

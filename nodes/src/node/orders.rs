@@ -45,25 +45,57 @@ pub async fn give(
     Ok(node)
 }
 
+/// Has one of `nodes` forget a dead letter; whether there was one. It is for workers to remove what
+/// came in.
+pub async fn drop_letter(
+    substrate: &Substrate,
+    nodes: &[NodeView],
+    letter: &str,
+) -> Result<bool, ErrorBody> {
+    let works = |it: &&NodeView| it.roles.contains(&NodeRole::Worker) && !it.draining;
+    let request = NodeRequest::DropLetter { letter: letter.to_owned() };
+    let mut last = None;
+    for node in nodes.iter().filter(works) {
+        match ask(substrate, node, &request).await {
+            Ok(NodeReply::Ok) => return Ok(true),
+            Ok(NodeReply::NotMine) => return Ok(false),
+            Ok(other) => last = Some(unavailable(node, &format!("it said {other:?}"))),
+            Err(failure) => last = Some(failure),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        ErrorBody::new(ErrorCode::Unavailable, "no worker is there to drop a dead letter")
+            .hint("see `clawnode status`, and try again")
+    }))
+}
+
 async fn tell(
     substrate: &Substrate,
     node: &NodeView,
     request: &NodeRequest,
 ) -> Result<(), ErrorBody> {
-    let unavailable = |why: String| {
-        let message = format!("node `{}` ({}) does not answer: {why}", node.node, node.process);
-        ErrorBody::new(ErrorCode::Unavailable, message).hint("see `clawnode status`, and try again")
-    };
+    match ask(substrate, node, request).await? {
+        NodeReply::Ok => Ok(()),
+        other => Err(unavailable(node, &format!("it said {other:?}"))),
+    }
+}
+
+async fn ask(
+    substrate: &Substrate,
+    node: &NodeView,
+    request: &NodeRequest,
+) -> Result<NodeReply, ErrorBody> {
     let bytes = codec::encode(request)
         .map_err(|failure| ErrorBody::new(ErrorCode::Internal, failure.to_string()))?;
     let subject = substrate.prefix.rpc(node.process);
     let asked = substrate.bus.request(subject, Bytes::from(bytes), ANSWER_WITHIN).await;
-    let answer = asked.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
-    match codec::decode::<NodeReply>(&answer) {
-        Ok(NodeReply::Ok) => Ok(()),
-        Ok(other) => Err(unavailable(format!("it said {other:?}"))),
-        Err(failure) => Err(unavailable(failure.to_string())),
-    }
+    let answer = asked.map_err(|failure| unavailable(node, &ErrorChain(&failure).to_string()))?;
+    codec::decode(&answer).map_err(|failure| unavailable(node, &failure.to_string()))
+}
+
+fn unavailable(node: &NodeView, why: &str) -> ErrorBody {
+    let message = format!("node `{}` ({}) does not answer: {why}", node.node, node.process);
+    ErrorBody::new(ErrorCode::Unavailable, message).hint("see `clawnode status`, and try again")
 }
 
 /// The node of this name or process id.

@@ -21,6 +21,7 @@ use clawnode_proto::{
     ErrorBody, NodeName, ProcessId,
     api::EventsParams,
     node::Heartbeat,
+    node::NodeRole,
     overview::{BusView, DeadView, FeedView, LookedView, NodeList, PartitionList, TreeView},
     view::{StatusView, WarningView},
 };
@@ -136,6 +137,11 @@ impl Overview {
             }
         };
         superseded(dead.into_iter().map(view).collect())
+    }
+
+    /// Whether this node serves sessions itself.
+    pub fn is_worker(&self) -> bool {
+        (self.node.heartbeat)().roles.contains(&NodeRole::Worker)
     }
 
     /// What people call this node.

@@ -275,7 +275,7 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "cn.tok.ses_x",
             "cn.usage",
             "$JS.ACK.CN_INBOX.p0.1.1.1.1.0",
-            "$JS.API.STREAM.MSG.GET.CN_INBOX",
+            "cn.kv.letter.x",
             "$JS.API.CONSUMER.MSG.NEXT.CN_INBOX.p0",
             "$JS.API.STREAM.PURGE.CN_BLOBS",
             "cn.job.exec.job_x",
@@ -293,7 +293,12 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "$JS.API.STREAM.PURGE.CN_TIMERS",
         ],
     ));
-    let of_both = ["cn.in.0.ses_x", "cn.kv.approval.call_x", "cn.kv.mcp.clock"];
+    let of_both = [
+        "cn.in.0.ses_x",
+        "cn.kv.approval.call_x",
+        "cn.kv.mcp.clock",
+        "$JS.API.STREAM.MSG.GET.CN_INBOX",
+    ];
     publish.extend(both(is_worker || is_gateway, &of_both));
     publish.extend(both(
         is_gateway,

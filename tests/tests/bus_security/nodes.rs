@@ -13,12 +13,15 @@ use clawnode_cluster::{
     },
 };
 use clawnode_proto::{
-    CallId, EventId, JobId, Position, ProcessId, TurnId, job::Job, subject::job_key,
+    CallId, EventId, JobId, Position, ProcessId, SessionKey, TurnId,
+    job::Job,
+    subject::{Prefix, job_key},
     tool::EffectClass,
+    view::{ParkedList, ParkedWhere, QuarantineView, StatusView},
 };
 use clawnode_tests::{
     model::{ModelServer, Reply, Script, Setup, Step},
-    process::{Client, Home, Message, Node},
+    process::{Client, Home, Message, Node, Start},
 };
 use serde_json::{Value, json};
 
@@ -77,7 +80,7 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let asks = r#"/tool http_fetch {"url":"http://127.0.0.1/"}"#;
     let reply = client.chat(&Message::new("bob", asks)).await?;
     assert!(reply.contains("loopback"), "{reply}");
-    // So do the steps of a plan, of which a gateway is told by the journal: it may read no inbox.
+    // So do the steps of a plan, of which a gateway is told by the journal.
     let step = json!({ "action": "http_fetch", "params": { "url": "http://127.0.0.1/" } });
     let spec = json!({ "steps": [step] });
     let plan = json!({ "execution_spec": spec, "request_id": "one", "wait_ms": 10_000 });
@@ -107,6 +110,60 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     }
     let log = operator.nats.log();
     assert!(!log.contains("Violation") && !log.contains("authentication error"), "{log}");
+    Ok(())
+}
+
+/// What an operator does about sessions out of service is done through a gateway, which may read what
+/// waits and may not remove it.
+#[tokio::test]
+async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_service() -> Result {
+    let operator = Operator::new(1).await?;
+    let model = model().await;
+    let doors = joining(&operator, "gateway", &model).await?;
+    let one = joining(&operator, "worker", &model).await?;
+    let gateway = node(&doors, "gateway").await?;
+    let kill = Some("poison-panic:xyzzy".to_owned());
+    let worker = Node::start(&one, Start { kill, ..Start::role("worker") }).await?;
+    let client = gateway.client()?;
+    let poisoned = Message::new("eve", "something xyzzy something");
+    let refused = client.chat(&poisoned).await.unwrap_err();
+    assert_eq!(refused.refusal().map(|it| it.code.as_str()), Some("quarantined"), "{refused}");
+    let session = json!({ "session": poisoned.session() });
+    let shown: QuarantineView = client.call("quarantine.show", session.clone()).await?;
+    assert_eq!(shown.session.state, "quarantined", "{shown:?}");
+    // What waits in an inbox is shown while nobody is there to take it.
+    worker.kill().await?;
+    let more = Message::new("eve", "are you there?");
+    drop(client.send(&more).await?);
+    let shown: QuarantineView = client.call("quarantine.show", session.clone()).await?;
+    let [waits] = &shown.inputs[..] else { panic!("{shown:?}") };
+    assert_eq!(waits.at, ParkedWhere::Inbox, "{shown:?}");
+
+    // What nobody can read, from somebody who may write it.
+    let authority = operator.authority()?;
+    let user = operator.user(&authority.brief(BusRole::Gateway, None, (now(), 3_600))?).await?;
+    let entity = Message::new("ada", "").session().parse::<SessionKey>()?.entity();
+    let partitions: StatusView = client.call("status", json!({})).await?;
+    let subject = Prefix::default().input(entity.partition(partitions.partitions), entity);
+    user.client.publish(subject, "no input at all".into()).await?;
+    user.client.flush().await?;
+    let worker = node(&one.var("CLAWNODE_JOIN", ""), "worker").await?;
+    let letter = |list: &ParkedList| list.parked.iter().find_map(|row| row.letter.clone());
+    let some = |list: &ParkedList| letter(list).is_some();
+    let parked: ParkedList = client.call_when("parked.list", json!({}), some).await?;
+    let name = json!({ "letter": letter(&parked).unwrap() });
+    let _: Value = client.call("parked.drop", name.clone()).await?;
+    let parked: ParkedList = client.call("parked.list", json!({})).await?;
+    assert_eq!(letter(&parked), None, "{parked:?}");
+    let refused = client.call::<Value>("parked.drop", name).await.unwrap_err();
+    assert_eq!(refused.refusal().map(|it| it.code.as_str()), Some("not_found"), "{refused}");
+
+    let _: Value = client.call("quarantine.replay", session).await?;
+    client.finished(&poisoned.session(), 2).await?;
+    worker.stop().await?;
+    gateway.stop().await?;
+    let log = operator.nats.log();
+    assert!(!log.contains("Violation"), "{log}");
     Ok(())
 }
 

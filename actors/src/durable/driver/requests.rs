@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::{Context, DispatcherHandle, Worker};
-use crate::durable::EntityKind;
+use crate::durable::{EntityKind, letters};
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
@@ -136,6 +136,11 @@ async fn answer_one<K: EntityKind>(
         NodeRequest::CleanJobs { which } => {
             orders.clean_jobs(which).await.map(|view| NodeReply::Cleaned { view })
         }
+        NodeRequest::DropLetter { letter } => match worker {
+            Some(_) => drop_letter(context, &letter).await,
+            // It is not for a gateway to remove what came in.
+            None => None,
+        },
         NodeRequest::Drain => {
             orders.drain();
             Some(NodeReply::Ok)
@@ -156,6 +161,18 @@ async fn answer_one<K: EntityKind>(
             }
         }
         Err(failure) => warn!(%failure, "an answer cannot be written"),
+    }
+}
+
+/// Whether there was a dead letter, which is forgotten; `None` if nobody knows.
+async fn drop_letter<K: EntityKind>(context: &Context<K>, letter: &str) -> Option<NodeReply> {
+    match letters::forget(&context.substrate, letter).await {
+        Ok(true) => Some(NodeReply::Ok),
+        Ok(false) => Some(NodeReply::NotMine),
+        Err(failure) => {
+            warn!(letter, %failure, "a dead letter could not be dropped");
+            None
+        }
     }
 }
 

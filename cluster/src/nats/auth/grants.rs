@@ -217,6 +217,9 @@ impl Grants {
     fn gateway(&mut self, prefix: &Prefix, names: &Names) {
         self.any_node(prefix, names);
         self.publish(prefix.inputs());
+        // What waits for a session out of service is shown to people. A gateway reads journals, which
+        // have all of that sooner or later.
+        self.api("STREAM.MSG.GET", &names.inbox);
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
         self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
