@@ -166,11 +166,12 @@ fn sim_scale_soak() {
 fn sim_scale_finds_planted_bugs() {
     let sessions = SESSIONS / 10;
     for (planted, names) in [
-        (Planted::ForgetOnDelivery, ["I4", "I4"]),
-        (Planted::AckAnchorEarly, ["I4", "I4"]),
-        (Planted::AbsentMeansFailed, ["I1", "C6"]),
-        (Planted::WriteWithoutClaim, ["I2", "I2"]),
-        (Planted::RecallAfterOutcome, ["C7", "I8"]),
+        (Planted::ForgetOnDelivery, &["I4"][..]),
+        (Planted::AckAnchorEarly, &["I4"]),
+        // Its entity goes on from a state that its journal has not: whatever rests on it may be first.
+        (Planted::AbsentMeansFailed, &["I1", "C6", "I4"]),
+        (Planted::WriteWithoutClaim, &["I2"]),
+        (Planted::RecallAfterOutcome, &["C7", "I8"]),
     ] {
         match at_scale(1, sessions, planted) {
             Ok(report) => panic!("{planted:?} was not found: {report:?}"),

@@ -119,8 +119,6 @@ pub enum JobOut {
 /// How far a job is.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
-    /// Its state is being read.
-    Reading,
     /// This state is being set, and may or may not be.
     Setting { expected: Position, state: JobState, then: Then },
     /// It runs, or is about to be probed; its `started` is at this position.
@@ -192,7 +190,7 @@ impl JobMachine {
     /// Takes one thing that happened; returns what to do, in order. `now` is only written down.
     pub fn handle(&mut self, now: Timestamp, input: JobIn, alive: &impl Liveness) -> Vec<JobOut> {
         match input {
-            JobIn::Delivered(job) => self.delivered(job),
+            JobIn::Delivered(job) => self.delivered(now, job),
             JobIn::Read(job, state) => self.read(now, job, state, alive),
             JobIn::Unknown(job) => self.unknown(job),
             JobIn::Stored(job, position) => self.stored(job, position),
@@ -204,15 +202,18 @@ impl JobMachine {
         }
     }
 
-    fn delivered(&mut self, job: Box<Job>) -> Vec<JobOut> {
+    fn delivered(&mut self, now: Timestamp, job: Box<Job>) -> Vec<JobOut> {
         let id = job.id;
         if self.slots.contains_key(&id) {
             // JOB-2: it is in hand, and its handle was replaced.
             return Vec::new();
         }
-        let slot = Slot { job, phase: Phase::Reading, tries: 0, cancelled: false };
-        self.slots.insert(id, slot);
-        vec![JobOut::Read { job: id, wait: Duration::ZERO }]
+        // Nearly always nobody has begun it; the fence tells when somebody has, and only then is it
+        // read who.
+        let (expected, state) = (Position(0), self.started(now, 1));
+        let phase = Phase::Setting { expected, state, then: Then::Run };
+        self.slots.insert(id, Slot { job, phase, tries: 0, cancelled: false });
+        self.start(id)
     }
 
     fn read(
@@ -223,21 +224,18 @@ impl JobMachine {
         alive: &impl Liveness,
     ) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        if let Phase::Setting { expected, state, then } = slot.phase.clone() {
-            return match found {
-                // Own, because this memory knows the run; or a word that anyone would write.
-                Some((position, found)) if found == state => self.set(id, position, then),
-                // A read may be old, and what was sent may still arrive: the same again.
-                _ if found.as_ref().map_or(Position(0), |(at, _)| *at) <= expected => {
-                    vec![JobOut::Set { job: id, expected, state }]
-                }
-                _ => self.judge(now, id, found, alive),
-            };
-        }
-        if slot.phase != Phase::Reading {
+        let Phase::Setting { expected, state, then } = slot.phase.clone() else {
             return Vec::new();
+        };
+        match found {
+            // Own, because this memory knows the run; or a word that anyone would write.
+            Some((position, found)) if found == state => self.set(id, position, then),
+            Some((position, found)) if position > expected => {
+                self.judge(now, id, (position, found), alive)
+            }
+            // A read may be old, and what was sent may still arrive: the same again.
+            Some(_) | None => vec![JobOut::Set { job: id, expected, state }],
         }
-        self.judge(now, id, found, alive)
     }
 
     /// Decides what a state that somebody else has set means.
@@ -245,13 +243,10 @@ impl JobMachine {
         &mut self,
         now: Timestamp,
         id: JobId,
-        found: Option<(Position, JobState)>,
+        (position, state): (Position, JobState),
         alive: &impl Liveness,
     ) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        let Some((position, state)) = found else {
-            return self.begin(now, id, Position(0), 1, Then::Run);
-        };
         match state {
             JobState::Started { process, .. } if process != self.me && !alive.is_dead(process) => {
                 self.slots.remove(&id);
@@ -297,17 +292,28 @@ impl JobMachine {
         attempt: u32,
         then: Then,
     ) -> Vec<JobOut> {
-        self.runs += 1;
-        let state = JobState::Started { process: self.me, run: self.runs, attempt, at: now };
+        let state = self.started(now, attempt);
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        slot.phase = Phase::Setting { expected, state, then };
+        self.start(id)
+    }
+
+    /// The state of a run that begins now, which no other run has.
+    fn started(&mut self, now: Timestamp, attempt: u32) -> JobState {
+        self.runs += 1;
+        JobState::Started { process: self.me, run: self.runs, attempt, at: now }
+    }
+
+    /// Sets the state of a run that is about to begin.
+    fn start(&self, id: JobId) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get(&id) else { return Vec::new() };
+        let Phase::Setting { expected, state, .. } = slot.phase.clone() else { return Vec::new() };
+        let set = JobOut::Set { job: id, expected, state };
         #[cfg(feature = "test-util")]
         if self.planted == Planted::RunBeforeStarted {
-            let job = slot.job.clone();
-            slot.phase = Phase::Setting { expected, state: state.clone(), then };
-            return vec![JobOut::Set { job: id, expected, state }, JobOut::Run(job)];
+            return vec![set, JobOut::Run(slot.job.clone())];
         }
-        slot.phase = Phase::Setting { expected, state: state.clone(), then };
-        vec![JobOut::Set { job: id, expected, state }]
+        vec![set]
     }
 
     /// Sets a terminal state, whose news then go to the session.
@@ -394,7 +400,7 @@ impl JobMachine {
         slot.cancelled = true;
         match slot.phase {
             Phase::Running { .. } => vec![JobOut::Abort(id)],
-            Phase::Reading | Phase::Setting { .. } | Phase::Sending => Vec::new(),
+            Phase::Setting { .. } | Phase::Sending => Vec::new(),
         }
     }
 
@@ -407,7 +413,7 @@ impl JobMachine {
 
     fn again(&mut self, job: JobId, wait: Duration) -> Vec<JobOut> {
         match self.slots.get(&job).map(|slot| &slot.phase) {
-            Some(Phase::Reading | Phase::Setting { .. }) => vec![JobOut::Read { job, wait }],
+            Some(Phase::Setting { .. }) => vec![JobOut::Read { job, wait }],
             _ => Vec::new(),
         }
     }
@@ -464,8 +470,7 @@ mod tests {
         let (mut machine, nobody) = (JobMachine::new(ME, 0), Dead(Vec::new()));
         let job = job(class);
         let id = job.id;
-        machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
-        let set = machine.handle(NOW, JobIn::Read(id, None), &nobody);
+        let set = machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
         let state = started(ME, 1);
         assert_eq!(set, [JobOut::Set { job: id, expected: Position(0), state }]);
         let run = machine.handle(NOW, JobIn::Stored(id, Position(1)), &nobody);
@@ -513,7 +518,8 @@ mod tests {
         let alive = found(EffectClass::Safe, Vec::new());
         assert_eq!(alive, [JobOut::GiveBack { job: id, delay: RUNS_ELSEWHERE }]);
         for class in [EffectClass::Safe, EffectClass::Idempotent, EffectClass::Check] {
-            let state = JobState::Started { process: ME, run: 1, attempt: 2, at: NOW };
+            // The number of the run that was refused is not used again.
+            let state = JobState::Started { process: ME, run: 2, attempt: 2, at: NOW };
             let expected = Position(4);
             assert_eq!(found(class, vec![OTHER]), [JobOut::Set { job: id, expected, state }]);
         }

@@ -100,6 +100,11 @@ impl Backend for NodeBackend {
 
     async fn status(&self) -> Result<StatusView, ErrorBody> {
         let mut status = self.overview.status().await;
+        let profiles = self.agents.names().into_iter().filter_map(|agent| {
+            let profile = self.agents.profile(&agent).ok()?;
+            Some((agent, profile.tools))
+        });
+        status.warnings.extend(scheduler::unserved(&self.overview.alive(), profiles));
         // An operator's stop comes before everything else.
         status.warnings.splice(0..0, self.switch.warnings());
         Ok(status)

@@ -3,7 +3,7 @@
 //! Nobody schedules: a job waits in the queue of its capability, and whichever node has that takes
 //! it. The points here say which node is the best for it now, by what nodes say of themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_actors::{agent::Agents, tool::LOCAL};
 use clawnode_proto::{
@@ -14,12 +14,18 @@ use clawnode_proto::{
         CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, LatencyView, ProviderKind,
         ProviderReport, ProviderStatus, ProviderView, ProvidersView, ScoreView, ScoreWeights,
     },
+    tool::ToolSpec,
+    view::WarningView,
 };
 
 use crate::config::agents::DEFAULT_AGENT;
 
 /// Workers whose reasons are told.
 const WHYS_TOLD: usize = 8;
+/// Capabilities that nobody has, and tools that need one, that are told.
+const UNSERVED_TOLD: usize = 8;
+/// See [`UNSERVED_TOLD`].
+const TOOLS_TOLD: usize = 4;
 /// Work that takes so long has half of the points for being quick, in milliseconds.
 const HALF_QUICK_MS: f64 = 1_000.0;
 
@@ -192,6 +198,43 @@ pub(super) fn available(
     Err(Nowhere::Lacks { capability, why: whys.join("; ") })
 }
 
+/// What is so if workers are there, and none of them takes what tools of agents need: pure. `agents`
+/// are their names and tools.
+pub(super) fn unserved(
+    alive: &[Heartbeat],
+    agents: impl IntoIterator<Item = (AgentName, Vec<ToolSpec>)>,
+) -> Vec<WarningView> {
+    let mut needed: BTreeMap<Capability, BTreeSet<String>> = BTreeMap::new();
+    for (agent, tools) in agents {
+        for tool in tools {
+            let Some(capability) = tool.capability else { continue };
+            needed.entry(capability).or_default().insert(format!("`{}` of `{agent}`", tool.name));
+        }
+    }
+    if available(alive, None).is_err() {
+        // That nobody works at all is said by another warning.
+        return Vec::new();
+    }
+    let lacking = needed.into_iter().filter_map(|(capability, tools)| {
+        let why = available(alive, Some(&capability)).err()?;
+        let mut told: Vec<&str> = tools.iter().take(TOOLS_TOLD).map(String::as_str).collect();
+        let more = format!("{} more", tools.len().saturating_sub(TOOLS_TOLD));
+        if tools.len() > TOOLS_TOLD {
+            told.push(&more);
+        }
+        let takes = capability.takes().map(|takes| format!("it takes a worker with {takes}; "));
+        Some(WarningView {
+            name: "tools.unserved".to_owned(),
+            message: format!("{why}: calls of {} wait for one, and fail", told.join(", ")),
+            hint: format!(
+                "{}`clawnode providers` shows what each worker has",
+                takes.unwrap_or_default()
+            ),
+        })
+    });
+    lacking.take(UNSERVED_TOLD).collect()
+}
+
 fn report<'a>(node: &'a Heartbeat, name: &str) -> Option<&'a ProviderReport> {
     node.providers.iter().find(|it| it.kind == ProviderKind::Execution && it.name == name)
 }
@@ -246,6 +289,7 @@ mod tests {
         Digest, ProcessId,
         node::{Load, VersionRange},
         provider::RecentRuns,
+        tool::{EffectClass, Risk},
     };
     use proptest::prelude::*;
 
@@ -308,6 +352,38 @@ mod tests {
         // One of two things is there; of that three of four runs went well, in a second.
         assert_eq!((health, load, capability), (15.0, 12.5, 12.5));
         assert_eq!((success, latency), (5.63, 1.25));
+    }
+
+    #[test]
+    fn what_no_worker_takes_is_told_with_who_waits_for_it() {
+        let spec = |name: &str, capability: Option<&str>| ToolSpec {
+            name: name.parse().unwrap(),
+            description: String::new(),
+            input_schema: "{}".to_owned(),
+            class: EffectClass::Safe,
+            risk: Risk::ReadOnly,
+            capability: capability.map(|it| it.parse().unwrap()),
+            timeout_ms: 1_000,
+            pin: None,
+            time: None,
+        };
+        let tools =
+            vec![spec("shell", Some("docker")), spec("add", None), spec("dbt", Some("ssh.db"))];
+        let agents = || [("ada".parse().unwrap(), tools.clone())];
+        let mut worker = node("w", &["ssh.db"]);
+        worker.providers = vec![docker(Some("no engine"), RecentRuns::default())];
+        let told = unserved(&[worker.clone()], agents());
+        let [only] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(only.name, "tools.unserved");
+        for part in ["no node has `docker`", "w: `docker`: no engine", "`shell` of `ada`"] {
+            assert!(only.message.contains(part), "{only:?}");
+        }
+        assert!(only.hint.contains("a Docker engine"), "{only:?}");
+        worker.capabilities = wants(&["docker", "ssh.db"]);
+        assert_eq!(unserved(&[worker.clone()], agents()), []);
+        // That nobody works at all is said elsewhere.
+        worker.roles = vec![NodeRole::Gateway];
+        assert_eq!(unserved(&[worker], agents()), []);
     }
 
     #[test]

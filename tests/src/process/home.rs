@@ -38,7 +38,8 @@ pub enum Ground {
 
 /// A home for a node, removed when dropped.
 ///
-/// The end of its nodes' log is said on standard error then, which is shown of tests that fail.
+/// The end of its nodes' log is said on standard error then, where the test runner shows it of tests
+/// that fail.
 /// `CLAWNODE_TEST_KEEP=1` keeps it.
 #[derive(Debug)]
 pub struct Home {
@@ -152,7 +153,7 @@ impl Drop for Home {
     fn drop(&mut self) {
         let log = std::fs::read(self.log()).unwrap_or_default();
         let from = log.len().saturating_sub(LOG_SHOWN);
-        if !log.is_empty() {
+        if !log.is_empty() && std::env::var_os("NEXTEST").is_some() {
             let shown = String::from_utf8_lossy(log.get(from..).unwrap_or_default());
             eprintln!("--- the nodes' log, from byte {from}\n{shown}---");
         }

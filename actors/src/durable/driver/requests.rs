@@ -106,12 +106,11 @@ async fn answer_one<K: EntityKind>(
             Some(NodeReply::Ok)
         }
         NodeRequest::Ask { entity, input, asker } => {
-            let ask = |it: &DispatcherHandle, reply| it.asked(entity, input, asker, reply);
-            of_dispatcher(dispatcher(entity), ask).await
+            of_dispatcher(dispatcher(entity), |it, reply| it.asked(entity, input, asker, reply))
+                .await
         }
         NodeRequest::Ring { entity, input } => {
-            let ring = |it: &DispatcherHandle, reply| it.rung(entity, input, reply);
-            of_dispatcher(dispatcher(entity), ring).await
+            of_dispatcher(dispatcher(entity), |it, reply| it.rung(entity, input, reply)).await
         }
         NodeRequest::Cordon { on } => {
             if let Some(worker) = worker {
@@ -136,11 +135,9 @@ async fn answer_one<K: EntityKind>(
         NodeRequest::CleanJobs { which } => {
             orders.clean_jobs(which).await.map(|view| NodeReply::Cleaned { view })
         }
-        NodeRequest::DropLetter { letter } => match worker {
-            Some(_) => drop_letter(context, &letter).await,
-            // It is not for a gateway to remove what came in.
-            None => None,
-        },
+        // It is not for a gateway to remove what came in.
+        NodeRequest::DropLetter { .. } if worker.is_none() => None,
+        NodeRequest::DropLetter { letter } => drop_letter(context, &letter).await,
         NodeRequest::Drain => {
             orders.drain();
             Some(NodeReply::Ok)
@@ -152,8 +149,13 @@ async fn answer_one<K: EntityKind>(
             Some(NodeReply::Frames { frames, truncated })
         }
     };
-    let (Some(reply), Some(to)) = (reply, message.reply) else { return };
-    match codec::encode(&reply) {
+    if let (Some(reply), Some(to)) = (reply, message.reply) {
+        answer(context, to, &reply).await;
+    }
+}
+
+async fn answer<K: EntityKind>(context: &Context<K>, to: String, reply: &NodeReply) {
+    match codec::encode(reply) {
         Ok(bytes) => {
             if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
             {

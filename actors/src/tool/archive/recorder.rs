@@ -20,10 +20,11 @@ use clawnode_proto::{
     llm::Text,
     node::NodeRole,
     session::ToolEnd,
+    tool::EffectClass,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
@@ -42,6 +43,12 @@ const RECORDED: usize = 64;
 const SETTLE: Duration = Duration::from_secs(10);
 /// How long what a run has made may take to be collected after it has ended.
 const COLLECTED: Duration = Duration::from_secs(20);
+/// How long a run goes on before it is listed (100 ms): most are over by then, and are written down
+/// once.
+const LISTED_AFTER: Duration = Duration::from_millis(100);
+/// How long after its end such a run is written down (20 ms): nobody waits for that, and a sync of
+/// its own would delay the result, for which somebody does.
+const LINGER: Duration = Duration::from_millis(20);
 /// How often it is looked for what is too old.
 const SWEEP_EVERY: Duration = Duration::from_mins(30);
 /// How long somebody who asks for lines may wait for them.
@@ -184,7 +191,7 @@ impl Archive {
     pub(in crate::tool) async fn settle(&self) {
         let tasks = &self.0.tasks;
         tasks.close();
-        if tokio::time::timeout(SETTLE, tasks.wait()).await.is_err() {
+        if timeout(SETTLE, tasks.wait()).await.is_err() {
             warn!(runs = tasks.len(), "logs of runs cannot be stored in time; they are lost");
         }
         tasks.reopen();
@@ -223,15 +230,27 @@ impl Inner {
         job: Job,
         mut run: JobRun,
         shared: Arc<Shared>,
-        ended: oneshot::Receiver<End>,
+        mut ended: oneshot::Receiver<End>,
         _place: OwnedSemaphorePermit,
     ) {
-        // So that it is listed while it runs.
-        self.put(&job, &mut run, &shared).await;
-        let (how, result) = ended.await.unwrap_or((RunEnd::Interrupted, None));
+        let (soon, linger) = match job.class {
+            // What may have happened once is told of whatever becomes of this process.
+            EffectClass::Once => (Duration::ZERO, Duration::ZERO),
+            EffectClass::Safe | EffectClass::Idempotent | EffectClass::Check => {
+                (LISTED_AFTER, LINGER)
+            }
+        };
+        let (told, linger) = if let Ok(told) = timeout(soon, &mut ended).await {
+            (told, linger)
+        } else {
+            self.put(&job, &mut run, &shared).await;
+            (ended.await, Duration::ZERO)
+        };
+        let (how, result) = told.unwrap_or((RunEnd::Interrupted, None));
         shared.end();
         run.ended = Some(Ended { at: self.context.clock.now(), how });
         run.result = result;
+        sleep(linger).await;
         self.store(&job, &mut run, &shared).await;
         self.put(&job, &mut run, &shared).await;
         let mut live = self.live();
