@@ -4,13 +4,13 @@
 //! starts, whenever one says that it has changed, and every [`PROBE_EVERY`]. What others may ask of
 //! this node follows from the last look.
 
-use clawnode_cluster::Peek;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
+use clawnode_cluster::Peek;
 use clawnode_proto::Capability;
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};

@@ -1,4 +1,5 @@
-//! An operator's orders to one node: from a name to a process, and over the bus to it.
+//! An operator's orders to one node: from a name to a process, and over the bus to it; and what only
+//! a worker may do for an operator who is at a gateway.
 
 use std::time::Duration;
 

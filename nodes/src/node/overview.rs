@@ -20,8 +20,7 @@ use clawnode_cluster::{Peek, Substrate, membership::Members};
 use clawnode_proto::{
     ErrorBody, NodeName, ProcessId,
     api::EventsParams,
-    node::Heartbeat,
-    node::NodeRole,
+    node::{Heartbeat, NodeRole},
     overview::{BusView, DeadView, FeedView, LookedView, NodeList, PartitionList, TreeView},
     view::{StatusView, WarningView},
 };

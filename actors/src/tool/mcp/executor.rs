@@ -1,9 +1,9 @@
 //! The tools of one MCP server, as an executor of its node.
 
-use clawnode_cluster::Peek;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use clawnode_cluster::Peek;
 use clawnode_proto::{
     ToolName,
     mcp::{McpPins, McpToolState},

@@ -1,6 +1,5 @@
 //! Owns the terminal, asks the node, and listens to keys.
 
-use clawnode_cluster::Peek;
 use std::{
     io::IsTerminal,
     sync::{
@@ -11,6 +10,7 @@ use std::{
 };
 
 use clap::Args;
+use clawnode_cluster::Peek;
 use clawnode_proto::{
     api::{ListParams, Method},
     overview::{FeedView, StatsView},
