@@ -55,6 +55,10 @@ pub struct Job {
     /// The trace that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Traceparent>,
+    /// When it is too old to be begun. Queues and state keys forget; this does not, so it is earlier
+    /// than the moment at which a state key may be forgotten. Absent in jobs of older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Timestamp>,
 }
 
 /// What a run may call while it runs, on behalf of its agent: never more than the agent does by
@@ -102,6 +106,11 @@ pub enum JobState {
 }
 
 impl Job {
+    /// Whether it is too old to be begun.
+    pub fn is_too_old(&self, now: Timestamp) -> bool {
+        self.not_after.is_some_and(|last| now > last)
+    }
+
     /// What it would do where this is behind its tool.
     pub fn action(&self, pin: Option<Digest>) -> Action {
         Action {

@@ -63,6 +63,13 @@ pub const FRAME_TOOL_CHARS: usize = 4_000;
 /// How long the state key of a job stays after its result was folded, so that a job that is
 /// delivered late is known to be done.
 pub const JOB_CLOSED_TTL: Duration = Duration::from_hours(7 * 24);
+/// How long after it was asked for a job may be begun, and how long a queue keeps one (3 days): well
+/// below [`JOB_CLOSED_TTL`], so that a queue forgets a job before the bucket forgets that it is
+/// closed, also where clocks differ by days.
+pub const JOB_AGE_MAX: Duration = Duration::from_hours(3 * 24);
+/// The longest that a session waits until a node takes a tool call (2 days): below [`JOB_AGE_MAX`],
+/// also where clocks differ by hours.
+pub const JOB_WAIT_MAX: Duration = Duration::from_hours(2 * 24);
 /// Pieces of work of one provider that a node remembers: enough to see a change, and soon forgotten.
 pub const PROVIDER_RUNS: usize = 64;
 /// Providers that one heartbeat tells of.
@@ -83,6 +90,8 @@ pub const EXECUTION_OUTPUT_CHARS: usize = 8_000;
 pub const STEP_FAILURE_CHARS: usize = 500;
 /// Rules of one agent's policy: they are journaled with its configuration.
 pub const POLICY_RULES: usize = 64;
+/// Commands that are known to only look: they are journaled with each agent's configuration.
+pub const READ_ONLY_COMMANDS: usize = 64;
 /// Characters of one pattern or reason of a rule.
 pub const RULE_CHARS: usize = 1_000;
 /// Characters of what a person says with a decision.

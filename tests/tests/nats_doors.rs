@@ -10,7 +10,7 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{
     CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Partition, Position, Timestamp,
-    TurnId, job::Job, subject::Prefix, tool::EffectClass,
+    TurnId, job::Job, limits, subject::Prefix, tool::EffectClass,
 };
 use clawnode_tests::nats::{NatsCluster, NatsServer, ServerOptions, binary};
 use serde_json::{Value, json};
@@ -68,6 +68,7 @@ fn job(number: u128) -> Result<Job> {
         action: None,
         callbacks: None,
         traceparent: None,
+        not_after: None,
     })
 }
 
@@ -437,6 +438,33 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
     let hasty = NatsOptions { ready_timeout: Duration::from_millis(500), ..options(&server) };
     let error = refused(hasty).await?.to_string();
     assert!(error.contains("CN_JOBS"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_queue_of_an_older_build_learns_to_forget_old_jobs() -> Result {
+    let (server, ground) = substrate().await?;
+    let config = |info: serde_json::Value| info["config"].clone();
+    let born = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
+    let days = u64::try_from(limits::JOB_AGE_MAX.as_nanos())?;
+    assert_eq!(born["max_age"], json!(days));
+    assert!(limits::JOB_AGE_MAX * 2 < limits::JOB_CLOSED_TTL, "JOB-5: closed for longer");
+    // As the stream was before, with a job that waits.
+    ground.jobs.put(&job(1)?).await?;
+    ground.health.close().await;
+    let mut older = born.clone();
+    older["max_age"] = json!(0);
+    api(&server, "STREAM.UPDATE.CN_JOBS", &older).await?;
+    // Who may not change it works with it.
+    let joined = NatsOptions { birth: Birth::Never, ..options(&server) };
+    connect(joined).await?.health.close().await;
+    let found = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
+    assert_eq!(found["max_age"], json!(0));
+    let ground = connect(options(&server)).await?;
+    let found = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
+    assert_eq!(found["max_age"], json!(days));
+    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    assert_eq!(done(&mut consumer).await?, job(1)?.id);
     Ok(())
 }
 

@@ -13,8 +13,10 @@
 //! - JOB-1 no run without a stored `started` of this very run.
 //! - JOB-2 a job has at most one run at a time in one process.
 //! - JOB-3 no result leaves before a terminal state is stored, and no acknowledgement before that
-//!   result is.
+//!   result is; but one that is too old and has no state is acknowledged without any, for the timer
+//!   of its wait has told its session, or will.
 //! - JOB-4 a job of class `once` is never run again.
+//! - JOB-5 a job that is older than it may be is never begun: by then its state key may be forgotten.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -121,6 +123,8 @@ pub enum JobOut {
 enum Phase {
     /// This state is being set, and may or may not be.
     Setting { expected: Position, state: JobState, then: Then },
+    /// It is too old to be begun; its state is being read.
+    Reading,
     /// It runs, or is about to be probed; its `started` is at this position.
     Running { at: Position },
     /// Its result is on its way to the inbox.
@@ -193,10 +197,10 @@ impl JobMachine {
             JobIn::Delivered(job) => self.delivered(now, job),
             JobIn::Read(job, state) => self.read(now, job, state, alive),
             JobIn::Unknown(job) => self.unknown(job),
-            JobIn::Stored(job, position) => self.stored(job, position),
+            JobIn::Stored(job, position) => self.stored(now, job, position),
             JobIn::Conflict(job) => self.again(job, Duration::ZERO),
             JobIn::Ended(job, outcome) => self.ended(job, outcome),
-            JobIn::Probed(job, probe) => self.probed(job, probe),
+            JobIn::Probed(job, probe) => self.probed(now, job, probe),
             JobIn::Sent(job) => self.sent(job),
             JobIn::Cancel(job) => self.cancel(job),
         }
@@ -207,6 +211,11 @@ impl JobMachine {
         if self.slots.contains_key(&id) {
             // JOB-2: it is in hand, and its handle was replaced.
             return Vec::new();
+        }
+        if job.is_too_old(now) {
+            let phase = Phase::Reading;
+            self.slots.insert(id, Slot { job, phase, tries: 0, cancelled: false });
+            return self.again(id, Duration::ZERO);
         }
         // Nearly always nobody has begun it; the fence tells when somebody has, and only then is it
         // read who.
@@ -224,18 +233,35 @@ impl JobMachine {
         alive: &impl Liveness,
     ) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        let Phase::Setting { expected, state, then } = slot.phase.clone() else {
-            return Vec::new();
+        let (expected, state, then) = match slot.phase.clone() {
+            Phase::Setting { expected, state, then } => (expected, state, then),
+            Phase::Reading => return self.read_of_too_old(now, id, found, alive),
+            Phase::Running { .. } | Phase::Sending => return Vec::new(),
         };
         match found {
             // Own, because this memory knows the run; or a word that anyone would write.
-            Some((position, found)) if found == state => self.set(id, position, then),
+            Some((position, found)) if found == state => self.set(now, id, position, then),
             Some((position, found)) if position > expected => {
                 self.judge(now, id, (position, found), alive)
             }
             // A read may be old, and what was sent may still arrive: the same again.
             Some(_) | None => vec![JobOut::Set { job: id, expected, state }],
         }
+    }
+
+    fn read_of_too_old(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        found: Option<(Position, JobState)>,
+        alive: &impl Liveness,
+    ) -> Vec<JobOut> {
+        if let Some(found) = found {
+            return self.judge(now, id, found, alive);
+        }
+        // Nobody began it, or its state was closed and is forgotten (JOB-5).
+        self.slots.remove(&id);
+        vec![JobOut::Acknowledge(id)]
     }
 
     /// Decides what a state that somebody else has set means.
@@ -260,6 +286,9 @@ impl JobMachine {
                     _ => class,
                 };
                 match class {
+                    EffectClass::Safe | EffectClass::Idempotent if slot.job.is_too_old(now) => {
+                        self.settle(id, position, JobState::Done { outcome: too_old() })
+                    }
                     EffectClass::Safe | EffectClass::Idempotent => {
                         self.begin(now, id, position, attempt + 1, Then::Run)
                     }
@@ -328,24 +357,26 @@ impl JobMachine {
         vec![JobOut::Set { job: id, expected, state }]
     }
 
-    fn stored(&mut self, id: JobId, position: Position) -> Vec<JobOut> {
+    fn stored(&mut self, now: Timestamp, id: JobId, position: Position) -> Vec<JobOut> {
         match self.slots.get(&id).map(|slot| slot.phase.clone()) {
-            Some(Phase::Setting { then, .. }) => self.set(id, position, then),
+            Some(Phase::Setting { then, .. }) => self.set(now, id, position, then),
             _ => Vec::new(),
         }
     }
 
     /// A state of this process is stored.
-    fn set(&mut self, id: JobId, position: Position, then: Then) -> Vec<JobOut> {
+    fn set(&mut self, now: Timestamp, id: JobId, position: Position, then: Then) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         slot.tries = 0;
         match then {
             Then::Send(end) => self.send(id, end),
-            Then::Run | Then::Probe if slot.cancelled => {
+            Then::Run if slot.cancelled => {
                 // JOB-1 holds the other way round too: what is cancelled now has not run.
-                let why = "it was cancelled before it began";
-                let outcome = ToolOutcome::failed(ToolFailure::Cancelled, why);
-                self.settle(id, position, JobState::Done { outcome })
+                self.settle(id, position, JobState::Done { outcome: cancelled_before() })
+            }
+            // It took as long to store that.
+            Then::Run if slot.job.is_too_old(now) => {
+                self.settle(id, position, JobState::Done { outcome: too_old() })
             }
             Then::Run => {
                 slot.phase = Phase::Running { at: position };
@@ -369,11 +400,17 @@ impl JobMachine {
         }
     }
 
-    fn probed(&mut self, id: JobId, probe: Probe) -> Vec<JobOut> {
+    fn probed(&mut self, now: Timestamp, id: JobId, probe: Probe) -> Vec<JobOut> {
         let Some(slot) = self.slots.get(&id) else { return Vec::new() };
         let Phase::Running { at } = slot.phase else { return Vec::new() };
         match probe {
             Probe::Happened(outcome) => self.settle(id, at, JobState::Done { outcome }),
+            Probe::Absent if slot.cancelled => {
+                self.settle(id, at, JobState::Done { outcome: cancelled_before() })
+            }
+            Probe::Absent if slot.job.is_too_old(now) => {
+                self.settle(id, at, JobState::Done { outcome: too_old() })
+            }
             Probe::Absent => vec![JobOut::Run(slot.job.clone())],
             Probe::Unclear(detail) => self.settle(id, at, JobState::Uncertain { detail }),
         }
@@ -400,7 +437,7 @@ impl JobMachine {
         slot.cancelled = true;
         match slot.phase {
             Phase::Running { .. } => vec![JobOut::Abort(id)],
-            Phase::Setting { .. } | Phase::Sending => Vec::new(),
+            Phase::Setting { .. } | Phase::Reading | Phase::Sending => Vec::new(),
         }
     }
 
@@ -413,10 +450,20 @@ impl JobMachine {
 
     fn again(&mut self, job: JobId, wait: Duration) -> Vec<JobOut> {
         match self.slots.get(&job).map(|slot| &slot.phase) {
-            Some(Phase::Setting { .. }) => vec![JobOut::Read { job, wait }],
+            Some(Phase::Setting { .. } | Phase::Reading) => vec![JobOut::Read { job, wait }],
             _ => Vec::new(),
         }
     }
+}
+
+/// What is said of a job that was cancelled before its run began.
+fn cancelled_before() -> ToolOutcome {
+    ToolOutcome::failed(ToolFailure::Cancelled, "it was cancelled before it began")
+}
+
+/// What is said of a job that nobody may begin any more.
+fn too_old() -> ToolOutcome {
+    ToolOutcome::failed(ToolFailure::Unavailable, "no node could begin it in time")
 }
 
 #[cfg(test)]
@@ -454,6 +501,7 @@ mod tests {
             action: None,
             callbacks: None,
             traceparent: None,
+            not_after: None,
         })
     }
 
@@ -528,6 +576,90 @@ mod tests {
             panic!("{once:?}")
         };
         assert!(detail.contains(&OTHER.to_string()), "{detail}");
+    }
+
+    /// JOB-5: what is too old is not begun, whatever its state key says or no longer says.
+    #[test]
+    fn job_5_what_is_too_old_is_never_begun() {
+        let id = JobId::from_u128(7);
+        let old = |class| Box::new(Job { not_after: Some(Timestamp(8)), ..*job(class) });
+        let found = |class, state: Option<JobState>| {
+            let (mut machine, dead) = (JobMachine::new(ME, 0), Dead(vec![OTHER]));
+            let read = machine.handle(NOW, JobIn::Delivered(old(class)), &dead);
+            assert_eq!(read, [JobOut::Read { job: id, wait: Duration::ZERO }]);
+            let state = state.map(|state| (Position(4), state));
+            machine.handle(NOW, JobIn::Read(id, state), &dead)
+        };
+        for class in
+            [EffectClass::Safe, EffectClass::Idempotent, EffectClass::Check, EffectClass::Once]
+        {
+            assert_eq!(found(class, None), [JobOut::Acknowledge(id)]);
+            assert_eq!(found(class, Some(JobState::Closed)), [JobOut::Acknowledge(id)]);
+            let end = ToolEnd::Known { outcome: done() };
+            let sent = found(class, Some(JobState::Done { outcome: done() }));
+            assert_eq!(sent, [JobOut::Send(old(class), end)]);
+            // Its runner died.
+            let [JobOut::Set { state, expected: Position(4), .. }] =
+                &found(class, Some(started(OTHER, 1)))[..]
+            else {
+                panic!("{class:?}")
+            };
+            match (class, state) {
+                (EffectClass::Once, JobState::Uncertain { .. })
+                | (EffectClass::Safe | EffectClass::Idempotent, JobState::Done { .. })
+                // It is found out what happened, but not begun.
+                | (EffectClass::Check, JobState::Started { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// JOB-5: also if it became too old while its `started` was stored, or while it was probed.
+    #[test]
+    fn job_5_what_has_become_too_old_meanwhile_is_not_begun() {
+        let (id, dead) = (JobId::from_u128(7), Dead(vec![OTHER]));
+        let aging = |class| Box::new(Job { not_after: Some(NOW), ..*job(class) });
+        let later = Timestamp(NOW.0 + 1);
+        let mut machine = JobMachine::new(ME, 0);
+        machine.handle(NOW, JobIn::Delivered(aging(EffectClass::Once)), &dead);
+        let out = machine.handle(later, JobIn::Stored(id, Position(1)), &dead);
+        assert!(matches!(out[..], [JobOut::Set { state: JobState::Done { .. }, .. }]), "{out:?}");
+        let mut machine = JobMachine::new(ME, 0);
+        machine.handle(NOW, JobIn::Delivered(aging(EffectClass::Check)), &dead);
+        machine.handle(NOW, JobIn::Read(id, Some((Position(1), started(OTHER, 1)))), &dead);
+        let probes = machine.handle(NOW, JobIn::Stored(id, Position(2)), &dead);
+        assert_eq!(probes, [JobOut::Probe(aging(EffectClass::Check))]);
+        let out = machine.handle(later, JobIn::Probed(id, Probe::Absent), &dead);
+        assert!(matches!(out[..], [JobOut::Set { state: JobState::Done { .. }, .. }]), "{out:?}");
+    }
+
+    /// What a probe finds decides: what happened is told, what did not is run unless it was called
+    /// off, and of what nobody can tell nobody says more.
+    #[test]
+    fn a_probe_decides_what_becomes_of_a_dead_runners_job() {
+        let (id, dead) = (JobId::from_u128(7), Dead(vec![OTHER]));
+        let probed = |cancel: bool, probe| {
+            let mut machine = JobMachine::new(ME, 0);
+            machine.handle(NOW, JobIn::Delivered(job(EffectClass::Check)), &dead);
+            machine.handle(NOW, JobIn::Read(id, Some((Position(1), started(OTHER, 1)))), &dead);
+            if cancel {
+                machine.handle(NOW, JobIn::Cancel(id), &dead);
+            }
+            let probes = machine.handle(NOW, JobIn::Stored(id, Position(2)), &dead);
+            assert_eq!(probes, [JobOut::Probe(job(EffectClass::Check))], "cancelled: {cancel}");
+            machine.handle(NOW, JobIn::Probed(id, probe), &dead)
+        };
+        let set = |state| [JobOut::Set { job: id, expected: Position(2), state }];
+        for cancel in [false, true] {
+            let happened = probed(cancel, Probe::Happened(done()));
+            assert_eq!(happened, set(JobState::Done { outcome: done() }));
+            let detail = || "no answer".to_owned();
+            let unclear = probed(cancel, Probe::Unclear(detail()));
+            assert_eq!(unclear, set(JobState::Uncertain { detail: detail() }));
+        }
+        assert_eq!(probed(false, Probe::Absent), [JobOut::Run(job(EffectClass::Check))]);
+        let outcome = cancelled_before();
+        assert_eq!(probed(true, Probe::Absent), set(JobState::Done { outcome }));
     }
 
     fn anything() -> impl Strategy<Value = JobIn> {

@@ -21,7 +21,10 @@ use clawnode_proto::{
 };
 use tracing::{debug, warn};
 
-use super::run::{AGAIN, SessionRunner};
+use super::{
+    run::{AGAIN, SessionRunner},
+    settle::given_up,
+};
 
 /// Jobs that are remembered; beyond that, the oldest is forgotten.
 const AWAITED_MAX: usize = 65_536;
@@ -164,20 +167,18 @@ impl SessionRunner {
     /// Writes down that nobody knows what came of a job of class `once`, if a dead process ran it.
     async fn bury(&self, job: JobId) -> Result<Option<String>, BucketError> {
         let (position, state) = self.state_of(job).await?;
-        match state {
-            Some(JobState::Started { process, .. }) if self.is_dead(process) => {
-                let detail = format!("the process that ran it, `{process}`, died");
-                let state = JobState::Uncertain { detail: detail.clone() };
-                self.set_state(job, position, &state, None).await?;
-                Ok(Some(detail))
-            }
-            None | Some(JobState::Started { .. }) => Ok(None),
-            // Whoever set it tells the session.
-            Some(_) => {
-                self.waits.remove(job);
-                Ok(None)
-            }
+        let Some(state) = state else { return Ok(None) };
+        let is_dead = |process| self.is_dead(process);
+        if let Some(detail) = given_up(&state, is_dead) {
+            let state = JobState::Uncertain { detail: detail.clone() };
+            self.set_state(job, position, &state, None).await?;
+            return Ok(Some(detail));
         }
+        if !matches!(state, JobState::Started { .. }) {
+            // Whoever set it tells the session.
+            self.waits.remove(job);
+        }
+        Ok(None)
     }
 }
 
@@ -203,6 +204,7 @@ mod tests {
             limit: None,
             callbacks: None,
             traceparent: None,
+            not_after: None,
         })
     }
 

@@ -9,12 +9,12 @@ use clawnode_proto::{
     TurnId, codec,
     feed::EventBody,
     hook::HookTrail,
-    job::{Job, JobState},
+    job::JobState,
     limits::JOB_CLOSED_TTL,
     node::NodeRequest,
     session::{SessionInput, ToolEnd},
     subject::job_key,
-    tool::{EffectClass, ToolFailure, ToolOutcome},
+    tool::{ToolFailure, ToolOutcome},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -23,6 +23,7 @@ use super::{
     judge::OfCall,
     prepare::{PublishJob, Results, SettleJob, ToolJob},
     run::{AGAIN, SessionRunner},
+    settle::{Closing, Settling, closing, settling},
     texts::stored_outcome,
     tools,
 };
@@ -172,41 +173,21 @@ impl SessionRunner {
 
     /// `None`: somebody runs it.
     async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
-        let job = &it.job;
-        let nobody = |began: Option<ProcessId>| {
-            if let Some(late) = &it.late {
-                let why = format!("no node began it: {late}");
-                return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::TimedOut, why) };
-            }
-            let why = untaken(job, began, self.job_wait);
-            ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Unavailable, why) }
-        };
-        let (position, state) = self.state_of(job.id).await?;
-        Ok(match state {
-            Some(JobState::Started { process, .. }) if !self.is_dead(process) => {
-                if it.late.is_some() {
-                    self.cancel_at(process, job.id).await;
+        let job = it.job.id;
+        let (position, state) = self.state_of(job).await?;
+        match settling(it, state, self.job_wait, |process| self.is_dead(process)) {
+            Settling::Wait { cancel } => {
+                if let Some(process) = cancel {
+                    self.cancel_at(process, job).await;
                 }
-                None
+                Ok(None)
             }
-            Some(JobState::Started { process, .. }) if job.class == EffectClass::Once => {
-                let detail = format!("the process that ran it, `{process}`, died");
-                let state = JobState::Uncertain { detail: detail.clone() };
-                self.set_state(job.id, position, &state, None).await?;
-                Some(ToolEnd::Uncertain { detail })
+            Settling::Set(state, end) => {
+                self.set_state(job, position, &state, None).await?;
+                Ok(Some(end))
             }
-            None => {
-                self.set_state(job.id, position, &JobState::Revoked, None).await?;
-                Some(nobody(None))
-            }
-            Some(JobState::Started { process, .. }) => {
-                self.set_state(job.id, position, &JobState::Revoked, None).await?;
-                Some(nobody(Some(process)))
-            }
-            Some(JobState::Done { outcome }) => Some(ToolEnd::Known { outcome }),
-            Some(JobState::Uncertain { detail }) => Some(ToolEnd::Uncertain { detail }),
-            Some(JobState::Revoked | JobState::Closed) => Some(nobody(None)),
-        })
+            Settling::Ended(end) => Ok(Some(end)),
+        }
     }
 
     /// Closes the jobs of a turn that has ended: nobody begins them any more, who runs one is told
@@ -227,10 +208,8 @@ impl SessionRunner {
         // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
         self.substrate.timers.cancel(entity, TimerId::from(job)).await?;
         let (position, state) = self.state_of(job).await?;
-        if state == Some(JobState::Closed) {
-            return Ok(());
-        }
-        if let Some(JobState::Started { process, .. }) = state {
+        let Closing::Set { cancel } = closing(state.as_ref()) else { return Ok(()) };
+        if let Some(process) = cancel {
             self.cancel_at(process, job).await;
         }
         self.set_state(job, position, &JobState::Closed, Some(JOB_CLOSED_TTL)).await
@@ -276,62 +255,5 @@ impl SessionRunner {
 
     pub(super) fn is_dead(&self, process: ProcessId) -> bool {
         !self.substrate.shared || self.peers.peek(|peers| peers.holds_dead(process))
-    }
-}
-
-/// Why a call was not run whose wait for a node is over; `began` had it, and died.
-fn untaken(job: &Job, began: Option<ProcessId>, wait: Duration) -> String {
-    let (capability, tool, wait) = (&job.capability, &job.tool, wait.as_secs_f64());
-    let what = match began {
-        None => format!("no node that can (`{capability}`) took the call of `{tool}`"),
-        Some(process) => format!(
-            "the process that ran the call of `{tool}`, `{process}`, died, and no other node that \
-             can (`{capability}`) took it"
-        ),
-    };
-    let takes = capability.takes().map(|takes| format!("; it takes a worker with {takes}"));
-    format!(
-        "{what} within {wait} s{} (`clawnode providers` shows what each has, and what is wrong)",
-        takes.unwrap_or_default()
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use clawnode_proto::{CallId, EventId};
-
-    use super::*;
-
-    #[test]
-    fn who_waited_in_vain_is_told_what_is_missing() {
-        let mut job = Job {
-            id: JobId::from_u128(1),
-            capability: "ssh.db1".parse().unwrap(),
-            session: "a:cli:local:p".parse().unwrap(),
-            turn: TurnId::from_u128(1),
-            call: CallId::from_u128(1),
-            nonce: EventId::from_u128(1),
-            tool: "ssh_db1".parse().unwrap(),
-            arguments: "{}".to_owned(),
-            class: EffectClass::Once,
-            timeout_ms: 1_000,
-            limit: None,
-            action: None,
-            callbacks: None,
-            traceparent: None,
-        };
-        let why = untaken(&job, None, Duration::from_mins(1));
-        assert!(
-            why.starts_with("no node that can (`ssh.db1`) took the call of `ssh_db1` within 60 s")
-        );
-        assert!(why.contains("`db1` among its `[[ssh_hosts]]`"), "{why}");
-        job.capability = "docker".parse().unwrap();
-        let process = ProcessId::from_u128(7);
-        let why = untaken(&job, Some(process), Duration::from_secs(1));
-        assert!(why.contains(&format!("`{process}`, died, and no other node that can (`docker`)")));
-        assert!(why.contains("a Docker engine that answers"), "{why}");
-        // What all workers can takes nothing.
-        job.capability = "egress".parse().unwrap();
-        assert!(!untaken(&job, None, Duration::from_secs(1)).contains("it takes"));
     }
 }

@@ -41,6 +41,7 @@ mod quarantine;
 mod request;
 pub mod route;
 pub mod run;
+pub(crate) mod settle;
 pub mod state;
 mod texts;
 pub mod tools;

@@ -7,6 +7,7 @@ use clawnode_proto::{
     Traceparent, TurnId,
     hook::{HookPoint, HookSpec},
     job::{Callbacks, Job},
+    limits::JOB_AGE_MAX,
     llm::Usage,
     policy::{Action, Approval},
     session::{Profile, ToolEnd, TurnOutcome},
@@ -309,6 +310,7 @@ pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> O
         action: Some(action),
         callbacks,
         traceparent: turn.trace.clone(),
+        not_after: Some(asked.at.plus(JOB_AGE_MAX)),
     };
     Some(match effect {
         Effect::Settle { .. } => {

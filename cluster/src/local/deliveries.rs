@@ -6,13 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clawnode_proto::{Capability, EntityId, JobId, Partition, Position};
+use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, Timestamp};
 use tokio::sync::Notify;
 
 use super::{
     hands::{Hands, Item, Popped},
     index::Loc,
 };
+
+/// Jobs that are looked at together for whether they are too old.
+const OLD_AT_ONCE: usize = 64;
 
 /// All waiting inputs; lanes are partitions.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(super) struct JobQueue {
     pub(super) hands: Hands<Capability, JobId>,
     /// One of each capability that somebody ever took jobs of: something can be delivered.
     bells: BTreeMap<Capability, Arc<Notify>>,
+    /// The oldest job that is known not to be too old, and until when it is not.
+    fresh: Option<(Position, Timestamp)>,
 }
 
 // === impl Deliveries ===
@@ -163,6 +168,23 @@ impl JobQueue {
         for capability in self.hands.expire(now) {
             self.ring_if_ready(&capability);
         }
+    }
+
+    /// The oldest jobs, in order, if one of them may be too old by now.
+    pub(super) fn maybe_old(&self, now: Timestamp) -> Vec<(Position, JobId, Loc)> {
+        let is_fresh = |first| self.fresh.is_some_and(|(at, until)| at == first && now <= until);
+        match self.hands.iter().next() {
+            Some((first, _)) if !is_fresh(first) => {
+                let all = self.hands.iter().take(OLD_AT_ONCE);
+                all.map(|(at, item)| (at, item.of, item.loc)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The oldest job is not too old until then.
+    pub(super) fn set_fresh(&mut self, position: Position, until: Timestamp) {
+        self.fresh = Some((position, until));
     }
 
     /// Wakes all who wait: the store is closed.

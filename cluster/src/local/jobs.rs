@@ -3,6 +3,9 @@
 //! Jobs wait in the log beside inputs, and are taken and answered like them: an acknowledgement
 //! returns when it is queued, and rides in the next group. Acknowledgements come before all else in
 //! their group, so that a job that is put again after one finds its place free.
+//!
+//! A job that is too old to be begun is removed when somebody puts or counts jobs: then the queue
+//! does not grow by what nobody can do.
 
 use std::{
     sync::Arc,
@@ -13,7 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{Capability, EntityId, JobId, Position, job::Job};
 use tokio::sync::{Notify, oneshot};
-use tracing::error;
+use tracing::{error, info};
 
 use super::{
     hands::Popped,
@@ -26,6 +29,9 @@ use crate::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jobs::encode}
 
 /// What errors call it.
 pub(super) const STORE: &str = "local jobs";
+
+/// How soon jobs are looked at again none of which says until when it may be begun.
+const LOOK_AGAIN: Duration = Duration::from_hours(1);
 
 /// Jobs in the log.
 #[derive(Debug)]
@@ -48,6 +54,7 @@ struct LocalJobHandle {
 #[async_trait]
 impl Jobs for LocalJobs {
     async fn put(&self, job: &Job) -> Result<(), StoreError> {
+        self.0.forget_old_jobs();
         let bytes = encode(STORE, job)?;
         let (reply, answer) = oneshot::channel();
         let (len, capability) = (bytes.len(), job.capability.clone());
@@ -62,6 +69,7 @@ impl Jobs for LocalJobs {
     }
 
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError> {
+        self.0.forget_old_jobs();
         let shared = &self.0.0;
         shared.look(STORE, |_| {
             let jobs = shared.jobs();
@@ -70,6 +78,7 @@ impl Jobs for LocalJobs {
     }
 
     async fn list(&self) -> Result<Vec<Bytes>, StoreError> {
+        self.0.forget_old_jobs();
         let shared = &self.0.0;
         let places: Vec<_> = shared.look(STORE, |_| {
             let jobs = shared.jobs();
@@ -125,14 +134,7 @@ impl JobConsumer for LocalJobConsumer {
 #[async_trait]
 impl AckHandle for LocalJobHandle {
     async fn ack(&self) -> Result<(), StoreError> {
-        let shared = &self.client.0;
-        if shared.jobs().hands.remove(self.position).is_none() {
-            return Ok(());
-        }
-        shared
-            .queue
-            .push_ack(as_entity(self.job), self.position)
-            .map_err(|detail| StoreError::Closed { store: STORE, detail })
+        self.client.0.remove_job(self.job, self.position)
     }
 
     async fn progress(&self) -> Result<(), StoreError> {
@@ -143,6 +145,46 @@ impl AckHandle for LocalJobHandle {
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
         self.put_off(delay, true);
         Ok(())
+    }
+}
+
+impl Shared {
+    fn remove_job(&self, job: JobId, position: Position) -> Result<(), StoreError> {
+        if self.jobs().hands.remove(position).is_none() {
+            return Ok(());
+        }
+        self.queue
+            .push_ack(as_entity(job), position)
+            .map_err(|detail| StoreError::Closed { store: STORE, detail })
+    }
+}
+
+impl Client {
+    /// Removes the oldest jobs, as long as they are too old to be begun: nobody may ever take them.
+    /// Jobs of builds that gave them no age stay.
+    fn forget_old_jobs(&self) {
+        let (shared, now) = (&self.0, self.0.clock.now());
+        loop {
+            let oldest = shared.jobs().maybe_old(now);
+            let Some(&(first, ..)) = oldest.first() else { return };
+            let (mut removed, mut fresh_until) = (false, now.plus(LOOK_AGAIN));
+            for (position, id, loc) in oldest {
+                // What cannot be read is found, and told, by who takes it.
+                let Ok(bytes) = read(shared, id, position, loc) else { continue };
+                let Ok(job) = Job::from_bytes(&bytes) else { continue };
+                let Some(until) = job.not_after else { continue };
+                if now <= until {
+                    fresh_until = until;
+                    break;
+                }
+                info!(job = %id, capability = %job.capability, "a job that nobody took is too old");
+                removed = shared.remove_job(id, position).is_ok();
+            }
+            if !removed {
+                shared.jobs().set_fresh(first, fresh_until);
+                return;
+            }
+        }
     }
 }
 

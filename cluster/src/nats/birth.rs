@@ -12,7 +12,7 @@ use clawnode_proto::{Partition, Position, limits::PARTITIONS_NATS};
 use futures_util::{TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     api::{Api, Failure},
@@ -105,6 +105,10 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
     } else {
         info!(prefix = %options.prefix, ?born, "a cluster is born");
         midwife.create_all(&born).await?;
+    }
+    // With logins nobody may, and nodes are told to create nothing.
+    if options.birth == Birth::IfMissing {
+        midwife.update(&topology::jobs(&options.prefix, born.replicas)).await;
     }
     if !record.complete || !is_current {
         let streams = record.streams.max(STREAMS);
@@ -211,6 +215,20 @@ impl Midwife<'_> {
             ConnectError::Failed { .. } => self.outdated(),
             other => other,
         })
+    }
+
+    /// Gives a stream of an older build the settings that it lacks. Without them the cluster works, so
+    /// who may not is only told.
+    async fn update(&self, spec: &StreamSpec) {
+        match spec.update(self.api).await {
+            Ok(false) => {}
+            Ok(true) => info!(stream = spec.name, "a stream has the settings of this build now"),
+            Err(failure) => warn!(
+                stream = spec.name, %failure,
+                "a stream of an older build lacks settings; its operator brings it up to date with \
+                 `clawnode cluster push`"
+            ),
+        }
     }
 
     /// Refuses another cluster than the one that is expected.

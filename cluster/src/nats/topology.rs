@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clawnode_proto::{
     Capability, Partition,
-    limits::PARTITIONS_MAX,
+    limits::{JOB_AGE_MAX, PARTITIONS_MAX},
     subject::{Prefix, capability_token},
 };
 use serde::Deserialize;
@@ -36,6 +36,8 @@ pub(super) const DUE_CONSUMER: &str = "inbox";
 pub(super) struct StreamSpec {
     pub(super) name: String,
     config: Value,
+    /// Settings that streams of older builds lack: they are changed, not insisted on.
+    later: &'static [&'static str],
 }
 
 /// A consumer that must be as described here.
@@ -216,8 +218,10 @@ pub(super) fn jobs(prefix: &Prefix, replicas: u8) -> StreamSpec {
             "retention": "workqueue",
             "discard": "new",
             "max_consumers": SPARE_CONSUMERS,
+            "max_age": nanos(JOB_AGE_MAX),
         }),
     )
+    .brought_later(&["max_age"])
 }
 
 /// The consumer of one capability's jobs. One that nobody pulls at for long goes: what waits is in
@@ -288,7 +292,11 @@ impl StreamSpec {
         config["num_replicas"] = json!(replicas);
         // Direct gets are answered by any replica, so they are stale.
         config["allow_direct"] = json!(false);
-        Self { name, config }
+        Self { name, config, later: &[] }
+    }
+
+    fn brought_later(self, later: &'static [&'static str]) -> Self {
+        Self { later, ..self }
     }
 
     /// How many replicas the stream has, or `None` if it does not exist.
@@ -303,7 +311,7 @@ impl StreamSpec {
     /// Creates the stream, unless it exists, and checks it.
     pub(super) async fn create(&self, api: &Api) -> Result<(), TopologyError> {
         match api.ask::<Described>(&format!("STREAM.CREATE.{}", self.name), &self.config).await {
-            Ok(created) => compare(&self.name, &self.config, &created.config),
+            Ok(created) => self.compare(&created.config),
             Err(failure) if failure.is_stream_exists() => self.check(api).await,
             Err(failure) => Err(TopologyError::Failed { what: self.name.clone(), failure }),
         }
@@ -312,9 +320,32 @@ impl StreamSpec {
     /// Checks the stream, which must exist.
     pub(super) async fn check(&self, api: &Api) -> Result<(), TopologyError> {
         match self.describe(api).await {
-            Ok(found) => compare(&self.name, &self.config, &found),
+            Ok(found) => self.compare(&found),
             Err(failure) => Err(TopologyError::Failed { what: self.name.clone(), failure }),
         }
+    }
+
+    /// Gives the stream, which must exist, the settings that its build did not know; says whether
+    /// there were any.
+    pub(super) async fn update(&self, api: &Api) -> Result<bool, Failure> {
+        let mut config = self.describe(api).await?;
+        let missing = |field: &&&str| config.get(**field) != self.config.get(**field);
+        let missing: Vec<_> = self.later.iter().filter(missing).collect();
+        for field in &missing {
+            config[**field] = self.config[**field].clone();
+        }
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        api.ask::<Described>(&format!("STREAM.UPDATE.{}", self.name), &config).await.map(|_| true)
+    }
+
+    fn compare(&self, found: &Value) -> Result<(), TopologyError> {
+        let mut expected = self.config.clone();
+        if let Some(expected) = expected.as_object_mut() {
+            expected.retain(|field, _| !self.later.contains(&field.as_str()));
+        }
+        compare(&self.name, &expected, found)
     }
 
     async fn describe(&self, api: &Api) -> Result<Value, Failure> {

@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use clawnode_proto::{Capability, JobId, Position, ProcessId, job::Job};
+use clawnode_proto::{
+    Capability, JobId, Position, ProcessId, Timestamp, job::Job, limits::JOB_AGE_MAX,
+};
 
 use super::{
     request::{Change, Happening, JobDelivered, JobToken, Reply, Request},
@@ -22,6 +24,8 @@ struct Waiting {
     /// Not delivered again before.
     due: u64,
     deliveries: u32,
+    /// When it is too old for the queue.
+    old: u64,
 }
 
 /// All jobs, in stream order.
@@ -46,7 +50,8 @@ impl JobQueue {
         self.last += 1;
         let position = Position(self.last);
         self.places.insert(place, position);
-        self.all.insert(position, Waiting { job, due: at, deliveries: 0 });
+        let old = Timestamp(at).plus(JOB_AGE_MAX).0;
+        self.all.insert(position, Waiting { job, due: at, deliveries: 0, old });
         Some(position)
     }
 
@@ -155,6 +160,10 @@ impl<D> World<D> {
         let now = self.now().0;
         let due = self.now().plus(self.ack_wait).0;
         let Some(waiting) = self.jobs.all.get(&position) else { return };
+        if waiting.old < now {
+            self.remove_job(position);
+            return;
+        }
         if waiting.due > now {
             self.schedule.plan_at(waiting.due, Event::WakeJob(position));
             return;

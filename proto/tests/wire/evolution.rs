@@ -136,7 +136,11 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         max_parallel_tools: 8,
         loop_guard: LoopGuard { warn: 3, refuse: 5, end: 30 },
         // Of what is older than policies nothing is allowed that nobody thought of.
-        policy: Policy { rules: Vec::new(), approval_wait_ms: 7 * 24 * 3_600_000 },
+        policy: Policy {
+            rules: Vec::new(),
+            approval_wait_ms: 7 * 24 * 3_600_000,
+            read_only: Vec::new(),
+        },
         step_wait_ms: 0,
         // Of what is older than limits no turn is ended by one that nobody set.
         time: TurnTime::default(),

@@ -3,9 +3,10 @@
 use std::fmt::{Debug, Write as _};
 
 use clawnode_proto::{
-    Grammar,
+    Grammar, Timestamp,
     codec::{decode, encode},
     job::Job,
+    policy::Policy,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -69,6 +70,9 @@ fn tools_and_jobs() {
     golden.push_str(&all(&[decided]));
     golden.push_str(&all(&[Job { callbacks: Some(sample::callbacks()), ..sample::job() }]));
     golden.push_str(&all(&[sample::approval()]));
+    golden.push_str(&all(&[Job { not_after: Some(Timestamp(7)), ..sample::job() }]));
+    let read_only = vec!["git diff *".to_owned()];
+    golden.push_str(&all(&[Policy { read_only, ..sample::policy() }]));
     insta::assert_snapshot!(golden);
 }
 

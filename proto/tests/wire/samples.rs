@@ -168,7 +168,7 @@ pub(crate) fn approval() -> Approval {
     }
 }
 
-fn policy() -> Policy {
+pub(crate) fn policy() -> Policy {
     let rule = |verdict| Rule {
         tool: None,
         risk: None,
@@ -184,7 +184,7 @@ fn policy() -> Policy {
         ..rule(Verdict::Allow)
     };
     let rules = vec![all, rule(Verdict::Ask), rule(Verdict::Deny)];
-    Policy { rules, approval_wait_ms: 60_000 }
+    Policy { rules, approval_wait_ms: 60_000, read_only: Vec::new() }
 }
 
 fn tool_call() -> CallId {
@@ -284,6 +284,7 @@ pub(crate) fn job() -> Job {
         action: None,
         callbacks: None,
         traceparent: None,
+        not_after: None,
     }
 }
 

@@ -357,6 +357,7 @@ pub(super) fn job(capability: &str, number: u128) -> Result<Job> {
         action: None,
         callbacks: None,
         traceparent: None,
+        not_after: None,
     })
 }
 

@@ -205,6 +205,7 @@ fn job() -> Result<Job> {
         action: None,
         callbacks: None,
         traceparent: None,
+        not_after: None,
     })
 }
 

@@ -191,6 +191,7 @@ mod nats {
             action: None,
             callbacks: None,
             traceparent: None,
+            not_after: None,
         }
     }
 

@@ -267,6 +267,7 @@ impl Operator {
             action: None,
             callbacks: None,
             traceparent: None,
+            not_after: None,
         })
     }
 

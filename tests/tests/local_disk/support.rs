@@ -110,6 +110,7 @@ pub(crate) fn job(number: u128) -> Result<Job> {
         action: None,
         callbacks: None,
         traceparent: None,
+        not_after: None,
     })
 }
 

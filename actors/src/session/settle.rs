@@ -1,0 +1,223 @@
+//! What becomes of a job whose wait is over, or whose turn has ended: pure, decided by its state key.
+
+use std::time::Duration;
+
+use clawnode_proto::{
+    ProcessId,
+    job::{Job, JobState},
+    session::ToolEnd,
+    tool::{ToolFailure, ToolOutcome},
+};
+
+use super::prepare::SettleJob;
+
+/// What to do about a job whose wait is over.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Settling {
+    /// A process that is alive runs it: look again later. If it is late, tell the process to stop.
+    Wait {
+        /// Who is told to stop.
+        cancel: Option<ProcessId>,
+    },
+    /// Set its state to this, at the position at which it was read; if that succeeds, it has ended so.
+    Set(JobState, ToolEnd),
+    /// It has ended so.
+    Ended(ToolEnd),
+}
+
+/// What to do about a job whose turn has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Nothing: it is closed.
+    Closed,
+    /// Set its state to `closed`, at the position at which it was read.
+    Set {
+        /// Who runs it and is told to stop.
+        cancel: Option<ProcessId>,
+    },
+}
+
+/// Decides about a job whose wait of `wait` is over and whose state is this. Nobody may begin it
+/// afterwards, and what may have happened is never said not to have happened.
+pub(crate) fn settling(
+    it: &SettleJob,
+    state: Option<JobState>,
+    wait: Duration,
+    is_dead: impl Fn(ProcessId) -> bool,
+) -> Settling {
+    let job = &it.job;
+    let not_begun = |by: Option<ProcessId>| {
+        let outcome = match &it.late {
+            Some(late) => {
+                let why = format!("no node began it: {late}");
+                ToolOutcome::failed(ToolFailure::TimedOut, why)
+            }
+            None => ToolOutcome::failed(ToolFailure::Unavailable, untaken(job, by, wait)),
+        };
+        ToolEnd::Known { outcome }
+    };
+    match state {
+        Some(JobState::Started { process, .. }) if !is_dead(process) => {
+            Settling::Wait { cancel: it.late.is_some().then_some(process) }
+        }
+        // Of one with a probe, nobody was there to probe.
+        Some(JobState::Started { process, .. }) if !job.class.is_repeatable() => {
+            let detail = died(process);
+            Settling::Set(
+                JobState::Uncertain { detail: detail.clone() },
+                ToolEnd::Uncertain { detail },
+            )
+        }
+        Some(JobState::Started { process, .. }) => {
+            Settling::Set(JobState::Revoked, not_begun(Some(process)))
+        }
+        None => Settling::Set(JobState::Revoked, not_begun(None)),
+        Some(JobState::Done { outcome }) => Settling::Ended(ToolEnd::Known { outcome }),
+        Some(JobState::Uncertain { detail }) => Settling::Ended(ToolEnd::Uncertain { detail }),
+        Some(JobState::Revoked | JobState::Closed) => Settling::Ended(not_begun(None)),
+    }
+}
+
+/// Decides about a job whose turn has ended and whose state is this.
+pub(crate) fn closing(state: Option<&JobState>) -> Closing {
+    match state {
+        Some(JobState::Closed) => Closing::Closed,
+        Some(JobState::Started { process, .. }) => Closing::Set { cancel: Some(*process) },
+        _ => Closing::Set { cancel: None },
+    }
+}
+
+/// What is known of a job of class `once` with this state, if the process that ran it is dead: its
+/// session need not wait longer to be told.
+pub(crate) fn given_up(state: &JobState, is_dead: impl Fn(ProcessId) -> bool) -> Option<String> {
+    match state {
+        JobState::Started { process, .. } if is_dead(*process) => Some(died(*process)),
+        _ => None,
+    }
+}
+
+fn died(process: ProcessId) -> String {
+    format!("the process that ran it, `{process}`, died")
+}
+
+/// Why a call was not run whose wait for a node is over; `began` had it, and died.
+fn untaken(job: &Job, began: Option<ProcessId>, wait: Duration) -> String {
+    let (capability, tool, wait) = (&job.capability, &job.tool, wait.as_secs_f64());
+    let what = match began {
+        None => format!("no node that can (`{capability}`) took the call of `{tool}`"),
+        Some(process) => format!(
+            "the process that ran the call of `{tool}`, `{process}`, died, and no other node that \
+             can (`{capability}`) took it"
+        ),
+    };
+    let takes = capability.takes().map(|takes| format!("; it takes a worker with {takes}"));
+    format!(
+        "{what} within {wait} s{} (`clawnode providers` shows what each has, and what is wrong)",
+        takes.unwrap_or_default()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        CallId, EventId, JobId, Timestamp, TurnId,
+        timeout::{TimeLimit, ToolTime},
+        tool::EffectClass,
+    };
+
+    use super::*;
+
+    const DEAD: ProcessId = ProcessId::from_u128(1);
+    const ALIVE: ProcessId = ProcessId::from_u128(2);
+
+    fn job(class: EffectClass) -> Job {
+        Job {
+            id: JobId::from_u128(1),
+            capability: "ssh.db1".parse().unwrap(),
+            session: "a:cli:local:p".parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(1),
+            nonce: EventId::from_u128(1),
+            tool: "ssh_db1".parse().unwrap(),
+            arguments: "{}".to_owned(),
+            class,
+            timeout_ms: 1_000,
+            limit: None,
+            action: None,
+            callbacks: None,
+            traceparent: None,
+            not_after: None,
+        }
+    }
+
+    fn started(process: ProcessId) -> JobState {
+        JobState::Started { process, run: 1, attempt: 1, at: Timestamp(1) }
+    }
+
+    fn settled(class: EffectClass, late: Option<TimeLimit>, state: Option<JobState>) -> Settling {
+        let it = SettleJob { job: job(class), late, after: Vec::new() };
+        settling(&it, state, Duration::from_mins(1), |process| process == DEAD)
+    }
+
+    /// What may have happened is never said not to have happened, and nobody may begin what is said
+    /// not to have happened.
+    #[test]
+    fn what_is_said_of_a_job_follows_from_its_state() {
+        let late = || Some(ToolTime::of_tool("t", 1_000).limit(None, Vec::new()));
+        for class in [EffectClass::Safe, EffectClass::Check, EffectClass::Once] {
+            let nobody = settled(class, None, None);
+            let Settling::Set(JobState::Revoked, ToolEnd::Known { outcome }) = nobody else {
+                panic!("{nobody:?}")
+            };
+            assert_eq!(outcome.failure, Some(ToolFailure::Unavailable));
+            let too_late = settled(class, late(), None);
+            let Settling::Set(JobState::Revoked, ToolEnd::Known { outcome }) = too_late else {
+                panic!("{too_late:?}")
+            };
+            assert_eq!(outcome.failure, Some(ToolFailure::TimedOut));
+            let runs = settled(class, None, Some(started(ALIVE)));
+            assert_eq!(runs, Settling::Wait { cancel: None });
+            let runs_late = settled(class, late(), Some(started(ALIVE)));
+            assert_eq!(runs_late, Settling::Wait { cancel: Some(ALIVE) });
+            let died = settled(class, None, Some(started(DEAD)));
+            match died {
+                Settling::Set(JobState::Revoked, ToolEnd::Known { .. }) => {
+                    assert_eq!(class, EffectClass::Safe, "it may have happened");
+                }
+                Settling::Set(JobState::Uncertain { .. }, ToolEnd::Uncertain { .. }) => {
+                    assert_ne!(class, EffectClass::Safe);
+                }
+                other => panic!("{other:?}"),
+            }
+            let outcome = ToolOutcome::done("did");
+            let done = settled(class, None, Some(JobState::Done { outcome: outcome.clone() }));
+            assert_eq!(done, Settling::Ended(ToolEnd::Known { outcome }));
+        }
+    }
+
+    #[test]
+    fn who_runs_what_nobody_waits_for_is_told_to_stop() {
+        assert_eq!(closing(None), Closing::Set { cancel: None });
+        assert_eq!(closing(Some(&started(ALIVE))), Closing::Set { cancel: Some(ALIVE) });
+        assert_eq!(closing(Some(&JobState::Revoked)), Closing::Set { cancel: None });
+        assert_eq!(closing(Some(&JobState::Closed)), Closing::Closed);
+    }
+
+    #[test]
+    fn who_waited_in_vain_is_told_what_is_missing() {
+        let mut job = job(EffectClass::Once);
+        let why = untaken(&job, None, Duration::from_mins(1));
+        assert!(
+            why.starts_with("no node that can (`ssh.db1`) took the call of `ssh_db1` within 60 s")
+        );
+        assert!(why.contains("`db1` among its `[[ssh_hosts]]`"), "{why}");
+        job.capability = "docker".parse().unwrap();
+        let process = ProcessId::from_u128(7);
+        let why = untaken(&job, Some(process), Duration::from_secs(1));
+        assert!(why.contains(&format!("`{process}`, died, and no other node that can (`docker`)")));
+        assert!(why.contains("a Docker engine that answers"), "{why}");
+        // What all workers can takes nothing.
+        job.capability = "egress".parse().unwrap();
+        assert!(!untaken(&job, None, Duration::from_secs(1)).contains("it takes"));
+    }
+}
