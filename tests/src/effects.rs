@@ -1,4 +1,5 @@
-//! An independent count of effects: each is written down and synced before it is answered.
+//! An independent count of effects: each is written down and synced before it is answered. Who asks
+//! for `/KEY` is told whether that effect has happened.
 
 use std::{
     collections::BTreeMap,
@@ -6,10 +7,14 @@ use std::{
     io::{self, Write as _},
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
+use clawnode_cluster::Peek as _;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
@@ -24,7 +29,17 @@ pub struct EffectCounter {
     log: PathBuf,
     /// Whether effects are not answered now.
     held: watch::Sender<bool>,
+    /// Whether nobody is told what has happened.
+    blind: watch::Sender<bool>,
+    at_once: Arc<AtOnce>,
     serving: JoinHandle<()>,
+}
+
+/// Effects that were asked for and not answered: now, and at most so far.
+#[derive(Debug, Default)]
+struct AtOnce {
+    now: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl EffectCounter {
@@ -41,16 +56,20 @@ impl EffectCounter {
         let file = Arc::new(Mutex::new(file));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
-        let held = watch::Sender::new(false);
-        let seen = held.subscribe();
+        let (held, blind) = (watch::Sender::new(false), watch::Sender::new(false));
+        let (seen, dark, path) = (held.subscribe(), blind.subscribe(), log.clone());
+        let at_once = Arc::<AtOnce>::default();
+        let counted = Arc::clone(&at_once);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (file, seen) = (Arc::clone(&file), seen.clone());
+                let (file, seen) = (Arc::clone(&file), (seen.clone(), dark.clone()));
+                let (path, counted) = (path.clone(), Arc::clone(&counted));
                 // Who is killed in mid-request has had its effect or not; both are counted right.
-                drop(tokio::spawn(async move { serve(stream, &file, pace, seen).await }));
+                let work = async move { serve(stream, (&file, &path, &counted), pace, seen).await };
+                drop(tokio::spawn(work));
             }
         });
-        Ok(Self { addr, log, held, serving })
+        Ok(Self { addr, log, held, blind, at_once, serving })
     }
 
     /// Where.
@@ -61,6 +80,16 @@ impl EffectCounter {
     /// From now on effects happen, and are answered only once this is over: runs that take long.
     pub fn hold(&self, on: bool) {
         self.held.send_replace(on);
+    }
+
+    /// From now on nobody is told what has happened, until this is over.
+    pub fn blind(&self, on: bool) {
+        self.blind.send_replace(on);
+    }
+
+    /// How many effects were under way at the same time, at most.
+    pub fn most_at_once(&self) -> usize {
+        self.at_once.most.load(Ordering::SeqCst)
     }
 
     /// How many effects happened.
@@ -86,13 +115,13 @@ impl Drop for EffectCounter {
 
 async fn serve(
     stream: TcpStream,
-    file: &Mutex<File>,
+    (file, path, at_once): (&Mutex<File>, &Path, &AtOnce),
     pace: Duration,
-    mut held: watch::Receiver<bool>,
+    (mut held, blind): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
-        let (mut length, mut line) = (0, String::new());
+        let (mut length, mut line, mut asked) = (0, String::new(), None);
         loop {
             line.clear();
             if stream.read_line(&mut line).await? == 0 {
@@ -101,13 +130,29 @@ async fn serve(
             if line == "\r\n" {
                 break;
             }
+            if let Some(key) = line.strip_prefix("GET /") {
+                asked = key.split_whitespace().next().map(str::to_owned);
+            }
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().map_err(io::Error::other)?;
             }
         }
+        if let Some(key) = asked {
+            let happened = std::fs::read_to_string(path)?.lines().any(|it| it == key);
+            let (status, word) = match (blind.peek(|it| *it), happened) {
+                (true, _) => ("500 No", "nope"),
+                (false, true) => ("200 OK", "done"),
+                (false, false) => ("200 OK", "none"),
+            };
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 4\r\n\r\n{word}");
+            stream.write_all(answer.as_bytes()).await?;
+            continue;
+        }
         let mut key = vec![0; length];
         stream.read_exact(&mut key).await?;
         key.push(b'\n');
+        let now = at_once.now.fetch_add(1, Ordering::SeqCst) + 1;
+        at_once.most.fetch_max(now, Ordering::SeqCst);
         tokio::time::sleep(pace).await;
         {
             let mut file = file.lock().await;
@@ -116,6 +161,7 @@ async fn serve(
         }
         tokio::time::sleep(pace).await;
         held.wait_for(|held| !held).await.map_err(io::Error::other)?;
+        at_once.now.fetch_sub(1, Ordering::SeqCst);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await?;
     }
 }

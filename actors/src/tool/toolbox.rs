@@ -270,8 +270,7 @@ impl Tool {
     ) -> ToolEnd {
         let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
         // What an executor needs beside is not a matter of the call.
-        let margin = self.spec.time.as_ref().map_or(0, |time| time.margin_ms);
-        let longest = run.timeout + Duration::from_millis(u64::from(margin));
+        let longest = run.timeout + self.margin();
         // The guard tells what the executor has started elsewhere when this future is dropped.
         let asked = cancelled.child_token();
         let _guard = asked.clone().drop_guard();
@@ -305,11 +304,29 @@ impl Tool {
             Ok(pass) => pass,
             Err(latch) => return Probe::Unclear(latch.to_string()),
         };
+        let (name, margin) = (run.tool.clone(), self.margin());
+        let longest = run.timeout + margin;
         tokio::select! {
             biased;
-            probe = self.executor.probe(run) => probe,
+            probe = AssertUnwindSafe(self.executor.probe(run)).catch_unwind() => match probe {
+                Ok(Probe::Happened(outcome)) => Probe::Happened(bounded(outcome)),
+                Ok(probe) => probe,
+                Err(panic) => {
+                    crashed(&name, panic.as_ref());
+                    Probe::Unclear("what asks its probe broke".to_owned())
+                }
+            },
             why = pass.stopped() => Probe::Unclear(why.to_string()),
+            () = sleep(longest) => {
+                Probe::Unclear(format!("its probe took longer than {} s", longest.as_secs_f64()))
+            }
         }
+    }
+
+    /// What its executor needs beside a call's own time.
+    fn margin(&self) -> Duration {
+        let margin = self.spec.time.as_ref().map_or(0, |time| time.margin_ms);
+        Duration::from_millis(u64::from(margin))
     }
 
     fn work(&self, run: &ToolRun) -> Work {

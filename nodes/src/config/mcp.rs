@@ -84,11 +84,11 @@ pub enum McpPin {
 }
 
 /// `[mcp_servers.tools.TOOL]`: what is known of one tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpToolOptions {
-    /// What running it twice does: `safe`, `idempotent` or `once` (`once`). A crash in the middle of
-    /// one that is `once` is told, and the call never made again.
+    /// What running it twice does: `safe`, `idempotent`, `check` or `once` (`once`). A crash in the
+    /// middle of one that is `once` is told, and the call never made again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<EffectClass>,
     /// How much harm it can do: `READ_ONLY`, `WRITE` or `ADMIN` (`WRITE`).
@@ -97,6 +97,12 @@ pub struct McpToolOptions {
     /// How long one call may take (`call_timeout`).
     #[serde(skip_serializing_if = "Option::is_none", with = "units::maybe_duration")]
     pub timeout: Option<Duration>,
+    /// Of class `check`: the server's tool that tells whether a call has happened whose node died. It
+    /// is called with the same arguments and idempotency key, and answers with a JSON object:
+    /// `{"happened":true,"result":"…"}`, or `{"happened":false}`, by which the call is made again.
+    /// Anything else tells nothing: the call is uncertain then, as one of class `once`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<String>,
 }
 
 const fn start_timeout() -> Duration {
@@ -225,9 +231,14 @@ fn times(it: &McpServerOptions) -> Option<Wrong> {
         return Some(("restart_most", what, "write as much, or more"));
     }
     for (tool, known) in &it.tools {
-        if known.class == Some(EffectClass::Check) {
+        let is_check = known.class == Some(EffectClass::Check);
+        if is_check && known.probe.is_none() {
             let what = format!("nothing can tell whether `{tool}` has happened");
-            return Some(("tools", what, "write `safe`, `idempotent` or `once`"));
+            return Some(("tools", what, "name its `probe`, or write another class"));
+        }
+        if !is_check && known.probe.is_some() {
+            let what = format!("nobody asks the probe of `{tool}`, which is not of class `check`");
+            return Some(("tools", what, "write `class = \"check\"`, or remove the probe"));
         }
         if known.timeout.is_some_and(|timeout| timeout.is_zero()) {
             let what = format!("`{tool}` may run for no time at all");

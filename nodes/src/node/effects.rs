@@ -1,11 +1,14 @@
 //! For crash tests: tools whose effects somebody else counts.
 //!
-//! `CLAWNODE_TEST_EFFECTS=http://127.0.0.1:PORT` gives the node `effect_safe`, `effect_idempotent`
-//! and `effect_once`. A run posts its idempotency key there, and ends with what it is answered. With
-//! `none` it knows the tools and cannot run them.
+//! `CLAWNODE_TEST_EFFECTS=http://127.0.0.1:PORT` gives the node `effect_safe`, `effect_idempotent`,
+//! `effect_check` and `effect_once`. A run posts its idempotency key there, and ends with what it is
+//! answered; a probe asks there for the key. With `none` it knows the tools and cannot run them.
 
 use async_trait::async_trait;
-use clawnode_actors::tool::{Executor, ToolRun};
+use clawnode_actors::{
+    durable::jobs::Probe,
+    tool::{Executor, ToolRun},
+};
 use clawnode_proto::{
     ToolName,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
@@ -55,9 +58,10 @@ impl Executor for Effects {
         // What is counted is not what a person need be asked about, but for the last.
         let safe = spec("effect_safe", EffectClass::Safe, Risk::ReadOnly);
         let idempotent = spec("effect_idempotent", EffectClass::Idempotent, Risk::ReadOnly);
+        let check = spec("effect_check", EffectClass::Check, Risk::ReadOnly);
         let once = spec("effect_once", EffectClass::Once, Risk::ReadOnly);
         let asked = spec("effect_asked", EffectClass::Once, Risk::Write);
-        [safe, idempotent, once, asked].into_iter().flatten().collect()
+        [safe, idempotent, check, once, asked].into_iter().flatten().collect()
     }
 
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
@@ -70,6 +74,16 @@ impl Executor for Effects {
                 Ok(text) => ToolOutcome::done(text),
                 Err(error) => ToolOutcome::failed(ToolFailure::Failed, error.to_string()),
             },
+        }
+    }
+
+    async fn probe(&self, run: ToolRun) -> Probe {
+        let get = self.client.get(format!("{}/{}", self.url, run.idempotency_key)).send();
+        let answered = async { get.await?.error_for_status()?.text().await };
+        match answered.await {
+            Ok(text) if text == "none" => Probe::Absent,
+            Ok(text) => Probe::Happened(ToolOutcome::done(text)),
+            Err(error) => Probe::Unclear(error.without_url().to_string()),
         }
     }
 

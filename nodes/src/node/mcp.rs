@@ -311,6 +311,7 @@ fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptio
         class: tool.class,
         risk: tool.risk,
         timeout: tool.timeout,
+        probe: tool.probe.clone(),
     };
     Ok(McpOptions {
         pin: match it.pin {

@@ -26,8 +26,19 @@ struct Seen {
 
 /// A turn asks for `tool`; its process dies at `point` and another goes on.
 async fn hit(under: Under, tool: &str, point: &str) -> Result<Seen, ProcessError> {
+    hit_and_asked(under, tool, point, false).await
+}
+
+/// The same, where a probe may be told nothing.
+async fn hit_and_asked(
+    under: Under,
+    tool: &str,
+    point: &str,
+    blind: bool,
+) -> Result<Seen, ProcessError> {
     let dir = tempfile::tempdir().unwrap();
     let counter = EffectCounter::start(dir.path()).await.unwrap();
+    counter.blind(blind);
     let mut scene = Scene::on(under, Script::default()).await;
     let settings = scene.home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
@@ -90,8 +101,21 @@ async fn c10_a_runner_that_dies_in_mid_run_is_followed_by_class() -> Outcome {
         ("effect_safe", "before-done", Seen { effects: 2, uncertain: false }),
         ("effect_once", "after-started", Seen { effects: 0, uncertain: true }),
         ("effect_once", "before-done", Seen { effects: 1, uncertain: true }),
+        // Its probe tells that it did not happen, so it runs; or that it did, so it does not.
+        ("effect_check", "after-started", KNOWN),
+        ("effect_check", "before-done", KNOWN),
     ];
     c8_to_c11(Under::Local, &points).await
+}
+
+/// C10 where the probe cannot tell: as for class `once`, nobody knows, and nothing runs again.
+#[tokio::test]
+async fn c10_what_a_probe_cannot_tell_is_uncertain() -> Outcome {
+    for (point, effects) in [("after-started", 0), ("before-done", 1)] {
+        let seen = hit_and_asked(Under::Local, "effect_check", point, true).await?;
+        assert_eq!(seen, Seen { effects, uncertain: true }, "at `{point}`");
+    }
+    Ok(())
 }
 
 /// C9 and C10 where another process judges the dead one.
@@ -100,6 +124,8 @@ async fn c10_on_nats_a_dead_runner_is_not_followed_by_a_second_run() -> Outcome 
     let points = [
         ("effect_once", "before-done", Seen { effects: 1, uncertain: true }),
         ("effect_once", "after-result", KNOWN),
+        ("effect_check", "after-started", KNOWN),
+        ("effect_check", "before-done", KNOWN),
     ];
     c8_to_c11(Under::Nats, &points).await
 }

@@ -247,9 +247,11 @@ impl Sim {
                 process.jobs.runs.insert(job.id, run);
                 self.world.later(to, after, Note::JobEnds(job.id, run));
             }
-            // No tool of the simulation is of class `check`.
+            // A probe of the simulation sees what really happened.
             JobOut::Probe(job) => {
-                let probe = Probe::Unclear("it has no probe".to_owned());
+                let happened = self.effects.0.contains_key(&job.id);
+                let did = || Probe::Happened(ToolOutcome::done("did"));
+                let probe = if happened { did() } else { Probe::Absent };
                 return self.job_step(to, JobIn::Probed(job.id, probe));
             }
             JobOut::Abort(job) => {

@@ -20,6 +20,7 @@ use super::{
     session::CallEnd,
 };
 use crate::{
+    durable::jobs::Probe,
     latch::Work,
     tool::{Executor, ToolRun},
 };
@@ -63,17 +64,42 @@ impl McpTools {
         ToolOutcome::failed(ToolFailure::Unavailable, why)
     }
 
+    /// The tool that tells whether a call of this one has happened, if it may be run.
+    fn probe_of(&self, run: &ToolRun, up: &Up) -> Result<String, ToolOutcome> {
+        let tool = self.allowed(&run.tool, up)?;
+        let known = self.0.0.options.tools.get(&tool).and_then(|known| known.probe.clone());
+        let probe = known.ok_or_else(|| self.unavailable(&format!("`{tool}` has no probe")))?;
+        let unnamed = |_| self.unavailable("the name of the probe is not that of a tool");
+        self.allowed(&ToolName::of_mcp(self.0.name(), &probe).map_err(unnamed)?, up)
+    }
+
+    /// Asks the tool that tells whether an earlier run of a call has happened.
+    async fn ask_probe(&self, mut run: ToolRun) -> Result<Probe, ToolOutcome> {
+        let up = self.up(run.timeout).await?;
+        let probe = self.probe_of(&run, &up)?;
+        let arguments = std::mem::take(&mut run.arguments);
+        let _under_way = self.0.0.begin();
+        let never = CancellationToken::new();
+        Ok(match up.calls.call(&probe, arguments, &run.idempotency_key, &never).await {
+            CallEnd::Answered(result) => reply::probe(&result),
+            CallEnd::Refused(why) | CallEnd::Gone(why) => {
+                Probe::Unclear(format!("its probe `{probe}` did not answer: {why}"))
+            }
+            CallEnd::Cancelled => Probe::Unclear(format!("its probe `{probe}` was cancelled")),
+        })
+    }
+
     /// The server's own name for a tool that may be run, as what it says of it stands now.
-    fn allowed(&self, run: &ToolRun, up: &Up) -> Result<String, ToolOutcome> {
+    fn allowed(&self, name: &ToolName, up: &Up) -> Result<String, ToolOutcome> {
         let server = self.0.name();
         let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
         let pins = self.pins();
         let approved = pins.as_ref().and_then(|pins| {
             let mut offered = pins.offered(server);
-            offered.find(|(_, spec)| spec.name == run.tool).map(|(tool, _)| tool.clone())
+            offered.find(|(_, spec)| spec.name == *name).map(|(tool, _)| tool.clone())
         });
         let (Some(pins), Some(tool)) = (pins, approved) else {
-            return refused(format!("`{}` is not approved", run.tool));
+            return refused(format!("`{name}` is not approved"));
         };
         // What this node has heard itself counts, however old the record is.
         let now = McpPins { listed: (*up.listed).clone(), ..pins };
@@ -97,7 +123,7 @@ impl McpTools {
         cancelled: &CancellationToken,
     ) -> Result<ToolOutcome, ToolOutcome> {
         let up = self.up(run.timeout).await?;
-        let tool = self.allowed(&run, &up)?;
+        let tool = self.allowed(&run.tool, &up)?;
         let arguments = std::mem::take(&mut run.arguments);
         let work = Work::Tool {
             agent: run.agent.clone(),
@@ -171,6 +197,14 @@ impl Executor for McpTools {
             // It does not wait for a server that starts.
             () = waited(&cancelled) => ToolOutcome::failed(ToolFailure::Cancelled, ""),
         }
+    }
+
+    async fn probe(&self, run: ToolRun) -> Probe {
+        let unclear = |failed: ToolOutcome| {
+            let why = failed.content.inline().unwrap_or_default();
+            Probe::Unclear(format!("its probe could not be asked: {why}"))
+        };
+        self.ask_probe(run).await.unwrap_or_else(unclear)
     }
 
     /// What a server's program does is not seen, so it is held to reach out.

@@ -82,7 +82,7 @@ pub enum PinPolicy {
 }
 
 /// What is known of a tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOverride {
     /// What running it twice does (default `once`).
     pub class: Option<EffectClass>,
@@ -90,6 +90,9 @@ pub struct ToolOverride {
     pub risk: Option<Risk>,
     /// How long one call may take.
     pub timeout: Option<Duration>,
+    /// Of class `check`: the server's own name for the tool that tells whether a call of this one
+    /// has happened.
+    pub probe: Option<String>,
 }
 
 // === impl McpOptions ===

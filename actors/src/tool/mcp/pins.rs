@@ -178,6 +178,10 @@ fn after(known: Option<&McpPins>, heard: Heard<'_>) -> McpPins {
         if let Some(now) = listed.get(tool) {
             (spec.class, spec.risk, spec.timeout_ms) = (now.class, now.risk, now.timeout_ms);
             spec.time.clone_from(&now.time);
+            if mcp_digest(spec) == mcp_digest(now) {
+                // What tells whether it has happened is the operator's to say, too.
+                spec.pin = now.pin;
+            }
         }
     }
     match known {

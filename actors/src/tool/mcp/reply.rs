@@ -3,9 +3,11 @@
 
 use clawnode_proto::tool::{ToolFailure, ToolOutcome};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
 
 use super::super::{append::append, toolbox::OUTPUT_BYTES};
 use super::session::bounded;
+use crate::durable::jobs::Probe;
 
 /// Parts of a result that are told (1,000); the rest is counted.
 const PARTS: usize = 1_000;
@@ -33,6 +35,30 @@ pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
         ToolOutcome::failed(ToolFailure::Failed, text)
     } else {
         ToolOutcome::done(text)
+    }
+}
+
+/// What a tool that is a probe answers: a JSON object with `happened`, `true` or `false`, as structured
+/// content or as its only text. If it is `true`, the result of the earlier call is a text `result`,
+/// or all of the answer.
+pub(super) fn probe(result: &CallToolResult) -> Probe {
+    if result.is_error == Some(true) {
+        let said = outcome(result);
+        let said = short(said.content.inline().unwrap_or_default());
+        return Probe::Unclear(format!("its probe failed: {said}"));
+    }
+    let text = || match &result.content[..] {
+        [ContentBlock::Text(it)] => serde_json::from_str(&it.text).ok(),
+        _ => None,
+    };
+    let answer: Option<Value> = result.structured_content.clone().or_else(text);
+    match answer.as_ref().and_then(|it| it.get("happened")) {
+        Some(Value::Bool(false)) => Probe::Absent,
+        Some(Value::Bool(true)) => {
+            let told = answer.as_ref().and_then(|it| it.get("result")?.as_str());
+            Probe::Happened(told.map_or_else(|| outcome(result), ToolOutcome::done))
+        }
+        _ => Probe::Unclear("its probe did not answer with `happened`".to_owned()),
     }
 }
 
@@ -96,6 +122,35 @@ mod tests {
              `file:///etc/passwd`, not read]\n[the resource `a://b`]\ntwo\n[the resource `a://c`, an \
              unknown type, 3 bytes, not shown]"
         );
+    }
+
+    #[test]
+    fn a_probe_says_whether_it_happened_or_says_nothing() {
+        let text = |text: &str| json!({ "content": [{ "type": "text", "text": text }] });
+        let asked = |result: serde_json::Value| probe(&serde_json::from_value(result).unwrap());
+        assert_eq!(asked(text(r#"{"happened":false}"#)), Probe::Absent);
+        let happened = asked(text(r#"{"happened":true,"result":"sent"}"#));
+        assert_eq!(happened, Probe::Happened(ToolOutcome::done("sent")));
+        let all = r#"{"happened":true,"at":3}"#;
+        assert_eq!(asked(text(all)), Probe::Happened(ToolOutcome::done(all)));
+        let structured = json!({ "content": [], "structuredContent": { "happened": false } });
+        assert_eq!(asked(structured), Probe::Absent);
+        // What is not said in these very words is not guessed.
+        let twice = json!([{ "type": "text", "text": r#"{"happened":false}"# },
+            { "type": "text", "text": "or was it?" }]);
+        for unclear in [
+            text("false"),
+            text("not happened"),
+            text(r#"{"happened":"false"}"#),
+            text(r#"{"happened":null}"#),
+            text("{}"),
+            json!({ "content": [] }),
+            json!({ "content": twice }),
+            json!({ "content": [{ "type": "text", "text": r#"{"happened":false}"# }], "isError": true }),
+        ] {
+            let probe = asked(unclear.clone());
+            assert!(matches!(probe, Probe::Unclear(_)), "{unclear}: {probe:?}");
+        }
     }
 
     #[test]

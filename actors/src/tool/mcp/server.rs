@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use clawnode_cluster::{Backoff, Bucket, Clock, Peek, membership::Members};
 use clawnode_proto::{
-    Capability, ErrorChain, McpServerName, NodeName, ProcessId, ToolName,
+    Capability, Digest, ErrorChain, McpServerName, NodeName, ProcessId, ToolName,
     mcp::mcp_digest,
     timeout::{TimeBound, ToolTime},
     tool::{EffectClass, Risk, ToolSpec},
@@ -422,7 +422,7 @@ impl Inner {
 
     fn spec(&self, name: &str, tool: &Tool) -> Result<ToolSpec, String> {
         let server = &self.options.name;
-        let known = self.options.tools.get(name).copied().unwrap_or_default();
+        let known = self.options.tools.get(name).cloned().unwrap_or_default();
         let timeout = known.timeout.unwrap_or(self.options.call_timeout);
         let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
         let mut spec = ToolSpec {
@@ -445,7 +445,11 @@ impl Inner {
             ..ToolTime::of_tool(name, spec.timeout_ms)
         });
         // What a person allows is a call of the tool as it was described then.
-        spec.pin = Some(mcp_digest(&spec));
+        let described = mcp_digest(&spec);
+        spec.pin = Some(match &known.probe {
+            Some(probe) => Digest::of(format!("{described} probe {probe}").as_bytes()),
+            None => described,
+        });
         schema::check(&spec).map_err(|error| ErrorChain(&error).to_string())?;
         Ok(spec)
     }

@@ -23,6 +23,7 @@ use tracing::{debug, error};
 use super::{take, work};
 use crate::{
     durable::jobs::{JobIn, JobMachine, JobOut, Liveness},
+    session::TraceLink,
     tool::{Archive, Available},
 };
 
@@ -70,6 +71,8 @@ pub struct RunnerContext {
     pub archive: Archive,
     /// How often a runner was begun in this process.
     pub begun: Arc<AtomicU64>,
+    /// Makes a run a part of the trace of the turn that asked for it.
+    pub link: TraceLink,
 }
 
 impl fmt::Debug for RunnerContext {

@@ -18,7 +18,7 @@ use tracing::{Instrument, error, info_span, warn};
 use super::drive::{Note, RunnerContext};
 use crate::{
     durable::jobs::{JobIn, Probe},
-    session::{Awaited, stored_outcome},
+    session::{Awaited, TraceLink, stored_outcome},
     tool::{Archive, Available, RunSink, ToolRun},
 };
 
@@ -32,6 +32,7 @@ pub(super) struct Work {
     clock: Arc<dyn Clock>,
     notes: mpsc::Sender<Note>,
     archive: Archive,
+    link: TraceLink,
 }
 
 // === impl Work ===
@@ -44,6 +45,7 @@ impl Work {
             clock: Arc::clone(&context.clock),
             notes: notes.clone(),
             archive: context.archive.clone(),
+            link: Arc::clone(&context.link),
         }
     }
 
@@ -97,6 +99,9 @@ impl Work {
     pub(super) async fn run(self, job: Box<Job>, stop: CancellationToken) {
         let recording = self.archive.begin(&job);
         let span = info_span!("job.run", job = %job.id, tool = %job.tool, session = %job.session);
+        if let Some(trace) = &job.traceparent {
+            (self.link)(&span, trace);
+        }
         let end = async {
             let Some(arguments) = arguments_of(&job.arguments) else {
                 let why = "the arguments are not a JSON object";
@@ -132,12 +137,24 @@ impl Work {
     }
 
     pub(super) async fn probe(self, job: Box<Job>) {
-        let probe = match arguments_of(&job.arguments) {
-            Some(arguments) => {
-                let run = run_of(&job, arguments, RunSink::default());
-                self.available.toolbox.probe(run).await
+        let toolbox = &self.available.toolbox;
+        let decided = job.action.map_or(Ok(()), |it| toolbox.is_decided(job.action(None), it));
+        let probe = match (decided, arguments_of(&job.arguments)) {
+            (Ok(()), Some(arguments)) => {
+                toolbox.probe(run_of(&job, arguments, RunSink::default())).await
             }
-            None => Probe::Unclear("its arguments are not readable".to_owned()),
+            // Another probe might tell of something else.
+            (Err(_refused), _) => Probe::Unclear(
+                "its probe could not be asked: the tool's settings on this node differ".to_owned(),
+            ),
+            (_, None) => Probe::Unclear("its arguments are not readable".to_owned()),
+        };
+        let probe = match probe {
+            Probe::Happened(outcome) => {
+                let session = job.session.entity();
+                Probe::Happened(stored_outcome(&self.substrate, session, outcome).await)
+            }
+            other => other,
         };
         self.tell(JobIn::Probed(job.id, probe)).await;
     }

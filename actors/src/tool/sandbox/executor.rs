@@ -24,10 +24,18 @@ use super::{
     spec::{AgentFiles, Command, Network, Policy, User},
     talk::{Wires, talk},
 };
-use crate::tool::{CallBack, Executor, ToolRun, append::append};
+use crate::{
+    durable::jobs::Probe,
+    tool::{CallBack, Executor, ToolRun, append::append},
+};
 
 /// How long code that has told its value may take to end by itself, before it is ended.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// The exit code of a probe by which it says that the command has not happened.
+const NOT_HAPPENED: i64 = 1;
+/// Characters of what a probe said that are told.
+const SAID: usize = 300;
 
 /// All tools that are commands, as an agent may be given them, whichever node runs them.
 pub fn specs(options: &SandboxOptions) -> Vec<ToolSpec> {
@@ -117,6 +125,23 @@ impl Commands {
         Ok(outcome)
     }
 
+    /// Asks a tool's probe whether an earlier run has happened.
+    async fn ask_probe(&self, run: ToolRun) -> Result<Probe, ToolOutcome> {
+        let recipe = self.recipes.get(&run.tool);
+        let Some((recipe, command)) = recipe.and_then(|it| Some((it, it.probe(&run)?))) else {
+            let why = format!("`{}` has no probe here", run.tool);
+            return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
+        };
+        let (command, policy) = (command?, self.files.of(&run.agent)?);
+        let never = CancellationToken::new();
+        let ran = self.place.run(recipe, policy, (&command, None), &never).await?;
+        Ok(match ran.end {
+            End::Exited(0) => Probe::Happened(ran.outcome()),
+            End::Exited(NOT_HAPPENED) => Probe::Absent,
+            _ => Probe::Unclear(format!("its probe could not tell: {}", said(&ran.outcome()))),
+        })
+    }
+
     /// Runs code, and what it calls.
     async fn code(
         &self,
@@ -186,6 +211,13 @@ impl Executor for Commands {
         ToolEnd::Known { outcome }
     }
 
+    async fn probe(&self, run: ToolRun) -> Probe {
+        let unclear = |failed: ToolOutcome| {
+            Probe::Unclear(format!("its probe could not be asked: {}", said(&failed)))
+        };
+        self.ask_probe(run).await.unwrap_or_else(unclear)
+    }
+
     fn reaches_out(&self, _tool: &ToolName) -> bool {
         self.reaches_out
     }
@@ -204,6 +236,13 @@ impl Executor for Commands {
             At::Process(_) => std::future::pending().await,
         }
     }
+}
+
+/// The end of what an outcome says, for people.
+fn said(outcome: &ToolOutcome) -> String {
+    let text = outcome.content.inline().unwrap_or_default();
+    let skipped = text.chars().count().saturating_sub(SAID);
+    text.chars().skip(skipped).collect()
 }
 
 // === impl At ===

@@ -86,10 +86,16 @@ pub struct CommandTool {
     /// How long one run may take; as long as commands of its place unless set.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional")]
     pub timeout: Option<Duration>,
-    /// What running it twice does: `safe`, `idempotent` (by `CLAWNODE_IDEMPOTENCY_KEY`) or `once`,
-    /// which is the default.
+    /// What running it twice does: `safe`, `idempotent` (by `CLAWNODE_IDEMPOTENCY_KEY`), `check`
+    /// (its `probe` tells whether it has happened) or `once`, which is the default.
     #[serde(default = "once")]
     pub class: EffectClass,
+    /// Of class `check`: the command that tells whether an earlier run of a call has happened, which
+    /// nobody knows where its node died. It runs as `command` does, with the same arguments and the
+    /// same `CLAWNODE_IDEMPOTENCY_KEY`. Exit code 0: it has, and what the probe prints is the result.
+    /// Exit code 1: it has not, and is run again. Anything else: nobody knows, and a person is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Vec<String>>,
     /// How much harm it can do: `READ_ONLY`, `WRITE` (the default) or `ADMIN`.
     #[serde(default = "write")]
     pub risk: Risk,
@@ -259,6 +265,12 @@ mod tests {
             (tool(r#""command":["a"],"input_schema":"{""#), "sandbox.tools.t.input_schema: "),
             (tool(r#""command":["a"],"timeout":"6m""#), "sandbox.tools.t.timeout: "),
             (tool(r#""command":["a"],"class":"check""#), "sandbox.tools.t.class: "),
+            (tool(r#""command":["a"],"probe":["b"]"#), "sandbox.tools.t.probe: nobody asks"),
+            (tool(r#""command":["a"],"class":"check","probe":[]"#), "sandbox.tools.t.probe: "),
+            (
+                tool(r#""command":["a"],"class":"check","probe":["b","{a}"]"#),
+                "sandbox.tools.t.probe: `{a}` stands for no argument",
+            ),
             (tool(r#""command":["a"],"env":"process","image":"b""#), "sandbox.tools.t.image: "),
             (tool(r#""command":["a"],"env":"host""#), "unknown variant `host`"),
             (

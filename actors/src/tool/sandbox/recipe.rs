@@ -6,7 +6,7 @@ use std::time::Duration;
 use clawnode_proto::{
     Capability, Digest, ToolName,
     timeout::{TimeBound, TimeLimit, ToolTime},
-    tool::{EXECUTE_CODE, EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
+    tool::{EXECUTE_CODE, EffectClass, RUN_COMMAND, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -16,9 +16,8 @@ use super::{
     options::{CommandTool, Place, SandboxOptions},
     spec::{Argv, Command, Image, SpecError},
 };
-use crate::tool::{ToolRun, arguments, schema, spec::BuiltIn};
+use crate::tool::{RunSink, ToolRun, arguments, schema, spec::BuiltIn};
 
-pub(super) const RUN_COMMAND: &str = "run_command";
 pub(super) const RUN_PYTHON: &str = "run_python";
 /// What a call may take beside its command: a container is made, and removed.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -39,6 +38,8 @@ pub(super) struct Recipe {
     pub(super) image: Option<Image>,
     timeouts: Timeouts,
     how: How,
+    /// The command that tells whether an earlier run of a call has happened, of class `check`.
+    probe: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +88,21 @@ pub(super) fn recipes(options: &SandboxOptions, place: Place) -> Vec<Recipe> {
             image: in_docker(&options.docker.image),
             timeouts,
             how: How::Command,
+            probe: None,
         });
         recipes.push(Recipe {
             spec: run_python(place, timeouts),
             image: in_docker(&options.docker.python_image),
             timeouts,
             how: How::Python,
+            probe: None,
         });
         recipes.push(Recipe {
             spec: execute_code(place, timeouts),
             image: in_docker(&options.docker.python_image),
             timeouts,
             how: How::Code,
+            probe: None,
         });
     }
     for (name, tool) in options.tools.iter().filter(|(_, tool)| tool.env == place) {
@@ -118,6 +122,7 @@ pub(super) fn recipes(options: &SandboxOptions, place: Place) -> Vec<Recipe> {
             image: in_docker(tool.image.as_ref().unwrap_or(&options.docker.image)),
             timeouts: Timeouts { usual, most: usual },
             how: How::Template(tool.command.clone()),
+            probe: tool.probe.clone(),
         });
     }
     for recipe in &mut recipes {
@@ -164,7 +169,8 @@ impl Recipe {
                 json!({ "isolation": isolation, "paths": paths })
             }
         };
-        let what = json!([self.spec.name, self.spec.description, command]);
+        let mut what = vec![json!(self.spec.name), json!(self.spec.description), json!(command)];
+        what.extend(self.probe.iter().map(|probe| json!({ "probe": probe })));
         let all = json!([what, place, surroundings, options.workspace]);
         Digest::of(all.to_string().as_bytes())
     }
@@ -233,6 +239,20 @@ impl Recipe {
         Ok(Command { argv, stdin, idempotency_key, timeout, sink: run.sink })
     }
 
+    /// The command that tells whether an earlier run of a call has happened: its arguments are those
+    /// of the call, and so is its key. `None` if there is none.
+    pub(super) fn probe(&self, run: &ToolRun) -> Option<Result<Command, ToolOutcome>> {
+        let items = self.probe.as_ref()?;
+        let make = || {
+            let argv = Argv::new(filled(items, &run.arguments)?)?;
+            let stdin = Value::Object(run.arguments.clone()).to_string().into_bytes();
+            let timeout = self.timeouts.usual.min(run.timeout);
+            let (idempotency_key, sink) = (run.idempotency_key.clone(), RunSink::default());
+            Ok(Command { argv, stdin, idempotency_key, timeout, sink })
+        };
+        Some(make())
+    }
+
     fn timeout(&self, seconds: Option<f64>) -> Result<Duration, ToolOutcome> {
         let Some(seconds) = seconds else { return Ok(self.timeouts.usual) };
         let most = self.timeouts.most;
@@ -279,9 +299,12 @@ pub(super) fn check(name: &ToolName, tool: &CommandTool, most: Duration) -> Resu
         let what = format!("`{name}` is built in");
         return Err(("command", what, "give it another name"));
     }
-    Argv::new(tool.command.clone()).map_err(|error: SpecError| {
-        ("command", error.to_string(), "write a program and its arguments, one item each")
-    })?;
+    for (key, items) in [("command", Some(&tool.command)), ("probe", tool.probe.as_ref())] {
+        let Some(items) = items else { continue };
+        Argv::new(items.clone()).map_err(|error: SpecError| {
+            (key, error.to_string(), "write a program and its arguments, one item each")
+        })?;
+    }
     let spec = ToolSpec {
         name: name.clone(),
         description: tool.description.clone(),
@@ -298,28 +321,39 @@ pub(super) fn check(name: &ToolName, tool: &CommandTool, most: Duration) -> Resu
         ("input_schema", what, "write a JSON Schema whose type is `object`, as JSON text")
     })?;
     let input: Value = serde_json::from_str(&tool.input_schema).unwrap_or_default();
-    for named in tool.command.iter().filter_map(|item| placeholder(item)) {
-        if input.pointer(&format!("/properties/{named}")).is_none() {
-            let what = format!("`{{{named}}}` stands for no argument `{named}` of its schema");
-            return Err(("command", what, "name a property of `input_schema`"));
-        }
-        let required = input.get("required").and_then(Value::as_array);
-        if !required.is_some_and(|all| all.iter().any(|it| it == named)) {
-            let what = format!("the schema does not require `{named}`, which the command needs");
-            return Err(("command", what, "add it to `required`, or read it from standard input"));
-        }
-    }
+    placeholders("command", &tool.command, &input)?;
+    placeholders("probe", tool.probe.as_deref().unwrap_or_default(), &input)?;
     if tool.timeout.is_some_and(|timeout| timeout.is_zero() || timeout > most) {
         let what = "the timeout is not 1 ms to `sandbox.max_timeout`".to_owned();
         return Err(("timeout", what, "write a duration such as `30s`"));
     }
-    if tool.class == EffectClass::Check {
-        let what = "a command has no probe that tells whether it has happened".to_owned();
-        return Err(("class", what, "write `safe`, `idempotent` or `once`"));
+    if tool.class == EffectClass::Check && tool.probe.is_none() {
+        let what = "it has no `probe` that tells whether it has happened".to_owned();
+        return Err(("class", what, "add a `probe`, or write `safe`, `idempotent` or `once`"));
+    }
+    if tool.class != EffectClass::Check && tool.probe.is_some() {
+        let what = "nobody asks the probe of a tool that is not of class `check`".to_owned();
+        return Err(("probe", what, "write `class = \"check\"`, or remove it"));
     }
     if tool.env == Place::Process && tool.image.is_some() {
         let what = "a process has no image".to_owned();
         return Err(("image", what, "remove it, or write `env = \"docker\"`"));
+    }
+    Ok(())
+}
+
+/// Whether all arguments that a command's items stand for are there in every call.
+fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<(), Wrong> {
+    for named in items.iter().filter_map(|item| placeholder(item)) {
+        if input.pointer(&format!("/properties/{named}")).is_none() {
+            let what = format!("`{{{named}}}` stands for no argument `{named}` of its schema");
+            return Err((key, what, "name a property of `input_schema`"));
+        }
+        let required = input.get("required").and_then(Value::as_array);
+        if !required.is_some_and(|all| all.iter().any(|it| it == named)) {
+            let what = format!("the schema does not require `{named}`, which the command needs");
+            return Err((key, what, "add it to `required`, or read it from standard input"));
+        }
     }
     Ok(())
 }
@@ -451,7 +485,7 @@ mod tests {
             arguments,
             idempotency_key: "job_1".to_owned(),
             timeout: Duration::from_secs(400),
-            sink: crate::tool::RunSink::default(),
+            sink: RunSink::default(),
             limit: None,
         }
     }
