@@ -134,6 +134,11 @@ impl Capability {
         Self(format!("mcp.{server}:host"))
     }
 
+    /// The plugin whose tools these are, if it is one.
+    pub fn plugin(&self) -> Option<&str> {
+        self.0.strip_prefix("wasm.")
+    }
+
     /// What a worker has that can do it, for people; nothing is said of what all workers can.
     pub fn takes(&self) -> Option<String> {
         let kind = self.0.split_once('.').unwrap_or((&self.0, ""));

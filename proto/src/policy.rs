@@ -57,6 +57,10 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// How long a person is waited for, in milliseconds; then the call is refused.
     pub approval_wait_ms: u64,
+    /// Commands that only look: a call of `run_command` with one of them is `READ_ONLY`. Plain words;
+    /// `*` as the last one stands for any more that are no options.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_only: Vec<String>,
 }
 
 /// Exactly what a tool call would do.
@@ -158,7 +162,7 @@ impl Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { rules: Vec::new(), approval_wait_ms: Self::WAIT_MS }
+        Self { rules: Vec::new(), approval_wait_ms: Self::WAIT_MS, read_only: Vec::new() }
     }
 }
 

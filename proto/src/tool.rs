@@ -13,6 +13,9 @@ use crate::{
 /// The tool whose code may call the agent's other tools while it runs.
 pub const EXECUTE_CODE: &str = "execute_code";
 
+/// The tool that runs a command of the model's.
+pub const RUN_COMMAND: &str = "run_command";
+
 /// What running a tool twice does to the world; decides what a crash in the middle of it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

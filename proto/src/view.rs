@@ -96,7 +96,7 @@ pub struct StatusView {
     pub partitions: u16,
     /// Which model answers by default, and why that one.
     pub model: String,
-    /// Loaded plugins (none until tools exist).
+    /// The plugins that workers have loaded, by name, each once.
     #[serde(default)]
     pub plugins: Vec<String>,
     /// Sessions there are.

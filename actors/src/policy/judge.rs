@@ -6,7 +6,7 @@ use clawnode_proto::{
 };
 use serde_json::{Map, Value};
 
-use super::Pattern;
+use super::{Pattern, risk_of};
 
 /// What a policy says of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +23,17 @@ pub fn judge<'a>(
     spec: &ToolSpec,
     arguments: &Map<String, Value>,
 ) -> Judgement<'a> {
-    match policy.rules.iter().find(|rule| is_about(rule, spec, arguments)) {
+    let risk = risk_of(&policy.read_only, spec, arguments);
+    match policy.rules.iter().find(|rule| is_about(rule, (spec, risk), arguments)) {
         Some(rule) => Judgement { verdict: rule.verdict, reason: rule.reason.as_deref() },
-        None if spec.risk == Risk::ReadOnly => Judgement { verdict: Verdict::Allow, reason: None },
+        None if risk == Risk::ReadOnly => Judgement { verdict: Verdict::Allow, reason: None },
         None => Judgement { verdict: Verdict::Ask, reason: None },
     }
 }
 
-fn is_about(rule: &Rule, spec: &ToolSpec, arguments: &Map<String, Value>) -> bool {
+fn is_about(rule: &Rule, (spec, risk): (&ToolSpec, Risk), arguments: &Map<String, Value>) -> bool {
     rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(spec.name.as_str()))
-        && rule.risk.is_none_or(|risk| risk == spec.risk)
+        && rule.risk.is_none_or(|of| of == risk)
         && rule.arguments.iter().all(|(name, pattern)| {
             find(arguments, name)
                 .is_some_and(|value| Pattern::from(pattern.as_str()).fits(&text(value)))
@@ -113,6 +114,25 @@ mod tests {
             (vec![rule(Verdict::Deny)], Verdict::Deny),
         ] {
             assert_eq!(verdict(rules.clone(), &write, json!({})), expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_only_looks_is_judged_as_such_and_rules_stand_before_that() {
+        let tool = spec("run_command", Risk::Write);
+        let deny = |risk| vec![Rule { risk: Some(risk), ..rule(Verdict::Deny) }];
+        for (line, rules, expected) in [
+            ("git status", Vec::new(), Verdict::Allow),
+            ("git status; rm a", Vec::new(), Verdict::Ask),
+            ("git status", deny(Risk::ReadOnly), Verdict::Deny),
+            ("git status", deny(Risk::Write), Verdict::Allow),
+            ("git status; rm a", deny(Risk::Write), Verdict::Deny),
+            ("git status", vec![rule(Verdict::Ask)], Verdict::Ask),
+        ] {
+            let read_only = vec!["git status".to_owned()];
+            let policy = Policy { rules, read_only, ..Policy::default() };
+            let Value::Object(arguments) = json!({ "command": line }) else { unreachable!() };
+            assert_eq!(judge(&policy, &tool, &arguments).verdict, expected, "{line}");
         }
     }
 

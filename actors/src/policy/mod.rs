@@ -7,11 +7,13 @@
 //! it is. APR-2: what runs is the action that was decided on, compared where it runs. APR-3: time
 //! never approves.
 
+mod command;
 mod judge;
 mod pattern;
 #[cfg(feature = "test-util")]
 mod planted;
 
+pub use command::{ReadOnly, ReadOnlyError, risk_of};
 pub use judge::{Judgement, judge};
 pub use pattern::Pattern;
 #[cfg(feature = "test-util")]

@@ -20,8 +20,8 @@ pub struct ToolsOptions {
     /// Calls at once for each capability (8): more uses the node better, and makes each slower.
     /// What is beyond waits, or goes to another node.
     pub max_jobs: u32,
-    /// How long a call waits for a node that can run it (1 min), before its turn goes on without.
-    /// More bridges longer outages of such nodes, less tells the model sooner.
+    /// How long a call waits for a node that can run it (1 min, at most 48 h), before its turn goes on
+    /// without. More bridges longer outages of such nodes, less tells the model sooner.
     #[serde(with = "units::duration")]
     pub job_wait: Duration,
     /// How long what a call said and made is kept for people after it ran (7 days); `0s` keeps
@@ -32,6 +32,30 @@ pub struct ToolsOptions {
     /// of itself. More than what runs it gives any call is not given.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<ToolName, ToolTimeout>,
+    /// `[tools.run_command]`: which commands nobody need be asked about.
+    #[serde(skip_serializing_if = "RunCommandOptions::is_usual")]
+    pub run_command: RunCommandOptions,
+}
+
+/// `[tools.run_command]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunCommandOptions {
+    /// Commands that only look: a call of `run_command` with one of them is `READ_ONLY`, which nobody
+    /// is asked about unless a rule says so. Plain words, such as `git status`; `*` as the last one
+    /// stands for any more that are no options: `git diff *`. What has anything in it that means
+    /// something to a shell is none of these, and neither is what reads standard input. That a
+    /// program only looks whatever its files say is yours to know: `git` runs what a repository's
+    /// configuration names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read_only: Vec<String>,
+}
+
+impl RunCommandOptions {
+    /// Whether nothing is set.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// See [`ToolsOptions::timeouts`].
@@ -57,6 +81,7 @@ impl Default for ToolsOptions {
             job_wait: Duration::from_mins(1),
             keep_jobs: ArchiveOptions::default().keep,
             timeouts: BTreeMap::new(),
+            run_command: RunCommandOptions::default(),
         }
     }
 }

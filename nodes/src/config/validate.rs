@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use clawnode_proto::limits::{self, APPROVAL_WAIT_MAX, POLICY_RULES, RULE_CHARS};
+use clawnode_actors::policy::ReadOnly;
+use clawnode_proto::limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS};
 
 use super::{
     agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
@@ -40,9 +41,11 @@ pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
     checks.agents()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
+    checks.job_wait()?;
     for (name, ToolTimeout(time)) in &config.tools.timeouts {
         checks.tool_time(name.as_str(), *time)?;
     }
+    checks.read_only_commands()?;
     checks.mcp_servers()?;
     checks.plugins()?;
     checks.ssh_hosts()?;
@@ -72,6 +75,35 @@ impl Checks<'_> {
             Duration::ZERO => self.fail(path, "no time at all", "write a duration such as `10s`"),
             _ => Ok(()),
         }
+    }
+
+    /// A job that is older than `limits::JOB_AGE_MAX` is never begun: nobody may wait for one.
+    fn job_wait(&self) -> Result<(), ConfigError> {
+        if self.config.tools.job_wait <= JOB_WAIT_MAX {
+            return Ok(());
+        }
+        let hint = "write `48h` or less";
+        self.fail(&["tools", "job_wait"], "it is longer than 48 h", hint)
+    }
+
+    fn read_only_commands(&self) -> Result<(), ConfigError> {
+        let (key, all) =
+            (["tools", "run_command", "read_only"], &self.config.tools.run_command.read_only);
+        if all.len() > limits::READ_ONLY_COMMANDS {
+            let what = format!("{} commands, at most {}", all.len(), limits::READ_ONLY_COMMANDS);
+            return self.fail(&key, what, "name fewer");
+        }
+        for command in all {
+            if command.chars().count() > RULE_CHARS {
+                let what = format!("one has more than {RULE_CHARS} characters");
+                return self.fail(&key, what, "make it shorter");
+            }
+            if let Err(error) = ReadOnly::parse(command) {
+                let what = format!("`{command}` is no command that can be known: {error}");
+                return self.fail(&key, what, "write words such as `git status` or `git diff *`");
+            }
+        }
+        Ok(())
     }
 
     fn tool_time(&self, name: &str, value: Duration) -> Result<(), ConfigError> {
@@ -432,6 +464,12 @@ mod tests {
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
             ("[agents.a.timeouts]\nglobal = '8d'", "agents.a.timeouts.global", "7 days"),
             ("[agents.a.timeouts]\nstep = '200h'", "agents.a.timeouts.step", "as long as it takes"),
+            ("[tools]\njob_wait = '49h'", "tools.job_wait", "longer than 48 h"),
+            (
+                "[tools.run_command]\nread_only = ['ls; rm a']",
+                "tools.run_command.read_only",
+                "`ls; rm a` is no command that can be known: `ls;` stands for more than itself",
+            ),
             ("[tools.timeouts]\ncalculate = '0s'", "tools.timeouts.calculate", "1 ms to 1 h"),
             ("[tools.timeouts]\ncalculate = '2h'", "tools.timeouts.calculate", "1 ms to 1 h"),
             ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
@@ -484,7 +522,12 @@ mod tests {
             (
                 "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\n[mcp_servers.tools.t]\nclass = 'check'",
                 "mcp_servers.0.tools",
-                "idempotent",
+                "name its `probe`",
+            ),
+            (
+                "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\n[mcp_servers.tools.t]\nprobe = 'was'",
+                "mcp_servers.0.tools",
+                "nobody asks the probe of `t`",
             ),
             (
                 "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\nrestart_most = '1ms'",

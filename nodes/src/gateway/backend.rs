@@ -196,13 +196,15 @@ pub trait Backend: Send + Sync {
         reason: Option<String>,
     ) -> Result<Approval, ErrorBody>;
 
-    /// Answers `policy.check`; `not_found` for an agent or tool that there is not.
+    /// Answers `policy.check`; `not_found` for an agent that there is not,
+    /// `invalid_params` for an action that is none of its tools.
     async fn check(&self, check: PolicyCheck) -> Result<PolicyView, ErrorBody>;
 
     /// Answers `providers.health`.
     async fn providers(&self) -> ProvidersView;
 
-    /// Answers `scheduler.diagnose`; `not_found` for an agent or tool that there is not.
+    /// Answers `scheduler.diagnose`; `not_found` for an agent that there is not,
+    /// `invalid_params` for an action that is none of its tools.
     async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody>;
 
     /// Answers `execute`: stores a plan durably; returns once that is done, or what is waited for

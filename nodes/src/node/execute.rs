@@ -25,6 +25,9 @@ use futures_util::StreamExt as _;
 use super::{panic::Switch, scheduler};
 use crate::{config::agents::DEFAULT_AGENT, gateway::ExecuteRequest};
 
+/// Characters of the name of an action that a refusal repeats.
+const ACTION_SHOWN: usize = 80;
+
 /// All that is needed of a node.
 pub(super) struct Executions<'a> {
     pub(super) sessions: &'a Sessions,
@@ -154,15 +157,24 @@ fn tool<'a>(
 ) -> Result<&'a ToolSpec, ErrorBody> {
     let name = &step.tool;
     let Some(spec) = profile.tool(name.as_str()) else {
-        let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
-        let what = format!("step {number}: agent `{agent}` has no tool `{name}`");
-        return Err(
-            ErrorBody::new(ErrorCode::NotFound, what).hint(format!("it has: {}", names.join(", ")))
-        );
+        return Err(of_step(number, unknown_action(agent, profile, name.as_str())));
     };
     schema::judge(spec, &step.arguments)
         .map_err(|why| invalid(format!("step {number}: arguments of `{name}`: {why}")))?;
     Ok(spec)
+}
+
+/// An action is a tool of the agent, by its name. What other planners call theirs is none of ours.
+pub(super) fn unknown_action(agent: &AgentName, profile: &Profile, action: &str) -> ErrorBody {
+    let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let action: String = action.chars().take(ACTION_SHOWN).collect();
+    invalid(format!("unknown action `{action}`: agent `{agent}` has no such tool"))
+        .hint(format!("an action is the name of a tool; it has: {}", names.join(", ")))
+}
+
+/// What is wrong with one step of several.
+pub(super) fn of_step(number: u32, wrong: ErrorBody) -> ErrorBody {
+    ErrorBody { message: format!("step {number}: {}", wrong.message), ..wrong }
 }
 
 fn unavailable(step: u32, plan: &Plan, why: &scheduler::Nowhere) -> ErrorBody {
@@ -185,8 +197,10 @@ fn plan(spec: ExecutionSpec) -> Result<Plan, ErrorBody> {
     let mut bytes = 0;
     for (spec, number) in spec.steps.into_iter().zip(1..) {
         let StepSpec { action, params, continue_on_failure: goes_on } = spec;
-        let tool: ToolName =
-            action.parse().map_err(|error| invalid(format!("step {number}: {error}")))?;
+        let tool: ToolName = action.parse().map_err(|error| {
+            let shown: String = action.chars().take(ACTION_SHOWN).collect();
+            invalid(format!("step {number}: unknown action `{shown}`: {error}"))
+        })?;
         let arguments = serde_json::Value::Object(params).to_string();
         bytes += arguments.len();
         if bytes > PLAN_BYTES {

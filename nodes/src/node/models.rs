@@ -77,7 +77,9 @@ impl Answering {
             let chosen = (choices.unwrap_or_default(), pins);
             let tools = mcp::with_tools(it.tools.clone(), &it.name, chosen);
             let tools = tools.into_iter().map(|spec| config.tools.timed(spec)).collect();
-            AgentOptions { tools, ..it.clone() }
+            let read_only = config.tools.run_command.read_only.clone();
+            let policy = Policy { read_only, ..it.policy.clone() };
+            AgentOptions { tools, policy, ..it.clone() }
         };
         self.agents.iter().map(with).collect()
     }
@@ -198,6 +200,8 @@ fn agent(
     options.policy = Policy {
         rules: it.rules.iter().cloned().map(Into::into).collect(),
         approval_wait_ms: u64::try_from(it.approval_wait.as_millis()).unwrap_or(u64::MAX),
+        // The same for all agents: see `Answering::agents`.
+        read_only: Vec::new(),
     };
     options.step_wait = it.step_wait;
     options.time = it.timeouts.into();

@@ -5,6 +5,7 @@
 //! cannot be known now is left out and named in a warning.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,7 +19,7 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{Peek, Substrate, membership::Members};
 use clawnode_proto::{
-    ErrorBody, NodeName, ProcessId,
+    Capability, ErrorBody, NodeName, ProcessId,
     api::EventsParams,
     node::{Heartbeat, NodeRole},
     overview::{BusView, DeadView, FeedView, LookedView, NodeList, PartitionList, TreeView},
@@ -209,7 +210,7 @@ impl Overview {
             substrate: substrate.health.describe(),
             partitions: substrate.partitions,
             model: self.node.model.clone(),
-            plugins: Vec::new(),
+            plugins: plugins(&nodes),
             sessions: sessions.unwrap_or_else(|_| self.counted.load(Ordering::Relaxed)),
             nodes: nodes.into_iter().map(views::node).collect(),
             dead: self.dead(),
@@ -309,6 +310,13 @@ fn superseded(mut dead: Vec<DeadView>) -> Vec<DeadView> {
     dead
 }
 
+/// The plugins that these nodes have loaded, in name order.
+fn plugins(nodes: &[Heartbeat]) -> Vec<String> {
+    let capabilities = nodes.iter().flat_map(|node| &node.capabilities);
+    let names: BTreeSet<&str> = capabilities.filter_map(Capability::plugin).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use clawnode_proto::overview::StoreView;
@@ -319,6 +327,24 @@ mod tests {
         let cluster = cluster.then(|| "c".to_owned());
         let bus = BusView { cluster, stores, ..BusView::default() };
         bus_warnings(&bus).into_iter().map(|it| it.name).collect()
+    }
+
+    #[test]
+    fn the_plugins_of_all_workers_are_listed_once() {
+        let node = |capabilities: &[&str]| -> Heartbeat {
+            serde_json::from_value(serde_json::json!({
+                "process": ProcessId::from_u128(1), "node": "n", "version": "0",
+                "roles": ["worker"], "started": 0, "draining": false, "entities": 0,
+                "config": clawnode_proto::Digest::ZERO, "capabilities": capabilities,
+            }))
+            .unwrap()
+        };
+        let nodes = [
+            node(&["wasm.keeps", "docker", "wasm.echo", "mcp.wasm"]),
+            node(&["wasm.keeps"]),
+            node(&[]),
+        ];
+        assert_eq!(plugins(&nodes), ["echo", "keeps"]);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What an agent's policy says of a call, without making it.
 
-use clawnode_actors::{agent::Agents, policy::judge};
+use clawnode_actors::{
+    agent::Agents,
+    policy::{judge, risk_of},
+};
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode,
     api::{PolicyCheck, PolicyContext},
@@ -9,6 +12,7 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
+use super::execute::unknown_action;
 use crate::config::agents::DEFAULT_AGENT;
 
 /// Answers `policy.check`.
@@ -23,13 +27,7 @@ pub(super) fn check(agents: &Agents, check: PolicyCheck) -> Result<PolicyView, E
             .hint("`clawnode agents list` shows the agents there are")
     })?;
     let Some(spec) = profile.tool(&action) else {
-        let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
-        let name: String = action.chars().take(80).collect();
-        return Err(ErrorBody::new(
-            ErrorCode::NotFound,
-            format!("agent `{agent}` has no tool `{name}`"),
-        )
-        .hint(format!("it has: {}", names.join(", "))));
+        return Err(unknown_action(&agent, &profile, &action));
     };
     if let Some(target) = target {
         arguments.entry("target").or_insert(Value::String(target));
@@ -38,7 +36,7 @@ pub(super) fn check(agents: &Agents, check: PolicyCheck) -> Result<PolicyView, E
     Ok(PolicyView {
         allowed: judgement.verdict != Verdict::Deny,
         requires_approval: judgement.verdict == Verdict::Ask,
-        risk_level: spec.risk,
+        risk_level: risk_of(&profile.policy.read_only, spec, &arguments),
         verdict: judgement.verdict,
         reason: judgement.reason.map(str::to_owned),
         agent,

@@ -18,6 +18,7 @@ use clawnode_proto::{
     view::WarningView,
 };
 
+use super::execute::{of_step, unknown_action};
 use crate::config::agents::DEFAULT_AGENT;
 
 /// Workers whose reasons are told.
@@ -96,13 +97,9 @@ fn capabilities(
         return Err(invalid(what));
     }
     let mut wanted = BTreeSet::new();
-    for step in steps {
+    for (step, number) in steps.iter().zip(1..) {
         let Some(tool) = profile.tool(&step.action) else {
-            let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
-            let name: String = step.action.chars().take(80).collect();
-            let what = format!("agent `{agent}` has no tool `{name}`");
-            return Err(ErrorBody::new(ErrorCode::NotFound, what)
-                .hint(format!("it has: {}", names.join(", "))));
+            return Err(of_step(number, unknown_action(&agent, &profile, &step.action)));
         };
         wanted.extend(tool.capability.clone());
     }

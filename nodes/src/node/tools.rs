@@ -29,6 +29,7 @@ use super::{
 use crate::{
     config::{Config, Env, Loaded},
     failure::{Exit, Failure},
+    telemetry,
 };
 
 /// The command of this program that makes it a step between a node and a command.
@@ -251,6 +252,7 @@ pub fn runner(
             drain_grace: config.node.drain,
         },
         begun: Arc::default(),
+        link: Arc::new(telemetry::set_parent),
     }
 }
 

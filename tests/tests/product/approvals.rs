@@ -226,6 +226,48 @@ async fn rules_decide_before_people_do() -> Outcome {
     node.stop().await
 }
 
+/// A command that an operator knows to only look asks nobody; with anything more in its line, a person
+/// is asked as about any other.
+#[tokio::test]
+async fn a_command_that_only_looks_asks_nobody() -> Outcome {
+    let run = |line: &str| Act::tools([("run_command", json!({ "command": line }))]);
+    let acts = [run("echo looked"), run("echo looked; echo more"), Act::say("done")];
+    let server = ModelServer::start(Script::queue(acts)).await.unwrap();
+    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let settings = home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    let config = "[agents.default]\ntools = [\"run_command\"]\n[sandbox]\nrun_in = \"process\"\n\
+                  [tools.run_command]\nread_only = [\"echo *\"]\n";
+    std::fs::write(settings.join("config.toml"), config).unwrap();
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let mut turn = client.send(&Message::new("ada", "go")).await?;
+    let looked = until(&mut turn, "tool_result").await?.data;
+    assert_eq!((&looked["content"], &looked["failure"]), (&json!("looked\n"), &Value::Null));
+    let asked = waiting(&client).await?;
+    assert!(asked.action.arguments.contains("; echo more"), "{asked:?}");
+    for (line, verdict, risk) in [
+        ("echo a", "allow", "READ_ONLY"),
+        ("echo a && echo b", "ask", "WRITE"),
+        ("echo $HOME", "ask", "WRITE"),
+    ] {
+        let arguments = json!({ "command": line });
+        let params = json!({ "action": "run_command", "context": { "arguments": arguments } });
+        let view: Value = client.call("policy.check", params).await?;
+        assert_eq!(
+            (&view["verdict"], &view["risk_level"]),
+            (&json!(verdict), &json!(risk)),
+            "{line}"
+        );
+    }
+    let unknown = json!({ "action": "git_status" });
+    let refused = client.call::<Value>("policy.check", unknown).await.unwrap_err().to_string();
+    assert!(refused.contains("unknown action `git_status`"), "{refused}");
+    decide(&client, "deny", &asked).await?;
+    turn.completed().await?;
+    node.stop().await
+}
+
 #[tokio::test]
 async fn a_turn_that_has_used_up_its_steps_may_be_given_more() -> Outcome {
     let step = || Act::tools([("calculate", json!({ "expression": "1+1" }))]);

@@ -147,8 +147,14 @@ async fn what_cannot_be_run_is_refused_before_it_is_accepted_and_names_its_step(
     let mut elsewhere = spec(&[good()]);
     elsewhere["agent"] = "nobody".into();
     for (request, status, says) in [
-        (spec(&[good(), step("rm_rf", &json!({}))]), 404, "step 2: agent `default` has no tool"),
-        (spec(&[good(), step("../x", &json!({}))]), 400, "step 2"),
+        // As other planners call what they want done: unknown actions, by name.
+        (
+            spec(&[good(), step("git_status", &json!({}))]),
+            400,
+            "step 2: unknown action `git_status`",
+        ),
+        (spec(&[step("deploy", &json!({}))]), 400, "step 1: unknown action `deploy`"),
+        (spec(&[good(), step("../x", &json!({}))]), 400, "step 2: unknown action `../x`"),
         (spec(&[good(), step("calculate", &json!({ "x": 1 }))]), 400, "step 2: arguments of `calc"),
         (spec(&[]), 400, "has 0"),
         (spec(&vec![good(); 65]), 400, "has 65"),
@@ -161,6 +167,10 @@ async fn what_cannot_be_run_is_refused_before_it_is_accepted_and_names_its_step(
         assert_eq!(found, status, "{request} {body}");
         assert!(body["message"].as_str().unwrap().contains(says), "{body}");
     }
+    let unknown = json!({ "execution_spec": { "steps": [step("deploy", &json!({}))] } });
+    let (found, body) = post(&client, "/v1/scheduler/diagnose", &unknown).await;
+    assert_eq!(found, 400, "{body}");
+    assert!(body["message"].as_str().unwrap().contains("unknown action `deploy`"), "{body}");
     let list: SessionList = client.call("sessions.list", json!({})).await?;
     assert!(list.sessions.is_empty(), "{list:?}");
     let (status, body) =

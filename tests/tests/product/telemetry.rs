@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use axum::{Router, body::Bytes, routing::post};
-use clawnode_tests::{model::Script, process::Node};
+use clawnode_tests::{effects::EffectCounter, model::Script, process::Node};
 use serde_json::json;
 
 use super::{Outcome, scene};
@@ -11,9 +11,19 @@ use super::{Outcome, scene};
 /// The trace that the client begins.
 const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 
+/// Bytes of a span before its name: the trace, the span, its state, its parent, each with its tag.
+const SPAN_HEAD: usize = 48;
+
 #[tokio::test]
 async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let counter = EffectCounter::start(dir.path()).await.unwrap();
+    let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
+    let settings = home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    let config = "[agents.default]\ntools = [\"effect_safe\"]\n";
+    std::fs::write(settings.join("config.toml"), config).unwrap();
     let exported: Arc<Mutex<Vec<u8>>> = Arc::default();
     let sink = Arc::clone(&exported);
     let take = post(move |body: Bytes| {
@@ -26,7 +36,7 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     let collecting = tokio::spawn(async move { serving.await });
     let home = home.var("OTEL_EXPORTER_OTLP_ENDPOINT", &collector);
     let node = Node::up(&home).await?;
-    let messages = json!([{ "role": "user", "content": "a private matter" }]);
+    let messages = json!([{ "role": "user", "content": "a private matter\n/tool effect_safe {}" }]);
     let answer = reqwest::Client::new()
         .post(format!("{}/v1/chat/completions", node.url()))
         .bearer_auth(node.client()?.token())
@@ -47,6 +57,17 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     assert!(count(b"gen_ai.request.model") > 0, "model calls carry GenAI attributes");
     let spans = count(&TRACE.to_be_bytes());
     assert!(spans >= 3, "{spans} spans belong to the client's trace");
+    // A job runs in no task of its session, and maybe on no node of it. In a span's bytes its trace
+    // comes first, then its own id and its parent's, then its name.
+    assert_eq!(counter.total().unwrap(), 1, "the job ran");
+    let name = [&[0x2a, 7][..], b"job.run"].concat();
+    let at: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&name)).collect();
+    assert!(!at.is_empty(), "no span `job.run` was exported");
+    for at in at {
+        let before = &bytes[at.saturating_sub(SPAN_HEAD)..at];
+        let trace = TRACE.to_be_bytes();
+        assert!(before.windows(trace.len()).any(|it| it == trace), "the job is of another trace");
+    }
     for content in ["a private matter", "reply to:"] {
         assert_eq!(count(content.as_bytes()), 0, "content is never captured");
     }

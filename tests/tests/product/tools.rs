@@ -2,8 +2,10 @@
 
 use clawnode_proto::session::TurnOutcome;
 use clawnode_tests::{
+    effects::EffectCounter,
     model::{Act, ModelServer, Reply, Script, Setup, ToolCall},
     process::{Ground, Home, Message, Node, ProcessError},
+    wait::until,
 };
 use serde_json::{Value, json};
 
@@ -133,6 +135,41 @@ async fn a_model_that_goes_round_in_circles_is_warned_and_then_refused() -> Outc
     let told = serde_json::to_string(&node.client()?.history(&session).await?).unwrap();
     assert_eq!(told.matches("You have now made the same call").count(), 3, "{told}");
     node.stop().await
+}
+
+/// The calls of one reply run at the same time, and never more of them than the agent may have.
+#[tokio::test]
+async fn the_calls_of_a_reply_run_at_once_up_to_the_agents_cap() -> Outcome {
+    for cap in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let counter = EffectCounter::start(dir.path()).await.unwrap();
+        let server = ModelServer::start(Script::default()).await.unwrap();
+        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+        let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
+        let settings = home.path().join(".config/clawnode");
+        std::fs::create_dir_all(&settings).unwrap();
+        let config =
+            format!("[agents.default]\ntools = [\"effect_safe\"]\nmax_parallel_tools = {cap}\n");
+        std::fs::write(settings.join("config.toml"), config).unwrap();
+        let node = Node::up(&home).await?;
+        let client = node.client()?;
+        // Effects happen, and are not answered: a call that has begun goes on.
+        counter.hold(true);
+        let calls: Vec<String> =
+            (0..6).map(|n| format!("/tool effect_safe {{\"n\":{n}}}")).collect();
+        let message = Message { key: "calls".to_owned(), ..Message::new("ada", &calls.join("\n")) };
+        let mut turn = client.send(&message).await?;
+        until("the first calls", async || Ok((counter.total().unwrap() >= cap).then_some(())))
+            .await?;
+        // Whatever else would begin has had the time of a whole turn.
+        client.chat(&Message::new("bob", "hello")).await?;
+        assert_eq!(counter.total().unwrap(), cap, "no call beyond the cap begins");
+        counter.hold(false);
+        turn.completed().await?;
+        assert_eq!((counter.total().unwrap(), counter.most_at_once()), (6, cap));
+        node.stop().await?;
+    }
+    Ok(())
 }
 
 /// No node has files: the call waits its time in the queue, also while its session is not in memory,

@@ -136,6 +136,8 @@ async fn a_turn_finds_what_a_plugin_kept_in_an_earlier_one() -> Outcome {
     let (_server, home) = scene(Script::queue(acts), &config).await;
     let node = Node::up(&home).await?;
     assert_eq!(results(&node).await?[0].1, "nothing");
+    let status: Value = node.client()?.call("status", json!({})).await?;
+    assert_eq!(status["plugins"], json!(["keeps"]));
     node.kill().await?;
     let node = Node::up(&home).await?;
     assert_eq!(results_of(&node, "again").await?[0].1, r#"{"n":1}"#);
