@@ -68,6 +68,12 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<Vec<EntityId>, StoreError>;
 
+    /// Has the store let go of the bytes of what was removed, soon: replaced records, acknowledged
+    /// inputs. For what is deleted for good; a store that keeps none of it has nothing to do.
+    async fn scrub(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// How many entities have a journal, for people; a store that can tells it without reading
     /// them all.
     async fn count(&self) -> Result<u64, StoreError> {

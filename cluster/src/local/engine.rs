@@ -35,6 +35,14 @@ const ROOM_BYTES: u64 = 16 << 20;
 /// `commit_delay` of `PostgreSQL`; who writes alone never waits.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// How long a deletion waits for what it had still to acknowledge.
+const SCRUB_LINGER: Duration = Duration::from_secs(1);
+/// The shortest time between two cleanings for deletions, to which a second is added for each MiB
+/// that is copied: what is deleted leaves the disk within that time.
+const SCRUB_REST: Duration = Duration::from_mins(10);
+/// When what was deleted before this process began leaves the disk: a crash forgets who asked.
+const SCRUB_FIRST: Duration = Duration::from_hours(1);
+
 /// The state of the one writer.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -50,6 +58,7 @@ pub(super) struct Engine {
     pub(super) cleaning: Option<Cleaning>,
     /// Checkpoints that were asked for and wait for a cleaning to end.
     pub(super) checkpoints: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    pub(super) scrub: Scrub,
     pub(super) room: Room,
     pub(super) crowd: Crowd,
     /// Written and answered, but not synced: only ever with a planted bug.
@@ -64,6 +73,14 @@ pub(super) struct Room {
     pub(super) read: Option<(Instant, u64)>,
     /// Bytes in the log when it was read.
     pub(super) written: u64,
+}
+
+/// When the log is cleaned of what was deleted.
+#[derive(Debug)]
+pub(super) struct Scrub {
+    due: Option<Instant>,
+    /// Not before.
+    rested: Instant,
 }
 
 /// How many operations the last groups had: their moving average, in sixteenths.
@@ -118,9 +135,13 @@ impl Engine {
             self.crowd.saw(work.ops.len());
             self.commit(work.ops, work.acks)?;
             self.expire_deliveries();
+            if work.scrub {
+                self.scrub.ask(Instant::now());
+            }
             if work.closing {
                 return self.finish();
             }
+            self.scrub_if_due();
             self.clean_a_little()?;
             if self.shared.low.load(Ordering::Relaxed) {
                 // Nobody may be sending, because we are not ready: look by ourselves.
@@ -141,9 +162,25 @@ impl Engine {
             let left = due.saturating_sub(self.shared.clock.now().0);
             now + Duration::from_millis(left).min(CLOCK_LOOK)
         });
+        let due = due.into_iter().chain(self.scrub.due);
         let is_low = self.shared.low.load(Ordering::Relaxed);
         let owed = (is_low || !self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
         armed.into_iter().chain(jobs).chain(due).chain(owed).min()
+    }
+
+    /// Begins a checkpoint for what was deleted, if it is time.
+    fn scrub_if_due(&mut self) {
+        let now = Instant::now();
+        if self.scrub.due.is_none_or(|due| due > now) || self.cleaning.is_some() {
+            return;
+        }
+        let alive: i64 = self.log.segments.values().map(|segment| segment.live).sum();
+        self.scrub.begun(now, u64::try_from(alive).unwrap_or(0));
+        if self.log.has_dead() {
+            // Nobody waits for it.
+            let (reply, _) = oneshot::channel();
+            self.checkpoints.push(reply);
+        }
     }
 
     fn expire_deliveries(&self) {
@@ -248,6 +285,25 @@ impl Engine {
     }
 }
 
+// === impl Scrub ===
+
+impl Scrub {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { due: Some(now + SCRUB_FIRST), rested: now }
+    }
+
+    /// Somebody deleted something.
+    fn ask(&mut self, now: Instant) {
+        let soon = self.rested.max(now + SCRUB_LINGER);
+        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+    }
+
+    /// A cleaning begins that copies so many bytes.
+    fn begun(&mut self, now: Instant, alive: u64) {
+        *self = Self { due: None, rested: now + SCRUB_REST + Duration::from_secs(alive >> 20) };
+    }
+}
+
 // === impl Crowd ===
 
 impl Crowd {
@@ -286,7 +342,25 @@ impl std::fmt::Display for Fatal {
 
 #[cfg(test)]
 mod tests {
-    use super::Crowd;
+    use std::time::{Duration, Instant};
+
+    use super::{Crowd, SCRUB_FIRST, SCRUB_LINGER, SCRUB_REST, Scrub};
+
+    #[test]
+    fn deletions_clean_the_log_soon_and_seldom() {
+        let begin = Instant::now();
+        let mut scrub = Scrub::new(begin);
+        assert_eq!(scrub.due, Some(begin + SCRUB_FIRST), "a crash forgets who asked");
+        scrub.ask(begin);
+        assert_eq!(scrub.due, Some(begin + SCRUB_LINGER));
+        scrub.ask(begin + SCRUB_LINGER / 2);
+        assert_eq!(scrub.due, Some(begin + SCRUB_LINGER), "a stream of deletions puts none off");
+        let cleaned = begin + SCRUB_LINGER;
+        scrub.begun(cleaned, 100 << 20);
+        assert_eq!(scrub.due, None);
+        scrub.ask(cleaned);
+        assert_eq!(scrub.due, Some(cleaned + SCRUB_REST + Duration::from_secs(100)));
+    }
 
     #[test]
     fn who_writes_alone_never_waits_and_a_crowd_is_seen_and_forgotten() {

@@ -77,6 +77,10 @@ impl Journal for LocalJournal {
         Ok(position.unwrap_or_default())
     }
 
+    async fn scrub(&self) -> Result<(), StoreError> {
+        self.0.0.queue.scrub().map_err(|detail| StoreError::Closed { store: STORE, detail })
+    }
+
     async fn entities(
         &self,
         after: Option<EntityId>,

@@ -114,6 +114,14 @@ impl Log {
         self.end() > SEGMENT_HEADER
     }
 
+    /// Whether anything in it does not matter any more.
+    pub(super) fn has_dead(&self) -> bool {
+        self.segments.values().any(|segment| {
+            let live = u64::try_from(segment.live).unwrap_or(0);
+            segment.len.saturating_sub(SEGMENT_HEADER) > live
+        })
+    }
+
     pub(super) fn staged_bytes(&self) -> usize {
         self.buffer.len()
     }

@@ -89,6 +89,7 @@ struct QueueState {
     acks: Vec<(EntityId, Position)>,
     first_ack: Option<Instant>,
     poked: bool,
+    scrub: bool,
     closing: bool,
     /// Nothing is taken any more, and why.
     gone: Option<String>,
@@ -155,6 +156,8 @@ pub(super) enum Op {
 pub(super) struct Work {
     pub(super) ops: Vec<Queued>,
     pub(super) acks: Vec<(EntityId, Position)>,
+    /// Removed records are to leave the disk.
+    pub(super) scrub: bool,
     pub(super) closing: bool,
 }
 
@@ -214,6 +217,17 @@ impl Queue {
         self.bell.notify_one();
     }
 
+    /// Has the engine clean up soon.
+    pub(super) fn scrub(&self) -> Result<(), String> {
+        let mut state = self.lock();
+        if let Some(why) = &state.gone {
+            return Err(why.clone());
+        }
+        (state.scrub, state.poked) = (true, true);
+        self.bell.notify_one();
+        Ok(())
+    }
+
     /// Asks the engine to finish.
     pub(super) fn close(&self) {
         self.lock().closing = true;
@@ -245,7 +259,8 @@ impl Queue {
             let is_time = state.poked || state.closing || until.is_some_and(|until| now >= until);
             if !state.ops.is_empty() || lingered || is_time {
                 state.poked = false;
-                let mut work = Work { closing: state.closing, ..Work::default() };
+                let scrub = std::mem::take(&mut state.scrub);
+                let mut work = Work { scrub, closing: state.closing, ..Work::default() };
                 if !state.ops.is_empty() || lingered || state.closing {
                     work.ops = std::mem::take(&mut state.ops);
                     work.acks = std::mem::take(&mut state.acks);
