@@ -3,7 +3,7 @@
 //! Named fields cost bytes and buy evolution: a reader skips fields it does not know and fills
 //! those that an older writer did not send from their defaults.
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Why bytes could not be turned into a value, or a value into bytes.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,16 @@ pub enum CodecError {
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     rmp_serde::to_vec_named(value)
         .map_err(|source| CodecError::Encode { what: std::any::type_name::<T>(), source })
+}
+
+/// Decodes a value that may borrow from its bytes. What follows it is not noticed: for bytes whose
+/// digest was compared.
+pub fn decode_part<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecError> {
+    rmp_serde::from_slice(bytes).map_err(|source| CodecError::Decode {
+        what: std::any::type_name::<T>(),
+        len: bytes.len(),
+        source,
+    })
 }
 
 /// Decodes a value that [`encode`] wrote, now or in an earlier version: these bytes and no more.

@@ -87,6 +87,10 @@ pub struct Snapshot {
     pub archive: Option<Digest>,
     /// The encoded state (kernel part and kind part).
     pub state: SnapshotState,
+    /// The states of earlier snapshots that nothing needs once this one is stored: whoever stored
+    /// it removes them. `None` if a build wrote it that kept them all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded: Option<Vec<Digest>>,
 }
 
 /// Where a snapshot's state is.

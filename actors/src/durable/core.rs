@@ -3,7 +3,10 @@
 //! [`Core`] folds what every entity has in common and needs nothing of its kind, so admission,
 //! quarantine and deletion work on journals whose kind cannot be folded. [`Entity`] folds both.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, VecDeque},
+};
 
 use bytes::Bytes;
 use clawnode_cluster::Record;
@@ -11,14 +14,16 @@ use clawnode_proto::{
     CodecError, Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed,
     Tail, codec,
     event::{RecordError, decode_record},
-    kernel::{KernelEvent, Remembered, SNAPSHOT, Snapshot, SnapshotState},
+    kernel::{KernelEvent, Remembered, SNAPSHOT, SnapshotState},
     limits::{DEDUP_AGE, DEDUP_MIN},
 };
 use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
 
 pub use super::fold_error::FoldError;
-use super::kind::{EntityKind, Violation};
+use super::{
+    archive,
+    kind::{EntityKind, Violation},
+};
 
 /// Whether an entity is in service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,9 +71,10 @@ pub struct Core {
 
 /// The encoded state in a snapshot.
 #[derive(Debug, Serialize, Deserialize)]
-struct SnapshotBody {
+struct SnapshotBody<'a> {
     core: Core,
-    kind: ByteBuf,
+    #[serde(with = "serde_bytes", borrow)]
+    kind: Cow<'a, [u8]>,
     /// The required kinds that are folded in the state: who does not know one of them would lose
     /// what it left there.
     #[serde(default)]
@@ -289,7 +295,7 @@ fn kernel_event(id: EntityId, sealed: &Sealed) -> Result<Option<KernelEvent>, Fo
 fn for_each(
     id: EntityId,
     loaded: &Loaded,
-    mut visit: impl FnMut(&Sealed, Option<SnapshotBody>) -> Result<(), FoldError>,
+    mut visit: impl FnMut(&Sealed, Option<SnapshotBody<'_>>) -> Result<(), FoldError>,
 ) -> Result<(), FoldError> {
     let mut last = clawnode_proto::Seq(0);
     for record in &loaded.records {
@@ -308,25 +314,32 @@ fn for_each(
     Ok(())
 }
 
-fn snapshot_body(
+fn snapshot_body<'a>(
     id: EntityId,
     sealed: &Sealed,
-    blob: Option<&Bytes>,
-) -> Result<SnapshotBody, FoldError> {
+    blob: Option<&'a Bytes>,
+) -> Result<SnapshotBody<'a>, FoldError> {
     let missing = |text: &str| FoldError::violation(id, sealed, Violation(text.to_owned()));
     let Some(KernelEvent::Snapshot(snapshot)) = kernel_event(id, sealed)? else {
         return Err(missing("a snapshot that is none"));
     };
     let decoded = match (&snapshot.state, blob) {
-        (SnapshotState::Inline { bytes }, _) => codec::decode(bytes),
+        (SnapshotState::Inline { bytes }, _) => {
+            codec::decode_part(bytes).map(|SnapshotBody { core, kind, needs }| SnapshotBody {
+                core,
+                kind: Cow::Owned(kind.into_owned()),
+                needs,
+            })
+        }
+        // It is whole, as its digest says.
         (SnapshotState::Blob { digest }, Some(bytes)) if Digest::of(bytes) == *digest => {
-            codec::decode(bytes)
+            codec::decode_part(bytes)
         }
         (SnapshotState::Blob { .. }, _) => {
             return Err(missing("the snapshot's blob is missing or damaged"));
         }
     };
-    let body: SnapshotBody = decoded.map_err(|source| FoldError::body(id, sealed, source))?;
+    let body: SnapshotBody<'_> = decoded.map_err(|source| FoldError::body(id, sealed, source))?;
     if body.core.tail != snapshot.tail {
         return Err(missing("a snapshot that does not stand for what it says"));
     }
@@ -419,7 +432,7 @@ impl<K: EntityKind> Entity<K> {
 
     /// The encoded state, as a snapshot keeps it.
     pub fn snapshot(&self) -> Result<Vec<u8>, CodecError> {
-        let kind = ByteBuf::from(codec::encode(&self.state)?);
+        let kind = codec::encode(&self.state)?.into();
         let needs = K::Event::KINDS
             .iter()
             .filter(|kind| bit::<K>(kind).is_some_and(|bit| self.folded & bit != 0))
@@ -437,12 +450,9 @@ fn bit<K: EntityKind>(kind: &str) -> Option<u64> {
 
 /// The blob that a journal's first record needs, if its snapshot is in one.
 pub fn snapshot_blob(records: &[Record]) -> Option<Digest> {
-    let first = decode_record(&records.first()?.bytes).ok()?;
-    match first.first()?.event::<KernelEvent>().ok()?? {
-        KernelEvent::Snapshot(Snapshot { state: SnapshotState::Blob { digest }, .. }) => {
-            Some(digest)
-        }
-        _ => None,
+    match archive::snapshot_of(records)?.state {
+        SnapshotState::Blob { digest } => Some(digest),
+        SnapshotState::Inline { .. } => None,
     }
 }
 

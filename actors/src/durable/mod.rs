@@ -19,12 +19,14 @@
 //! - I7 frames are never folded.
 //! - I8 no append, no new paid work.
 
+pub mod archive;
 pub mod core;
 pub mod driver;
 mod fold_error;
 pub mod jobs;
 pub mod kind;
 pub mod letters;
+pub(crate) mod load;
 pub mod machine;
 pub mod partition;
 #[cfg(feature = "test-util")]

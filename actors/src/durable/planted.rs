@@ -40,6 +40,8 @@ pub enum Planted {
     ClaimWithoutEpochBump,
     /// Writes on where another activation stopped, without a claim.
     WriteWithoutClaim,
+    /// The state that a new snapshot loads from is removed with those before it.
+    DiscardNewestState,
     /// What ran before a crash is made again, whatever the journal says.
     RecallAfterOutcome,
     /// What a hook decided takes effect, and the journal does not say so.

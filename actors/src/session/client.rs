@@ -15,7 +15,7 @@ use std::{
 use clawnode_cluster::{Clock, StoreError, Substrate};
 use clawnode_proto::{
     Attempt, CallId, CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
-    IdempotencyKey, Input, Kind, Position, SessionKey, Traceparent, TurnId,
+    IdempotencyKey, Input, Kind, SessionKey, Traceparent, TurnId,
     envelope::VERSIONS,
     limits::{APPEND_BYTES, INLINE_BYTES, PENDING_INPUTS},
     llm::Text,
@@ -30,15 +30,17 @@ use super::{
     progress::TurnEvent,
     texts::{packed, unpacked},
 };
-use crate::durable::{Entity, FoldError, Loaded, core::snapshot_blob};
+use crate::durable::{Core, Entity, FoldError, Loaded, load};
 
 /// Bytes of one input beside its long texts; longer texts are stored as blobs until it fits.
 const INPUT_BYTES: usize = APPEND_BYTES / 2;
 
 /// How long the sender of a steer waits to hear which turn it belongs to.
 const JOINED_WITHIN: Duration = Duration::from_secs(2);
-/// How often that is looked for.
+/// How soon that is looked for again; twice as late each time, up to [`LOOK_MOST`].
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// The longest time between two such looks.
+const LOOK_MOST: Duration = Duration::from_millis(200);
 
 /// Why a session was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -306,9 +308,9 @@ impl Sessions {
         idempotency_key: IdempotencyKey,
         trace: Option<Traceparent>,
     ) -> Result<(), SendError> {
-        let entity = self.read(session).await?;
-        let key =
-            entity.core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
+        // Only the key is wanted: the kernel's part has it, and its kind need not be folded.
+        let core = Core::of(session, &self.load(session).await?, &|_| true)?;
+        let key = core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
         let now = self.clock.now();
         let mut stored = Input::new(Kind::Session, &key, idempotency_key, now, input)?;
         stored.v = self.version.load(Ordering::Relaxed);
@@ -338,13 +340,20 @@ impl Sessions {
     /// knows, once it has it; until then it may be either, and following its own id finds it.
     async fn joined(&self, session: EntityId, own: TurnId) -> TurnId {
         let look = async {
+            let mut wait = LOOK_AGAIN;
+            let mut seen = None;
             loop {
-                if let Ok(entity) = self.read(session).await
-                    && let Some(turn) = entity.state.turn(own)
+                let tail = self.substrate.journal.position(session).await.ok();
+                if tail.is_none_or(|tail| seen != Some(tail))
+                    && let Ok(entity) = self.read(session).await
                 {
-                    return turn.id;
+                    if let Some(turn) = entity.state.turn(own) {
+                        return turn.id;
+                    }
+                    seen = tail;
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(wait).await;
+                wait = LOOK_MOST.min(wait * 2);
             }
         };
         tokio::time::timeout(JOINED_WITHIN, look).await.unwrap_or(own)
@@ -367,16 +376,7 @@ impl Sessions {
 
     /// A session's journal, unfolded.
     pub async fn load(&self, session: EntityId) -> Result<Loaded, SendError> {
-        let records = self.substrate.journal.read(session, Position(0)).await?;
-        let snapshot = match snapshot_blob(&records) {
-            Some(digest) => match self.substrate.blobs.get(digest).await {
-                // A damaged blob is none: the fold names what misses it.
-                Err(StoreError::Refused { .. }) => None,
-                blob => blob?,
-            },
-            None => None,
-        };
-        Ok(Loaded { records, snapshot })
+        Ok(load::journal(&self.substrate, session).await?)
     }
 
     /// A text in full, wherever it is.

@@ -3,11 +3,11 @@
 //! Whoever asks is told from the journal, so any gateway tells the same. What no worker has taken up
 //! is only known to whoever stored it: gateways count what waits in an inbox, and may not read it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
 use clawnode_proto::{
     CallId, ErrorBody, ErrorCode, ExecutionId, IdempotencyKey, Input, InputId, JobId, Kind, Sealed,
-    SessionKey, Timestamp, Traceparent, TurnId,
+    Seq, SessionKey, Timestamp, Traceparent, TurnId,
     execute::{
         ExecutionStatus, ExecutionStep, ExecutionView, Plan, PlanStep, StepApproval, StepError,
         StepStatus,
@@ -272,7 +272,12 @@ impl Sessions {
         let (Some(turn), key) = (entity.state.execution(), key_of(&entity.state)?) else {
             return Err(not_found(execution));
         };
-        let times = Times::of(turn, &self.all_events(entity.id).await?);
+        let mut times = Times::default();
+        let visit = |sealed: Sealed| {
+            times.take(turn, &sealed);
+            ControlFlow::Continue(())
+        };
+        self.each_event(entity.id, Seq(0), visit).await?;
         let mut steps = Vec::new();
         for (index, planned) in turn.plan.iter().flat_map(|plan| &plan.steps).enumerate() {
             let mut step = pending(index, planned);
@@ -395,34 +400,30 @@ impl Sessions {
 
 impl Times {
     /// Of a turn, by its session's events.
-    fn of(turn: &Turn, events: &[Sealed]) -> Self {
-        let mut times = Self::default();
-        for sealed in events {
-            let at = Some(sealed.head.ts);
-            if let Ok(Some(KernelEvent::Accepted(accepted))) = sealed.event::<KernelEvent>()
-                && TurnId::from(accepted.input.id) == turn.id
-            {
-                times.created = at;
-                times.request = Some(accepted.input.idempotency_key.clone());
-            }
-            match sealed.event::<SessionEvent>() {
-                Ok(Some(SessionEvent::StepPlanned(it))) if it.turn == turn.id => {
-                    times.started = times.started.or(at);
-                }
-                Ok(Some(SessionEvent::ToolAsked(it))) if it.turn == turn.id => {
-                    times.calls.entry(it.call).or_default().0 = at;
-                }
-                Ok(Some(SessionEvent::ToolDone(it))) if it.turn == turn.id => {
-                    times.calls.entry(it.call).or_default().1 = at;
-                }
-                Ok(Some(SessionEvent::ToolUncertain(it))) if it.turn == turn.id => {
-                    times.calls.entry(it.call).or_default().1 = at;
-                }
-                Ok(Some(SessionEvent::TurnDone(it))) if it.turn == turn.id => times.ended = at,
-                _ => {}
-            }
+    fn take(&mut self, turn: &Turn, sealed: &Sealed) {
+        let at = Some(sealed.head.ts);
+        if let Ok(Some(KernelEvent::Accepted(accepted))) = sealed.event::<KernelEvent>()
+            && TurnId::from(accepted.input.id) == turn.id
+        {
+            self.created = at;
+            self.request = Some(accepted.input.idempotency_key.clone());
         }
-        times
+        match sealed.event::<SessionEvent>() {
+            Ok(Some(SessionEvent::StepPlanned(it))) if it.turn == turn.id => {
+                self.started = self.started.or(at);
+            }
+            Ok(Some(SessionEvent::ToolAsked(it))) if it.turn == turn.id => {
+                self.calls.entry(it.call).or_default().0 = at;
+            }
+            Ok(Some(SessionEvent::ToolDone(it))) if it.turn == turn.id => {
+                self.calls.entry(it.call).or_default().1 = at;
+            }
+            Ok(Some(SessionEvent::ToolUncertain(it))) if it.turn == turn.id => {
+                self.calls.entry(it.call).or_default().1 = at;
+            }
+            Ok(Some(SessionEvent::TurnDone(it))) if it.turn == turn.id => self.ended = at,
+            _ => {}
+        }
     }
 }
 

@@ -1,31 +1,27 @@
 //! Looking at sessions: lists, histories, journals and their verification. All from the journal.
 
-use bytes::Bytes;
+use std::ops::ControlFlow;
+
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Input, Position, ProcessId, Sealed, Seq, Tail,
-    Timestamp, codec,
+    Digest, EntityId, ErrorChain, Grammar, Input, ProcessId, Sealed, Seq, Tail, Timestamp, codec,
     event::decode_record,
-    kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, Snapshot, SnapshotState},
+    kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, SNAPSHOT, SnapshotState},
     llm::{Message, Text, Usage},
     session::{SessionEvent, SessionInput, ToolEnd},
     view::{EventView, HistoryView, SessionList, SessionRow, TurnView, VerifyRow, VerifyView},
 };
 use futures_util::{StreamExt, stream};
-use serde_bytes::ByteBuf;
 use serde_json::{Value, json};
 use tracing::debug;
 
 use super::{
     client::{SendError, Sessions},
-    hooks::shown,
     kind::Session,
     state::Turn,
 };
-use crate::durable::{Entity, Loaded, Service};
+use crate::durable::{Entity, FoldError, Service, Violation};
 
-/// Archives that one journal may chain; more is a loop.
-const ARCHIVES_MAX: usize = 100_000;
 /// Journals that are read at the same time for one list.
 const READS_MAX: usize = 16;
 
@@ -164,17 +160,30 @@ impl Sessions {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<EventView>, SendError> {
-        let events = self.all_events(id).await?;
-        if events.is_empty() {
+        let mut views = Vec::new();
+        let visit = |sealed: Sealed| {
+            if views.len() == limit {
+                return ControlFlow::Break(());
+            }
+            views.push(event_view(&sealed));
+            ControlFlow::Continue(())
+        };
+        self.each_event(id, after, visit).await?;
+        if views.is_empty() && self.substrate.journal.tail(id).await?.is_none() {
             return Err(SendError::NotFound { session: id.to_string() });
         }
-        Ok(events.iter().filter(|one| one.head.n > after).take(limit).map(event_view).collect())
+        Ok(views)
     }
 
     /// Everything known of one session, for keeping.
     pub async fn export(&self, id: EntityId) -> Result<Value, SendError> {
         let history = self.history(id).await?;
-        let events: Vec<EventView> = self.all_events(id).await?.iter().map(event_view).collect();
+        let mut events = Vec::new();
+        let visit = |sealed: Sealed| {
+            events.push(event_view(&sealed));
+            ControlFlow::Continue(())
+        };
+        self.each_event(id, Seq(0), visit).await?;
         Ok(json!({ "session": history, "journal": events }))
     }
 
@@ -212,17 +221,16 @@ impl Sessions {
         }
     }
 
-    /// Folds the whole chain: each archived segment from the snapshot it began with, then what is
-    /// in the journal.
+    /// Loads what is in the journal as an activation does, and folds the whole past up to it.
     async fn check(&self, id: EntityId) -> Result<(Option<String>, Tail), SendError> {
-        let segments = self.segments(id).await?;
-        let mut tail = Tail::START;
-        let mut key = None;
-        for segment in segments.iter().rev() {
-            let entity = Entity::<Session>::of(id, segment)?;
-            replay(id, segment, &mut 0)?;
-            key = entity.core.key.or(key);
-            tail = entity.core.tail;
+        // One after the other, so that one state is in memory at a time; the journal may grow
+        // meanwhile.
+        let loaded = self.read(id).await?.core.tail;
+        let (key, tail) = self.play(id, &mut 0).await?;
+        if tail.n < loaded.n || (tail.n == loaded.n && tail != loaded) {
+            let text = "what it loads from is not what its past adds up to".to_owned();
+            let (kind, source) = (SNAPSHOT.to_owned(), Violation(text));
+            return Err(FoldError::Violation { entity: id, n: tail.n, kind, source }.into());
         }
         Ok((key, tail))
     }
@@ -231,96 +239,8 @@ impl Sessions {
     /// first that differs.
     pub async fn replay(&self, id: EntityId) -> (u64, Option<String>) {
         let mut compared = 0;
-        let played = async {
-            for segment in self.segments(id).await?.iter().rev() {
-                replay(id, segment, &mut compared)?;
-            }
-            Ok::<(), SendError>(())
-        };
-        let problem = played.await.err().map(|failure| ErrorChain(&failure).to_string());
-        (compared, problem)
-    }
-
-    /// What is in the journal, then the archived segments, the newest first.
-    async fn segments(&self, id: EntityId) -> Result<Vec<Loaded>, SendError> {
-        let mut segments = vec![self.load(id).await?];
-        while let Some(archive) = segments.last().and_then(archive_of) {
-            if segments.len() > ARCHIVES_MAX {
-                break;
-            }
-            segments.push(self.segment(archive).await?);
-        }
-        Ok(segments)
-    }
-
-    async fn segment(&self, archive: Digest) -> Result<Loaded, SendError> {
-        let bytes = self.blob(archive).await?;
-        let list: Vec<ByteBuf> = codec::decode(&bytes)?;
-        let records: Vec<_> = list
-            .into_iter()
-            .zip(1..)
-            .map(|(bytes, position)| clawnode_cluster::Record {
-                position: Position(position),
-                bytes: Bytes::from(bytes.into_vec()),
-            })
-            .collect();
-        let snapshot = match crate::durable::core::snapshot_blob(&records) {
-            Some(digest) => Some(self.blob(digest).await?),
-            None => None,
-        };
-        Ok(Loaded { records, snapshot })
-    }
-
-    async fn blob(&self, digest: Digest) -> Result<Bytes, SendError> {
-        let found = self.substrate.blobs.get(digest).await?;
-        found.ok_or_else(|| {
-            SendError::Store(StoreError::Refused {
-                store: "blobs",
-                detail: format!("`{digest}` is missing"),
-            })
-        })
-    }
-
-    pub(super) async fn all_events(&self, id: EntityId) -> Result<Vec<Sealed>, SendError> {
-        let segments = self.segments(id).await?;
-        let mut events = Vec::new();
-        for record in segments.iter().rev().flat_map(|segment| &segment.records) {
-            let at = events.last().map_or(Seq(0), |last: &Sealed| last.head.n);
-            events.extend(decode_record(&record.bytes).map_err(|source| {
-                SendError::Corrupt(crate::durable::FoldError::Record { entity: id, at, source })
-            })?);
-        }
-        Ok(events)
-    }
-
-    /// The blobs that hold a session's texts and archives, without the state of its snapshot; of a
-    /// damaged journal, those that it still tells of.
-    pub async fn blobs_of(&self, id: EntityId) -> Result<Vec<Digest>, SendError> {
-        let mut blobs = Vec::new();
-        let mut segment = match self.load(id).await {
-            Ok(segment) => segment,
-            Err(failure) if is_damage(&failure) => return Ok(blobs),
-            Err(failure) => return Err(failure),
-        };
-        for _ in 0..ARCHIVES_MAX {
-            for event in segment.records.iter().filter_map(|one| decode_record(&one.bytes).ok()) {
-                for sealed in event {
-                    blobs.extend(texts_of(&sealed));
-                }
-            }
-            let Some(archive) = archive_of(&segment) else { break };
-            let exists = self.substrate.blobs.get(archive).await.map(|found| found.is_some());
-            if matches!(exists, Ok(false)) {
-                break;
-            }
-            blobs.push(archive);
-            segment = match self.segment(archive).await {
-                Ok(segment) => segment,
-                Err(failure) if is_damage(&failure) => break,
-                Err(failure) => return Err(failure),
-            };
-        }
-        Ok(blobs)
+        let problem = self.play(id, &mut compared).await.err();
+        (compared, problem.map(|failure| ErrorChain(&failure).to_string()))
     }
 
     /// What it stands on.
@@ -342,56 +262,6 @@ fn state_of(entity: &Entity<Session>) -> &'static str {
         (Service::Active, true) => "idle",
         (Service::Active, false) => "running",
     }
-}
-
-/// The segment that a journal's first snapshot replaced.
-fn archive_of(loaded: &Loaded) -> Option<Digest> {
-    let first = decode_record(&loaded.records.first()?.bytes).ok()?;
-    match first.first()?.event::<KernelEvent>().ok()?? {
-        KernelEvent::Snapshot(Snapshot { archive, .. }) => archive,
-        _ => None,
-    }
-}
-
-/// Compares what each call was shown with what the fold says it should have been shown.
-fn replay(id: EntityId, loaded: &Loaded, compared: &mut u64) -> Result<(), SendError> {
-    let mut entity = Entity::<Session>::unborn(id);
-    let mut first = true;
-    for record in &loaded.records {
-        let events = decode_record(&record.bytes).map_err(|source| {
-            crate::durable::FoldError::Record { entity: id, at: entity.core.tail.n, source }
-        })?;
-        for sealed in events {
-            if let Ok(Some(SessionEvent::ModelBegun(begun))) = sealed.event::<SessionEvent>() {
-                *compared += 1;
-                let expected = entity.state.profile.as_ref().and_then(|profile| {
-                    let turn = entity.state.turn(begun.turn)?;
-                    Some(shown(&entity.state, profile, turn, begun.call).digest())
-                });
-                if expected != Some(begun.request) {
-                    let text = format!("`{}` was not shown what the journal says", begun.call);
-                    return Err(SendError::Corrupt(crate::durable::FoldError::Violation {
-                        entity: id,
-                        n: sealed.head.n,
-                        kind: sealed.head.kind.clone(),
-                        source: crate::durable::Violation(text),
-                    }));
-                }
-            }
-            if first && sealed.head.kind == clawnode_proto::kernel::SNAPSHOT {
-                let only = Loaded {
-                    records: vec![loaded.records[0].clone()],
-                    snapshot: loaded.snapshot.clone(),
-                };
-                entity = Entity::of(id, &only)?;
-                first = false;
-                continue;
-            }
-            first = false;
-            entity.apply(&sealed)?;
-        }
-    }
-    Ok(())
 }
 
 fn event_view(sealed: &Sealed) -> EventView {
@@ -437,7 +307,7 @@ fn body_view(sealed: &Sealed) -> Value {
 }
 
 /// Whether a failure is damage, which does not go away by waiting.
-fn is_damage(failure: &SendError) -> bool {
+pub(super) fn is_damage(failure: &SendError) -> bool {
     match failure {
         SendError::Store(failure) => {
             matches!(failure, StoreError::Corrupt { .. } | StoreError::Refused { .. })
@@ -477,7 +347,7 @@ pub(super) fn texts_of_input(input: &Input) -> Vec<Digest> {
     }
 }
 
-fn texts_of(sealed: &Sealed) -> Vec<Digest> {
+pub(super) fn texts_of(sealed: &Sealed) -> Vec<Digest> {
     if let Ok(Some(
         KernelEvent::Accepted(Accepted { input }) | KernelEvent::Parked(Parked { input }),
     )) = sealed.event::<KernelEvent>()

@@ -15,6 +15,7 @@ pub mod approval;
 mod approvals;
 mod awaited;
 mod call;
+mod chain;
 pub mod client;
 pub mod clock;
 pub mod context;
@@ -42,6 +43,8 @@ mod request;
 pub mod route;
 pub mod run;
 pub(crate) mod settle;
+#[cfg(test)]
+mod snapshots;
 pub mod state;
 mod texts;
 pub mod tools;

@@ -1,10 +1,14 @@
 //! For tests: one activation of a session's machine on a journal that always stores.
 
+use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_proto::{
-    Grammar as _, Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
+    Digest, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId, SessionKey,
+    Timestamp,
     event::decode_record,
     hook::{HookPoint, HookSpec, HookTrail, ModelPatch},
+    kernel::SnapshotState,
+    limits::INLINE_BYTES,
     llm::{StopReason, Text, Usage},
     session::{Profile, SessionEvent, SessionInput, UserMessage},
     tool::{EffectClass, Risk, ToolSpec, ToolUse},
@@ -17,7 +21,10 @@ use super::{
 };
 use crate::{
     agent::{AgentOptions, Permit},
-    durable::{Activation, In, Loaded, Machine, MachineOptions, Now, Out},
+    durable::{
+        Activation, In, Loaded, Machine, MachineOptions, Now, Out, archive,
+        core::{position_of, snapshot_blob},
+    },
 };
 
 const SCHEMA: &str =
@@ -32,6 +39,15 @@ pub(super) struct Run {
     /// The kinds of the session's own events, append by append.
     pub(super) appends: Vec<Vec<&'static str>>,
     pub(super) started: Vec<(CallKey, SessionJob)>,
+    /// What was archived: the records, and the state.
+    pub(super) archives: Vec<(Vec<Record>, Bytes)>,
+    /// Archives are never answered for, as if the process died over one.
+    pub(super) dies: bool,
+    /// What turns tell is told at once.
+    emits: bool,
+    pub(super) discarded: Vec<Digest>,
+    pub(super) scrubbed: Vec<Vec<Digest>>,
+    pub(super) completed: Vec<InputId>,
 }
 
 pub(super) fn profile(points: &[HookPoint]) -> Profile {
@@ -66,16 +82,38 @@ pub(super) fn profile(points: &[HookPoint]) -> Profile {
 
 impl Run {
     pub(super) fn new(points: &[HookPoint], journal: Vec<Record>) -> Self {
+        let loaded = Loaded { records: journal, snapshot: None };
+        Self::with(points, loaded, MachineOptions::default(), false)
+    }
+
+    /// The same, whose snapshots are stored, and what turns tell is told if `emits`.
+    pub(super) fn with(
+        points: &[HookPoint],
+        loaded: Loaded,
+        options: MachineOptions,
+        emits: bool,
+    ) -> Self {
+        let journal = loaded.records.clone();
         let now = Now { wall: Timestamp(1), steady: Timestamp(1) };
-        let counter = 1 + journal.len() as u64;
+        let counter = 1 + position_of(&journal).0;
         let me = Incarnation { process: ProcessId::from_u128(1), counter };
         let activation = if journal.is_empty() { Activation::Fresh } else { Activation::Recovery };
-        let options = MachineOptions::default();
         let (machine, _) = Machine::new(key().entity(), me, activation, options, now);
         let grant = Grant { profile: profile(points), permit: Permit::free() };
-        let loaded = Loaded { records: journal.clone(), ..Loaded::default() };
-        let (appends, started) = (Vec::new(), Vec::new());
-        let mut run = Self { machine, now, grant, journal, appends, started };
+        let mut run = Self {
+            machine,
+            now,
+            grant,
+            journal,
+            appends: Vec::new(),
+            started: Vec::new(),
+            archives: Vec::new(),
+            dies: false,
+            emits,
+            discarded: Vec::new(),
+            scrubbed: Vec::new(),
+            completed: Vec::new(),
+        };
         run.feed(In::Loaded(loaded));
         run
     }
@@ -86,15 +124,40 @@ impl Run {
             for out in self.machine.handle(self.now, input) {
                 match out {
                     Out::Append { write, .. } => {
-                        let position = Position(self.journal.len() as u64 + 1);
+                        let position = Position(position_of(&self.journal).0 + 1);
                         let events = decode_record(&write.bytes).unwrap();
                         let own = events.iter().filter_map(|it| it.event::<SessionEvent>().ok()?);
                         self.appends.push(own.map(|event| event.kind()).collect());
+                        if write.rollup {
+                            self.journal.clear();
+                        }
                         self.journal.push(Record { position, bytes: write.bytes });
                         waiting.push(In::Answered(AppendAnswer::Stored(position)));
                     }
                     Out::Acquire(key, _) => waiting.push(In::Granted(key, self.grant.clone())),
+                    Out::Start(key, SessionJob::Emit(_)) if self.emits => {
+                        waiting.push(In::Confirmed(key));
+                    }
                     Out::Start(key, job) => self.started.push((key, job)),
+                    Out::Archive { state, .. } => {
+                        self.archives.push((self.journal.clone(), state.clone()));
+                        if !self.dies {
+                            let archive = Digest::of(&archive::pack(&self.journal).unwrap());
+                            let superseded = snapshot_blob(&self.journal).into_iter().collect();
+                            let state = if state.len() > INLINE_BYTES {
+                                SnapshotState::Blob { digest: Digest::of(&state) }
+                            } else {
+                                SnapshotState::Inline { bytes: state.to_vec().into() }
+                            };
+                            waiting.push(In::Archived { archive, state, superseded });
+                        }
+                    }
+                    Out::Erase(_) => {
+                        waiting.push(In::Erased { snapshot: snapshot_blob(&self.journal) });
+                    }
+                    Out::Discard(blobs) => self.discarded.extend(blobs),
+                    Out::Scrub(blobs) => self.scrubbed.push(blobs),
+                    Out::Complete(input) => self.completed.push(input),
                     _ => {}
                 }
             }

@@ -179,7 +179,9 @@ pub struct SessionOptions {
     /// How long an idle session stays in memory (60 s). Less saves memory, more saves reads.
     #[serde(with = "units::duration")]
     pub passivate_after: Duration,
-    /// Events between two snapshots (200). Less shortens loading, more writes less.
+    /// Events after which the journal is shortened by a snapshot, if it has grown as large as the
+    /// session's state by then (200); after ten times as many it always is. Less shortens loading,
+    /// more writes less.
     pub snapshot_every: u32,
 }
 

@@ -89,7 +89,7 @@ fn i2_only_a_claim_changes_the_epoch() {
     let same_epoch = Sealed::seal(head(Seq(2), claim), claim, tail.hash).unwrap();
     assert!(matches!(tail.follow(&same_epoch), Err(RecordError::Epoch { .. })), "a second claim");
 
-    let released = &sample::kernel_events()[8];
+    let released = &sample::kernel_events()[9];
     let raised = Head { epoch: Epoch(2), ..head(Seq(2), released) };
     let raised = Sealed::seal(raised, released, tail.hash).unwrap();
     assert!(matches!(tail.follow(&raised), Err(RecordError::Epoch { .. })), "raised unclaimed");

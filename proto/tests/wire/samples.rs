@@ -327,8 +327,16 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
         Born { kind: Kind::Session, key: KEY.to_owned() }.into(),
         Accepted { input: input() }.into(),
         Emitted { turn: turn() }.into(),
-        Snapshot { tail, archive: None, state: inline }.into(),
-        Snapshot { tail, archive: Some(Digest::of(b"archive")), state: blob }.into(),
+        Snapshot { tail, archive: None, state: inline.clone(), superseded: None }.into(),
+        Snapshot { tail, archive: Some(Digest::of(b"archive")), state: blob, superseded: None }
+            .into(),
+        Snapshot {
+            tail,
+            archive: Some(Digest::of(b"archive")),
+            state: inline,
+            superseded: Some(vec![Digest::of(b"state")]),
+        }
+        .into(),
         Parked { input: input() }.into(),
         Quarantined { reason: "5 claims without progress".to_owned() }.into(),
         Released {}.into(),

@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 use super::{
     Context, DispatcherHandle,
     fuse::fused,
-    store::{append, archive, discard, load, read_back},
+    store::{append, archive, discard, load, read_back, scrub},
 };
 use crate::durable::{
     Activation, EntityKind, Heir, In, Machine, Now, Out, Slim, Stop,
@@ -308,8 +308,12 @@ impl<K: EntityKind> State<K> {
                     port.tell(In::Erased { snapshot });
                 });
             }
-            Out::Discard(digest) => {
-                self.spawn(myself, async move { discard(&context, digest).await });
+            // Detached: it is bounded, and goes on when the activation is over.
+            Out::Discard(blobs) => {
+                drop(tokio::spawn(async move { discard(&context.substrate, blobs).await }));
+            }
+            Out::Scrub(blobs) => {
+                self.spawn(myself, async move { port.tell(scrub(&context, blobs).await) });
             }
             Out::Stop(stop) => self.stop(myself, &stop),
         }

@@ -3,9 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Record, StoreError, Write};
+use clawnode_cluster::{Record, StoreError, Substrate, Write};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Position, codec, kernel::SnapshotState, limits::INLINE_BYTES,
+    Digest, EntityId, ErrorChain, Position,
+    kernel::{Snapshot, SnapshotState},
+    limits::INLINE_BYTES,
 };
 use serde_bytes::ByteBuf;
 use tracing::{debug, warn};
@@ -13,7 +15,9 @@ use tracing::{debug, warn};
 use super::{Context, Port};
 use crate::durable::{
     EntityKind, In, Loaded,
+    archive::{self, snapshot_of},
     core::{position_of, snapshot_blob},
+    load::{self, readable},
 };
 
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
@@ -26,7 +30,7 @@ const DISCARDS_MAX: u32 = 8;
 pub(super) async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> In<K> {
     let mut tries = 0;
     loop {
-        match read(context, id).await {
+        match load::journal(&context.substrate, id).await {
             Ok(loaded) => return In::Loaded(loaded),
             Err(failure) => {
                 if let Some(unreadable) = unreadable(context, id, &failure).await {
@@ -51,23 +55,6 @@ async fn unreadable<K: EntityKind>(
     }
     let position = context.substrate.journal.position(id).await.ok()?;
     Some(In::Unreadable { detail: ErrorChain(failure).to_string(), position })
-}
-
-async fn read<K: EntityKind>(context: &Context<K>, id: EntityId) -> Result<Loaded, StoreError> {
-    let records = context.substrate.journal.read(id, Position(0)).await?;
-    let snapshot = match snapshot_blob(&records) {
-        Some(digest) => readable(context.substrate.blobs.get(digest).await)?,
-        None => None,
-    };
-    Ok(Loaded { records, snapshot })
-}
-
-/// A damaged blob is none: the fold names what misses it.
-fn readable(blob: Result<Option<Bytes>, StoreError>) -> Result<Option<Bytes>, StoreError> {
-    match blob {
-        Err(StoreError::Refused { .. }) => Ok(None),
-        blob => blob,
-    }
 }
 
 pub(super) async fn append<K: EntityKind>(
@@ -121,6 +108,8 @@ pub(super) async fn archive<K: EntityKind>(
     upto: Position,
     state: Bytes,
 ) -> In<K> {
+    // What may be stored, should it break off.
+    let mut begun: Vec<Bytes> = Vec::new();
     let store = async {
         let records = context.substrate.journal.read(id, Position(0)).await?;
         if position_of(&records) != upto {
@@ -129,38 +118,99 @@ pub(super) async fn archive<K: EntityKind>(
                 detail: format!("a read ends at {}, not at {upto}", position_of(&records)),
             });
         }
-        let list: Vec<ByteBuf> =
-            records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
-        let encoded = codec::encode(&list).map_err(|failure| StoreError::Refused {
+        let superseded = superseded::<K>(&context.substrate, id, &records).await?;
+        let archive = archive::pack(&records).map_err(|failure| StoreError::Refused {
             store: "blobs",
             detail: failure.to_string(),
         })?;
-        let archive = context.substrate.blobs.put(Bytes::from(encoded)).await?;
+        drop(records);
+        // First, because a store that has no room for it refuses it at once.
         let state = if state.len() > INLINE_BYTES {
+            begun.push(state.clone());
             SnapshotState::Blob { digest: context.substrate.blobs.put(state).await? }
         } else {
             SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
         };
-        Ok::<(Digest, SnapshotState), StoreError>((archive, state))
+        begun.push(archive.clone());
+        let archive = context.substrate.blobs.put(archive).await?;
+        Ok::<_, StoreError>((archive, state, superseded))
     };
     match store.await {
-        Ok((archive, state)) => In::Archived { archive, state },
+        Ok((archive, state, superseded)) => In::Archived { archive, state, superseded },
         Err(failure) => {
             warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
+            let left = begun.iter().map(|bytes| Digest::of(bytes)).collect();
+            discard(&context.substrate, left).await;
             In::ArchiveFailed
         }
     }
 }
 
-/// Removes a blob that nothing refers to any more; one that stays is an orphan, not a loss.
-pub(super) async fn discard<K: EntityKind>(context: &Context<K>, digest: Digest) {
-    for tries in 0..DISCARDS_MAX {
-        match context.substrate.blobs.delete(digest).await {
-            Ok(()) => return,
-            Err(failure) => warn!(%digest, %failure, "a blob cannot be removed now"),
+/// The state that a journal loads from now, which the next snapshot makes superfluous. What was so
+/// already is removed: states of earlier snapshots, and what owners left that died over one.
+async fn superseded<K: EntityKind>(
+    substrate: &Substrate,
+    id: EntityId,
+    records: &[Record],
+) -> Result<Vec<Digest>, StoreError> {
+    let blobs = &substrate.blobs;
+    let mut gone = match snapshot_of(records) {
+        Some(Snapshot { superseded: Some(earlier), .. }) => earlier,
+        // Its writer kept the states of all snapshots.
+        Some(Snapshot { superseded: None, archive, .. }) => {
+            earlier_states(substrate, archive).await?
         }
-        pause(READ_FIRST, READ_MOST, tries).await;
+        None => Vec::new(),
+    };
+    let own = snapshot_blob(records);
+    if archive::has_deaths(records) {
+        let snapshot = match own {
+            Some(digest) => readable(blobs.get(digest).await)?,
+            None => None,
+        };
+        gone.extend(archive::leftovers::<K>(id, &Loaded { records: records.to_vec(), snapshot }));
     }
+    for digest in gone {
+        blobs.delete(digest).await?;
+    }
+    Ok(own.into_iter().collect())
+}
+
+/// The states of all snapshots in a chain of archives.
+async fn earlier_states(
+    substrate: &Substrate,
+    mut archive: Option<Digest>,
+) -> Result<Vec<Digest>, StoreError> {
+    let mut states = Vec::new();
+    while let Some(digest) = archive.take() {
+        let Some(bytes) = readable(substrate.blobs.get(digest).await)? else { break };
+        let Ok(records) = archive::unpack(&bytes) else { break };
+        states.extend(snapshot_blob(&records));
+        archive = snapshot_of(&records).and_then(|snapshot| snapshot.archive);
+    }
+    Ok(states)
+}
+
+/// Removes blobs that nothing refers to any more; one that stays is an orphan, not a loss.
+pub(super) async fn discard(substrate: &Substrate, blobs: Vec<Digest>) {
+    for digest in blobs {
+        for tries in 0..DISCARDS_MAX {
+            match substrate.blobs.delete(digest).await {
+                Ok(()) => break,
+                Err(failure) => warn!(%digest, %failure, "a blob cannot be removed now"),
+            }
+            pause(READ_FIRST, READ_MOST, tries).await;
+        }
+    }
+}
+
+/// Removes what is left of a deleted entity.
+pub(super) async fn scrub<K: EntityKind>(context: &Context<K>, blobs: Vec<Digest>) -> In<K> {
+    discard(&context.substrate, blobs).await;
+    if let Err(failure) = context.substrate.journal.scrub().await {
+        debug!(%failure, "the store lets go of what was removed when it cleans up by itself");
+    }
+    In::Scrubbed
 }
 
 async fn pause(first: Duration, most: Duration, tries: u32) {
@@ -171,4 +221,68 @@ async fn pause(first: Duration, most: Duration, tries: u32) {
 async fn jittered(wait: Duration) {
     let share = rand::random_range(0.5..=1.0);
     tokio::time::sleep(wait.mul_f64(share)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::{SystemClock, local};
+    use clawnode_proto::{
+        Epoch, EventId, Grammar as _, Head, Incarnation, ProcessId, Sealed, Seq, Tail, Timestamp,
+        event::{VERSION, encode_record},
+        kernel::KernelEvent,
+    };
+
+    use super::*;
+    use crate::session::Session;
+
+    /// The record of a snapshot, as a build that kept all states wrote it.
+    fn snapshot(n: u64, archive: Option<Digest>, state: &Bytes) -> Record {
+        let id = EntityId::from_u128(1);
+        let tail = Tail { n: Seq(n - 1), ..Tail::START };
+        let state = SnapshotState::Blob { digest: Digest::of(state) };
+        let event = KernelEvent::from(Snapshot { tail, archive, state, superseded: None });
+        let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
+        let head = Head {
+            entity: id,
+            n: Seq(n),
+            v: VERSION,
+            eid: EventId::derive(id, incarnation, Seq(n)),
+            epoch: Epoch(1),
+            incarnation,
+            ts: Timestamp(1),
+            kind: event.kind().to_owned(),
+            required: true,
+            progress: false,
+        };
+        let sealed = Sealed::seal(head, &event, Digest::ZERO).unwrap();
+        Record { position: Position(n), bytes: encode_record(&[sealed]).unwrap().into() }
+    }
+
+    #[tokio::test]
+    async fn the_states_of_a_build_that_kept_them_all_go_with_the_next_snapshot() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), clock);
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let blobs = &substrate.blobs;
+        let (mut states, mut archives, mut last) = (Vec::new(), Vec::new(), None);
+        let mut records = Vec::new();
+        for n in 1..=5_u64 {
+            let state = Bytes::from(format!("state {n}"));
+            states.push(blobs.put(state.clone()).await.unwrap());
+            records = vec![snapshot(n, last, &state)];
+            if n < 5 {
+                last = Some(blobs.put(archive::pack(&records).unwrap()).await.unwrap());
+                archives.extend(last);
+            }
+        }
+        let id = EntityId::from_u128(1);
+        let superseded = superseded::<Session>(&substrate, id, &records).await.unwrap();
+        assert_eq!(superseded, [states[4]], "it is loaded from until the next one is stored");
+        let mut left = blobs.list().await.unwrap();
+        left.sort_unstable();
+        archives.push(states[4]);
+        archives.sort_unstable();
+        assert_eq!(left, archives);
+    }
 }

@@ -124,7 +124,8 @@ impl<K: EntityKind> Machine<K> {
             let core = std::mem::take(core);
             self.body = Body::Whole(Entity { core, ..Entity::unborn(self.id) });
         }
-        self.staged.extend(snapshot.map(Out::Discard));
+        let superseded: Vec<Digest> = snapshot.into_iter().collect();
+        self.scrub = Some(superseded.clone());
         self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
         // A claim that came with it is kept as part of the tombstone, which must be the first event.
         self.claimed = true;
@@ -135,7 +136,8 @@ impl<K: EntityKind> Machine<K> {
         self.draft.clear();
         self.draft_bytes = 0;
         let state = SnapshotState::Inline { bytes: bytes.into() };
-        self.seal(now, &KernelEvent::from(Snapshot { tail, archive: None, state }))?;
+        let snapshot = Snapshot { tail, archive: None, state, superseded: Some(superseded) };
+        self.seal(now, &KernelEvent::from(snapshot))?;
         self.flush(true)
     }
 }

@@ -40,6 +40,9 @@ impl<K: EntityKind> Machine<K> {
     }
 
     fn compose(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.is_snapshot_due() {
+            return self.archive();
+        }
         self.draft_inputs(now)?;
         self.draft_outcomes(now)?;
         self.draft_advances(now)?;
@@ -253,7 +256,6 @@ impl<K: EntityKind> Machine<K> {
             && self.aborting.is_empty()
             && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
         let doomed = K::doomed(&entity.state);
-        let snapshot_due = entity.core.events_since_snapshot >= self.next_snapshot;
         // A deletion that is due is something to be woken for, like any effect.
         self.quiescent = at_rest && !doomed;
         #[cfg(feature = "test-util")]
@@ -264,9 +266,6 @@ impl<K: EntityKind> Machine<K> {
         }
         if at_rest && doomed {
             return self.erase(now);
-        }
-        if at_rest && snapshot_due && self.claimed {
-            return self.archive();
         }
         let released = !self.claimed || self.core().is_some_and(|core| core.released);
         let idle = self.now.steady.since(self.idle_since) >= self.options.passivate_after;
@@ -312,10 +311,21 @@ impl<K: EntityKind> Machine<K> {
         Err(Stop::Released)
     }
 
+    /// Whether the journal is to be shortened now: between two appends the state is what is stored,
+    /// whatever runs meanwhile.
+    fn is_snapshot_due(&self) -> bool {
+        let Some(entity) = self.entity() else { return false };
+        let is_between = self.claimed && self.draft.is_empty() && !self.draining;
+        let every = self.options.snapshot_every.max(1);
+        is_between
+            && self.growth.is_due(entity.core.events_since_snapshot, every)
+            && !K::doomed(&entity.state)
+    }
+
     fn archive(&mut self) -> Result<(), Stop> {
         let Some(entity) = self.entity() else { return Ok(()) };
         let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
-        self.next_snapshot = self.options.snapshot_every.max(1);
+        self.growth.storing(state.len());
         self.busy = Busy::Archiving;
         self.out.push(Out::Archive { upto: self.position, state: state.into() });
         Ok(())

@@ -11,11 +11,11 @@ use clawnode_proto::{
 
 use super::{
     Activation, Body, Busy, Core, EntityKind, FoldError, InFlight, Loaded, Machine, Out, Service,
-    Stop,
+    Stop, growth::Growth,
 };
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
-use crate::durable::core::position_of;
+use crate::durable::{archive::snapshot_of, core::position_of};
 
 impl<K: EntityKind> Machine<K> {
     /// The journal is here: claim first, fold first, or put the entity out of service.
@@ -24,6 +24,7 @@ impl<K: EntityKind> Machine<K> {
             return Ok(());
         }
         self.position = position_of(&loaded.records);
+        self.growth = Growth::of(&loaded);
         let options = self.options;
         let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
             Ok(core) => (core, None),
@@ -44,6 +45,11 @@ impl<K: EntityKind> Machine<K> {
         if !self.heir.may_claim(self.predecessor) {
             // Somebody was faster, and may be in the middle of a call.
             return Err(Stop::Fenced);
+        }
+        if core.service == Service::Deleted {
+            // Whoever deleted it may have died before this was removed.
+            let superseded = snapshot_of(&loaded.records).and_then(|it| it.superseded);
+            self.scrub = superseded.filter(|blobs| !blobs.is_empty());
         }
         let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
         let quarantined = matches!(core.service, Service::Quarantined { .. });
@@ -165,19 +171,33 @@ impl<K: EntityKind> Machine<K> {
         self.flush(false)
     }
 
+    /// There is no archive; the journal stays as it is for now.
+    pub(super) fn archive_failed(&mut self) {
+        self.busy = Busy::No;
+        let events = self.core().map_or(0, |core| core.events_since_snapshot);
+        self.growth.failed(events, self.options.snapshot_every);
+    }
+
     /// The archive is stored: the snapshot replaces all records.
     pub(super) fn archived(
         &mut self,
         now: Timestamp,
         archive: Digest,
         state: SnapshotState,
+        superseded: Vec<Digest>,
     ) -> Result<(), Stop> {
         if !matches!(self.busy, Busy::Archiving) {
             return Ok(());
         }
         self.busy = Busy::No;
-        let Some(core) = self.core() else { return Ok(()) };
-        let snapshot = Snapshot { tail: core.tail, archive: Some(archive), state };
+        let Some(tail) = self.core().map(|core| core.tail) else { return Ok(()) };
+        #[cfg(feature = "test-util")]
+        let superseded = self.misjudge_states(&state, superseded);
+        if !superseded.is_empty() {
+            self.staged.push(Out::Discard(superseded.clone()));
+        }
+        let (archive, superseded) = (Some(archive), Some(superseded));
+        let snapshot = Snapshot { tail, archive, state, superseded };
         self.seal(now, &KernelEvent::from(snapshot))?;
         self.flush(true)
     }

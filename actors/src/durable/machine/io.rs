@@ -52,7 +52,11 @@ pub enum In<K: EntityKind> {
         archive: Digest,
         /// Where the state is.
         state: SnapshotState,
+        /// The states of earlier snapshots that nothing needs once this one is stored.
+        superseded: Vec<Digest>,
     },
+    /// What [`Out::Scrub`] names is removed, or was tried to be often enough.
+    Scrubbed,
     /// The blobs of a doomed entity are gone, as asked by [`Out::Erase`].
     Erased {
         /// The blob of the snapshot that it still loads from.
@@ -110,8 +114,11 @@ pub enum Out<K: EntityKind> {
     /// Remove the blobs of a doomed entity, but for the state it loads from, and those of these
     /// inputs, which go with it; answer `Erased`.
     Erase(Vec<Input>),
-    /// Remove this blob; nothing refers to it any more.
-    Discard(Digest),
+    /// Remove these blobs, also if the activation ends meanwhile; nothing refers to them any more.
+    Discard(Vec<Digest>),
+    /// Remove these blobs, and have the store let go of what it removed: the entity is deleted.
+    /// Answer `Scrubbed`.
+    Scrub(Vec<Digest>),
     /// Tell this process that the entity has another owner now, so that it stops paying at once.
     TellFenced {
         /// Who owned it last.

@@ -16,7 +16,8 @@ use clawnode_cluster::{
     outcome::{self, Verdict},
 };
 use clawnode_proto::{
-    EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp, kernel::Emitted,
+    Digest, EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
+    kernel::Emitted,
 };
 
 use super::{
@@ -29,6 +30,7 @@ use super::{
 mod bury;
 mod compose;
 mod draft;
+mod growth;
 mod io;
 mod options;
 #[cfg(feature = "test-util")]
@@ -123,6 +125,8 @@ enum Busy {
     Erasing {
         dropped: Vec<InputId>,
     },
+    /// The entity is deleted, and what is left of it is removed.
+    Scrubbing,
 }
 
 /// A call that is wanted.
@@ -172,7 +176,9 @@ pub struct Machine<K: EntityKind> {
     /// When this step is.
     now: Now,
     idle_since: Timestamp,
-    next_snapshot: u64,
+    growth: growth::Growth,
+    /// Blobs that nothing needs once the tombstone is stored.
+    scrub: Option<Vec<Digest>>,
     draining: bool,
     out: Vec<Out<K>>,
     /// What the draft was drafted upon, if a planted bug needs it.
@@ -189,7 +195,6 @@ impl<K: EntityKind> Machine<K> {
         options: MachineOptions,
         now: Now,
     ) -> (Self, Vec<Out<K>>) {
-        let next_snapshot = options.snapshot_every.max(1);
         let machine = Self {
             id,
             incarnation,
@@ -216,7 +221,8 @@ impl<K: EntityKind> Machine<K> {
             quiescent: false,
             now,
             idle_since: now.steady,
-            next_snapshot,
+            growth: growth::Growth::default(),
+            scrub: None,
             draining: false,
             out: Vec::new(),
             #[cfg(feature = "test-util")]
@@ -348,12 +354,16 @@ impl<K: EntityKind> Machine<K> {
                 }
                 Some(EffectClass::Call | EffectClass::Run) | None => {}
             },
-            In::Archived { archive, state } => self.archived(now, archive, state)?,
-            In::Erased { snapshot } => self.bury(now, snapshot)?,
-            In::ArchiveFailed => {
-                self.busy = Busy::No;
-                self.next_snapshot += self.options.snapshot_every.max(1);
+            In::Archived { archive, state, superseded } => {
+                self.archived(now, archive, state, superseded)?;
             }
+            In::Scrubbed => {
+                if matches!(self.busy, Busy::Scrubbing) {
+                    self.busy = Busy::No;
+                }
+            }
+            In::Erased { snapshot } => self.bury(now, snapshot)?,
+            In::ArchiveFailed => self.archive_failed(),
             In::FencedHint(epoch) => {
                 if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {
                     return Err(Stop::Fenced);
@@ -431,6 +441,7 @@ impl<K: EntityKind> Machine<K> {
             Verdict::Stored(position) => {
                 let record = Record { position, bytes: flight.write.bytes.clone() };
                 self.position = position;
+                self.growth.stored(flight.write.bytes.len(), flight.write.rollup);
                 self.busy = Busy::No;
                 self.claimed = true;
                 if let (Some(process), Some(core)) = (self.predecessor.take(), self.core()) {
@@ -441,6 +452,10 @@ impl<K: EntityKind> Machine<K> {
                 self.draft_bytes = 0;
                 self.idle_since = self.now.steady;
                 self.out.append(&mut self.staged);
+                if let Some(blobs) = self.scrub.take() {
+                    self.busy = Busy::Scrubbing;
+                    self.out.push(Out::Scrub(blobs));
+                }
                 self.stored(record)
             }
             Verdict::Fenced => Err(Stop::Fenced),

@@ -12,8 +12,9 @@ pub struct MachineOptions {
     /// Idle this long, it leaves memory (default 60 s): shorter costs a read per message, longer
     /// costs memory.
     pub passivate_after: Duration,
-    /// A snapshot replaces the journal after this many events (default 200): fewer costs writes,
-    /// more costs reads at activation.
+    /// A snapshot replaces the journal after this many events (default 200) at the earliest, and
+    /// once the journal is as large as its last state: fewer costs writes, more costs reads at
+    /// activation.
     pub snapshot_every: u64,
     /// Kinds of events that this process is not to know, so that a test has an older version.
     #[cfg(feature = "test-util")]

@@ -2,9 +2,9 @@
 
 use clawnode_cluster::{AppendAnswer, Record, Write, outcome::Verdict};
 use clawnode_proto::{
-    CodecError, EventId, Grammar, Head, Position, Sealed,
+    CodecError, Digest, EventId, Grammar, Head, Position, Sealed,
     event::{VERSION, encode_record},
-    kernel::KernelEvent,
+    kernel::{KernelEvent, SnapshotState},
 };
 
 use super::{Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
@@ -48,6 +48,20 @@ impl Grammar for Encoded {
 impl<K: EntityKind> Machine<K> {
     pub(super) fn planted(&self, bug: Planted) -> bool {
         self.options.planted == bug
+    }
+
+    /// Which states a machine with this bug removes.
+    pub(super) fn misjudge_states(
+        &self,
+        newest: &SnapshotState,
+        mut superseded: Vec<Digest>,
+    ) -> Vec<Digest> {
+        if let (true, SnapshotState::Blob { digest }) =
+            (self.planted(Planted::DiscardNewestState), newest)
+        {
+            superseded.push(*digest);
+        }
+        superseded
     }
 
     /// Whether a machine with this bug thinks that the entity is at rest.

@@ -5,10 +5,7 @@ use clawnode_cluster::{
     AppendAnswer, Record, StoreError,
     sim::{Change, Reply, Request, World},
 };
-use clawnode_proto::{
-    Digest, EntityId, Incarnation, Position, ProcessId, codec, kernel::SnapshotState,
-    limits::INLINE_BYTES,
-};
+use clawnode_proto::{Digest, EntityId, Incarnation, Position, ProcessId, kernel::SnapshotState};
 use rand::Rng;
 use serde_bytes::ByteBuf;
 
@@ -18,7 +15,7 @@ use super::{
 };
 use crate::{
     durable::{
-        In, Loaded, Out, Stop,
+        In, Loaded, Out, Stop, archive,
         core::{position_of, snapshot_blob},
         partition::{self, Gone},
     },
@@ -27,6 +24,10 @@ use crate::{
 
 /// The first and the longest wait before a read that failed is tried again, in milliseconds.
 const READ_AGAIN: (u64, u64) = (50, 5_000);
+/// Reads of a journal whose state is not there, before that is believed.
+const MISSING_MOST: u32 = 8;
+/// Bytes of a state from which on it is a blob: less than in production, so that some are.
+const STATE_INLINE: usize = 4 << 10;
 
 impl Sim {
     pub(super) fn feed(
@@ -92,9 +93,16 @@ impl Sim {
                 self.work(to, entity, counter, Do::Archive { upto, state });
             }
             Out::Erase(_) => self.work(to, entity, counter, Do::Erase),
+            Out::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
+            // Best effort in production; here it is done at once, the worst that can happen to a
+            // reader.
+            Out::Discard(blobs) => {
+                for digest in blobs {
+                    self.world.submit(to, Request::RemoveBlob(digest));
+                }
+            }
             // Best effort in production; here the append alone must do.
-            // Nothing reads a discarded blob, so the world need not lose it.
-            Out::Release(_) | Out::TellFenced { .. } | Out::Discard(_) => {}
+            Out::Release(_) | Out::TellFenced { .. } => {}
             Out::Stop(stop) => return self.stopped(to, entity, counter, &stop),
         }
         Ok(())
@@ -178,6 +186,10 @@ impl Sim {
             }
             Do::ReadBack { after, .. } => Request::Journal(entity, *after),
             Do::ReadBackTail { .. } | Do::Erase => Request::Tail(entity),
+            Do::Scrub { blobs } => match blobs.last() {
+                Some(digest) => Request::RemoveBlob(*digest),
+                None => Request::Tail(entity),
+            },
             Do::ArchiveRecords { content, .. } => Request::PutBlob(content.clone()),
             Do::ArchiveState { state, .. } => Request::PutBlob(state.clone()),
         };
@@ -194,13 +206,18 @@ impl Sim {
         reply: Reply,
     ) -> Result<(), Violation> {
         let input = match (work, reply) {
-            (Do::Load { .. }, Reply::Records(records)) => match snapshot_blob(&records) {
+            (Do::Load { tries }, Reply::Records(records)) => match snapshot_blob(&records) {
                 Some(digest) => {
-                    self.work(to, entity, counter, Do::LoadBlob { records, digest, tries: 0 });
+                    self.work(to, entity, counter, Do::LoadBlob { records, digest, tries });
                     return Ok(());
                 }
                 None => self.loaded(to, entity, counter, records, None)?,
             },
+            // The read was older than the next snapshot, perhaps.
+            (Do::LoadBlob { tries, .. }, Reply::Blob(None)) if tries < MISSING_MOST => {
+                self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
+                return Ok(());
+            }
             (Do::LoadBlob { records, .. }, Reply::Blob(snapshot)) => {
                 self.loaded(to, entity, counter, records, snapshot)?
             }
@@ -228,30 +245,60 @@ impl Sim {
                 self.again(to, tries, entity, counter, work);
                 return Ok(());
             }
+            (Do::Erase, _) => In::Erased { snapshot: None },
+            (work, reply) => match self.archiving(to, entity, counter, work, reply)? {
+                Some(input) => input,
+                None => return Ok(()),
+            },
+        };
+        self.feed(to, entity, counter, input)
+    }
+
+    /// How a snapshot or a burial goes on; what its machine is told once it has ended.
+    fn archiving(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        work: Do,
+        reply: Reply,
+    ) -> Result<Option<In<Session>>, Violation> {
+        let (archive, state, superseded) = match (work, reply) {
             (Do::Archive { upto, state }, Reply::Records(records))
                 if position_of(&records) == upto =>
             {
-                let content = archive(&records)?;
-                self.work(to, entity, counter, Do::ArchiveRecords { content, state });
-                return Ok(());
+                let content = archive::pack(&records)
+                    .map_err(|error| Violation::new("X1", error.to_string()))?;
+                let superseded = snapshot_blob(&records);
+                self.work(to, entity, counter, Do::ArchiveRecords { content, state, superseded });
+                return Ok(None);
             }
-            (Do::ArchiveRecords { state, .. }, Reply::Stored(archive)) => {
-                if state.len() > INLINE_BYTES {
-                    self.work(to, entity, counter, Do::ArchiveState { archive, state });
-                    return Ok(());
+            (Do::ArchiveRecords { state, superseded, .. }, Reply::Stored(archive))
+                if state.len() > STATE_INLINE =>
+            {
+                let work = Do::ArchiveState { archive, state, superseded };
+                self.work(to, entity, counter, work);
+                return Ok(None);
+            }
+            (Do::ArchiveRecords { state, superseded, .. }, Reply::Stored(archive)) => {
+                let bytes = ByteBuf::from(state.to_vec());
+                (archive, SnapshotState::Inline { bytes }, superseded)
+            }
+            (Do::ArchiveState { archive, superseded, .. }, Reply::Stored(digest)) => {
+                (archive, SnapshotState::Blob { digest }, superseded)
+            }
+            (Do::Scrub { mut blobs }, _) => {
+                blobs.pop();
+                if blobs.is_empty() {
+                    return Ok(Some(In::Scrubbed));
                 }
-                let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
-                In::Archived { archive, state }
+                self.work(to, entity, counter, Do::Scrub { blobs });
+                return Ok(None);
             }
-            (Do::ArchiveState { archive, .. }, Reply::Stored(digest)) => {
-                In::Archived { archive, state: SnapshotState::Blob { digest } }
-            }
-            (Do::Erase, _) => In::Erased { snapshot: None },
-            (Do::Archive { .. } | Do::ArchiveRecords { .. } | Do::ArchiveState { .. }, _) => {
-                In::ArchiveFailed
-            }
+            _ => return Ok(Some(In::ArchiveFailed)),
         };
-        self.feed(to, entity, counter, input)
+        let superseded = superseded.into_iter().collect();
+        Ok(Some(In::Archived { archive, state, superseded }))
     }
 
     fn loaded(
@@ -267,21 +314,9 @@ impl Sim {
     }
 }
 
-fn archive(records: &[Record]) -> Result<Bytes, Violation> {
-    let list: Vec<ByteBuf> =
-        records.iter().map(|record| ByteBuf::from(record.bytes.to_vec())).collect();
-    let encoded = codec::encode(&list).map_err(|error| Violation::new("X1", error.to_string()))?;
-    Ok(Bytes::from(encoded))
-}
-
 /// What a snapshot's archive holds: all that it replaced.
 pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<Loaded> {
-    let list: Vec<ByteBuf> = codec::decode(&world.blob(digest)?).ok()?;
-    let records = list
-        .into_iter()
-        .zip(1..)
-        .map(|(bytes, at)| Record { position: Position(at), bytes: Bytes::from(bytes.into_vec()) });
-    let records: Vec<Record> = records.collect();
+    let records = archive::unpack(&world.blob(digest)?).ok()?;
     let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
     Some(Loaded { records, snapshot })
 }

@@ -96,8 +96,9 @@ pub(super) enum Do {
     ReadBackTail { after: Position, records: Vec<Record>, tries: u32 },
     Archive { upto: Position, state: Bytes },
     Erase,
-    ArchiveRecords { content: Bytes, state: Bytes },
-    ArchiveState { archive: Digest, state: Bytes },
+    Scrub { blobs: Vec<Digest> },
+    ArchiveRecords { content: Bytes, state: Bytes, superseded: Option<Digest> },
+    ArchiveState { archive: Digest, state: Bytes, superseded: Option<Digest> },
 }
 
 /// Whose answer a ticket brings.

@@ -1,0 +1,94 @@
+//! Archives: the records that a snapshot replaced, and what a crash may have left of one.
+
+use bytes::Bytes;
+use clawnode_cluster::Record;
+use clawnode_proto::{
+    CodecError, Digest, EntityId, Position, codec,
+    event::decode_record,
+    kernel::{CLAIM, KernelEvent, RELEASED, Snapshot},
+    limits::INLINE_BYTES,
+};
+use serde_bytes::ByteBuf;
+
+use super::{Entity, EntityKind, Loaded};
+
+/// Deaths in one journal after which older ones are not looked into any more: each costs an encoded
+/// state.
+const DEATHS_MAX: usize = 8;
+
+/// Records as an archive has them.
+pub fn pack(records: &[Record]) -> Result<Bytes, CodecError> {
+    let list: Vec<&serde_bytes::Bytes> =
+        records.iter().map(|record| serde_bytes::Bytes::new(&record.bytes)).collect();
+    codec::encode(&list).map(Bytes::from)
+}
+
+/// The records of an archive, with positions of their own.
+pub fn unpack(archive: &[u8]) -> Result<Vec<Record>, CodecError> {
+    let list: Vec<ByteBuf> = codec::decode(archive)?;
+    let records = list
+        .into_iter()
+        .zip(1..)
+        .map(|(bytes, at)| Record { position: Position(at), bytes: Bytes::from(bytes.into_vec()) });
+    Ok(records.collect())
+}
+
+/// The snapshot that a journal, or an archived part of it, begins with.
+pub fn snapshot_of(records: &[Record]) -> Option<Snapshot> {
+    let first = decode_record(&records.first()?.bytes).ok()?;
+    match first.first()?.event::<KernelEvent>().ok()?? {
+        KernelEvent::Snapshot(snapshot) => Some(snapshot),
+        _ => None,
+    }
+}
+
+/// The blobs of snapshots that were begun and never stored: those of owners that died, or were
+/// fenced, with the archive and the state stored and the record that names them not. Such an owner
+/// appended nothing more, so a claim follows; what it stored is made of the records before that
+/// claim, and has the digest that they give.
+///
+/// Whoever removes them must have claimed the entity: the record that names them can then never be
+/// stored.
+pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &Loaded) -> Vec<Digest> {
+    let deaths = deaths(&loaded.records);
+    let (Some(first), Some(last)) = (loaded.records.first(), deaths.last()) else {
+        return Vec::new();
+    };
+    let begin = Loaded { records: vec![first.clone()], snapshot: loaded.snapshot.clone() };
+    let mut folded = Entity::<K>::of(id, &begin).ok();
+    let mut found = Vec::new();
+    for at in 1..=*last {
+        if deaths.contains(&at) {
+            let records = loaded.records.get(..at).unwrap_or_default();
+            found.extend(pack(records).ok().map(|archive| Digest::of(&archive)));
+            let state = folded.as_ref().and_then(|entity| entity.snapshot().ok());
+            found.extend(state.filter(|it| it.len() > INLINE_BYTES).map(|it| Digest::of(&it)));
+        }
+        let events = loaded.records.get(at).and_then(|record| decode_record(&record.bytes).ok());
+        folded = folded.zip(events).and_then(|(mut entity, events)| {
+            events.iter().try_for_each(|sealed| entity.apply(sealed)).ok()?;
+            Some(entity)
+        });
+    }
+    found
+}
+
+/// Whether an owner ended without giving the entity up.
+pub fn has_deaths(records: &[Record]) -> bool {
+    !deaths(records).is_empty()
+}
+
+/// How many records there were each time an owner ended without giving the entity up.
+fn deaths(records: &[Record]) -> Vec<usize> {
+    let mut deaths = Vec::new();
+    let mut released = true;
+    for (at, record) in records.iter().enumerate() {
+        let Ok(events) = decode_record(&record.bytes) else { continue };
+        let claims = events.first().is_some_and(|first| first.head.kind == CLAIM);
+        if at > 0 && claims && !released {
+            deaths.push(at);
+        }
+        released = events.last().is_some_and(|last| last.head.kind == RELEASED);
+    }
+    deaths.split_off(deaths.len().saturating_sub(DEATHS_MAX))
+}
