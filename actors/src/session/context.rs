@@ -89,24 +89,25 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
 }
 
 /// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
+/// Looks no further back than what fits, and one turn more.
 fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
-    let mut earlier: Vec<Vec<Message>> = Vec::new();
-    if !state.seed.is_empty() {
-        earlier.push(state.seed.clone());
-    }
-    earlier.extend(state.closed.iter().filter(|one| one.id != current).map(Turn::messages));
+    let mut left = state.closed.iter().filter(|one| one.id != current).count();
+    left += usize::from(!state.seed.is_empty());
+    let turns = state.closed.iter().rev().filter(|one| one.id != current).map(Turn::messages);
+    let seed = (!state.seed.is_empty()).then(|| state.seed.clone());
     let mut room = window;
-    let mut kept = earlier.len();
-    while kept > 0 {
-        let size = tokens(&earlier[kept - 1]);
+    let mut kept = Vec::new();
+    for messages in turns.chain(seed) {
+        let size = tokens(&messages);
         if size > room {
             break;
         }
         room -= size;
-        kept -= 1;
+        left -= 1;
+        kept.push(messages);
     }
-    let dropped = u32::try_from(kept).unwrap_or(u32::MAX);
-    (earlier.split_off(kept).concat(), dropped)
+    let dropped = u32::try_from(left).unwrap_or(u32::MAX);
+    (kept.into_iter().rev().flatten().collect(), dropped)
 }
 
 /// Tells in words what was said in calls and replies of tools that are no more.
@@ -132,4 +133,48 @@ fn tokens(messages: &[Message]) -> u64 {
     };
     let size = |one: &Message| (one.content.bytes() + tools(one)) / BYTES_PER_TOKEN;
     messages.iter().map(|one| size(one) + MESSAGE_TOKENS).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::played::Run;
+
+    /// The same, from the oldest turn on.
+    fn fitting_all(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
+        let mut earlier = vec![state.seed.clone()];
+        earlier.retain(|seed| !seed.is_empty());
+        earlier.extend(state.closed.iter().filter(|one| one.id != current).map(Turn::messages));
+        let mut dropped = 0;
+        while !earlier.is_empty() && earlier.iter().map(|it| tokens(it)).sum::<u64>() > window {
+            earlier.remove(0);
+            dropped += 1;
+        }
+        (earlier.concat(), dropped)
+    }
+
+    #[test]
+    fn the_newest_turns_that_fit_are_shown_whatever_the_window() {
+        let mut run = Run::new(&[], Vec::new());
+        for n in 0..12_usize {
+            run.says(&format!("m{n}-{}", "x".repeat(n * 37 % 60)));
+            run.replies(&[]);
+        }
+        let mut state = run.machine.settled().unwrap().state.clone();
+        assert_eq!(state.closed.len(), 12);
+        let newest = state.closed[11].id;
+        for seeded in [false, true] {
+            if seeded {
+                state.seed = vec![Message::text(Role::User, "seed")];
+            }
+            for current in [newest, TurnId::from_u128(1)] {
+                for window in 0..600 {
+                    let (expected, found) =
+                        (fitting_all(&state, current, window), fitting(&state, current, window));
+                    assert_eq!(found, expected, "{window} {seeded}");
+                }
+                assert_eq!(fitting(&state, current, 600).1, 0);
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{
     client::Sessions,
-    look::{Look, shared_frames},
+    look::{Glance, Look, shared_frames},
     progress::{Progress, TurnBody, TurnEvent},
     state::{SEAM, Turn},
     tools,
@@ -69,6 +69,7 @@ pub(super) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
             lagged: false,
             absences: 0,
             asked: Vec::new(),
+            glance: Glance::default(),
         };
         follower.run(it.frames, it.fresh).await;
     }));
@@ -89,6 +90,7 @@ struct Follower {
     absences: u32,
     /// Calls that the reader knows to wait for a person.
     asked: Vec<CallId>,
+    glance: Glance,
 }
 
 impl Follower {
@@ -128,7 +130,7 @@ impl Follower {
                 Ok(Some(BusEvent::Lagged)) => self.catch_up(true).await,
                 Ok(None) => return,
                 Err(_elapsed) => {
-                    let caught = self.catch_up(false).await;
+                    let caught = self.look_again().await;
                     silence = SILENCE_MOST.min(silence * 2);
                     until = Instant::now() + silence;
                     caught
@@ -144,6 +146,16 @@ impl Follower {
                 until = Instant::now() + silence;
             }
         }
+    }
+
+    /// Nothing was heard for a while: the journal is folded only if its end does not tell that the
+    /// turn still runs.
+    async fn look_again(&mut self) -> Next {
+        let turn = self.progress.turn();
+        if self.glance.runs(&self.sessions, self.session, turn).await {
+            return Next::More;
+        }
+        self.catch_up(false).await
     }
 
     async fn is_over(&mut self, next: Next) -> bool {
@@ -246,6 +258,7 @@ impl Follower {
             return self.absent(nothing_waits).await;
         };
         self.progress.is_of(turn.id);
+        self.glance.folded();
         if ask
             && let Some(owner) = entity.core.incarnation
             && let over @ (Next::ReadJournal | Next::Over) = self.ask(owner.process).await
@@ -425,6 +438,7 @@ mod tests {
             lagged: false,
             absences: 0,
             asked: Vec::new(),
+            glance: Glance::default(),
         };
         let key =
             |index| FrameKey { turn: id, call: CallId::derive(id, 0), attempt: Attempt(1), index };

@@ -4,10 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{StoreError, Substrate};
+use clawnode_cluster::{Record, StoreError, Substrate};
 use clawnode_proto::{
-    EntityId, ErrorBody, Frame, ProcessId, TurnId, codec,
+    EntityId, ErrorBody, Frame, Position, ProcessId, Sealed, TurnId, codec,
+    event::decode_record,
+    kernel::KernelEvent,
     node::{NodeReply, NodeRequest},
+    session::SessionEvent,
 };
 use tracing::debug;
 
@@ -25,6 +28,9 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// nothing, and a turn that the journal shows to its end needs no such word.
 const COUNT_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// Glances in a row after which the journal is folded all the same: damage shows in no tail.
+const GLANCES_MAX: u32 = 5;
+
 /// The frames that an owner has of a turn, if it answers.
 type Kept = Option<Arc<[Frame]>>;
 
@@ -33,6 +39,18 @@ type Kept = Option<Arc<[Frame]>>;
 pub(super) struct Shared {
     looks: Arc<Flights<EntityId, Look>>,
     frames: Arc<Flights<(ProcessId, EntityId, TurnId), Kept>>,
+    tails: Arc<Flights<EntityId, Option<Record>>>,
+}
+
+/// What a reader knows of a turn without having folded its journal again: that it runs.
+#[derive(Debug, Default)]
+pub(super) struct Glance {
+    /// Where the journal ended when that was so.
+    runs_at: Option<Position>,
+    /// Where it ended last.
+    tail: Option<Position>,
+    /// Glances since the last fold.
+    glances: u32,
 }
 
 /// A session as it is now.
@@ -42,6 +60,83 @@ pub(super) struct Look {
     pub(super) nothing_waits: bool,
     /// What its journal says; or what is wrong with it, unless it only cannot be read now.
     pub(super) entity: Result<Arc<Entity<Session>>, Option<ErrorBody>>,
+}
+
+// === impl Glance ===
+
+impl Glance {
+    /// Whether a turn that nothing was heard of still runs, as far as the end of its journal tells.
+    /// Most that are slow wait for a model, and nothing is journaled meanwhile.
+    pub(super) async fn runs(
+        &mut self,
+        sessions: &Sessions,
+        session: EntityId,
+        turn: TurnId,
+    ) -> bool {
+        let Some(tail) = shared_tail(sessions, session).await else { return false };
+        let runs = self.glances < GLANCES_MAX
+            && match self.runs_at {
+                Some(at) if at == tail.position => true,
+                Some(at) => runs_on(sessions, session, turn, at).await,
+                None => begins(&tail, turn),
+            };
+        self.glances = if runs { self.glances + 1 } else { 0 };
+        self.tail = Some(tail.position);
+        self.runs_at = self.tail.filter(|_| runs);
+        runs
+    }
+
+    /// A fold has shown since that the turn runs.
+    pub(super) const fn folded(&mut self) {
+        self.runs_at = self.tail;
+    }
+}
+
+/// The last record, read with all who ask for it now.
+async fn shared_tail(sessions: &Sessions, session: EntityId) -> Option<Record> {
+    let journal = Arc::clone(&sessions.substrate.journal);
+    let read = move || {
+        let journal = Arc::clone(&journal);
+        async move { journal.tail(session).await.ok().flatten() }
+    };
+    sessions.shared.tails.share(session, read).await.flatten()
+}
+
+/// Whether nothing that was appended after `at` ends a turn, or needs a fold to be understood.
+async fn runs_on(sessions: &Sessions, session: EntityId, turn: TurnId, at: Position) -> bool {
+    let Ok(records) = sessions.substrate.journal.read(session, at).await else { return false };
+    records.iter().all(|record| {
+        decode_record(&record.bytes).is_ok_and(|all| all.iter().all(|one| !concerns(one, turn)))
+    })
+}
+
+/// Whether a record begins a call of a turn, and nothing else befalls it.
+fn begins(record: &Record, turn: TurnId) -> bool {
+    let Ok(events) = decode_record(&record.bytes) else { return false };
+    let begun = |one: &Sealed| {
+        let begun = one.event::<SessionEvent>();
+        matches!(begun, Ok(Some(SessionEvent::ModelBegun(it))) if it.turn == turn)
+    };
+    events.iter().any(begun) && !events.iter().any(|one| concerns(one, turn))
+}
+
+/// Whether an event may end a turn, or is something that its reader is told from the fold.
+fn concerns(sealed: &Sealed, turn: TurnId) -> bool {
+    match sealed.event::<SessionEvent>() {
+        Ok(Some(SessionEvent::TurnDone(done))) => done.turn == turn,
+        Ok(Some(SessionEvent::ApprovalAsked(_) | SessionEvent::StepLimitReached(_))) => true,
+        Ok(Some(_)) => false,
+        Ok(None) | Err(_) => match sealed.event::<KernelEvent>() {
+            Ok(Some(
+                KernelEvent::Claim(_)
+                | KernelEvent::Born(_)
+                | KernelEvent::Accepted(_)
+                | KernelEvent::Emitted(_)
+                | KernelEvent::Released(_),
+            )) => false,
+            Ok(_) | Err(_) => true,
+        },
+    }
 }
 
 // === impl Look ===
@@ -119,12 +214,13 @@ mod tests {
 
     use async_trait::async_trait;
     use clawnode_cluster::{AppendAnswer, Journal, Record, SystemClock, Write, local};
-    use clawnode_proto::Position;
+    use clawnode_proto::InputId;
     use futures_util::future::join_all;
 
     use super::*;
+    use crate::session::played::{Run, key};
 
-    /// Counts how often a journal is read.
+    /// Counts how often a journal is read whole.
     #[derive(Debug)]
     struct Counted(Arc<dyn Journal>, AtomicU32);
 
@@ -135,7 +231,7 @@ mod tests {
         }
 
         async fn read(&self, of: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
-            self.1.fetch_add(1, Ordering::SeqCst);
+            self.1.fetch_add(u32::from(after == Position(0)), Ordering::SeqCst);
             self.0.read(of, after).await
         }
 
@@ -156,15 +252,60 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn readers_who_come_at_once_read_their_session_once() {
+    fn counted() -> (tempfile::TempDir, Arc<Counted>, Sessions) {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (mut substrate, _control) = local::open(dir.path(), options).unwrap();
         let counted = Arc::new(Counted(Arc::clone(&substrate.journal), AtomicU32::new(0)));
         substrate.journal = Arc::clone(&counted) as Arc<dyn Journal>;
-        let sessions = Sessions::new(substrate, clock);
+        (dir, counted, Sessions::new(substrate, clock))
+    }
+
+    /// Stores what a machine has journaled.
+    async fn store(sessions: &Sessions, run: &Run, stored: &mut Vec<Position>) {
+        for record in &run.journal[stored.len()..] {
+            let write = Write { bytes: record.bytes.clone(), rollup: false };
+            let expected = stored.last().copied().unwrap_or_default();
+            let answer = sessions.substrate.journal.append(key().entity(), expected, write).await;
+            let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
+            stored.push(position);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_waits_for_its_model_costs_no_reading_of_its_journal() {
+        let (_dir, counted, sessions) = counted();
+        let (mut run, mut stored) = (Run::new(&[], Vec::new()), Vec::new());
+        run.says("m1");
+        let own = run.machine.settled().unwrap().state.running().unwrap().id;
+        store(&sessions, &run, &mut stored).await;
+        let session = key().entity();
+        let mut glance = Glance::default();
+        for _ in 0..GLANCES_MAX - 1 {
+            assert!(glance.runs(&sessions, session, own).await);
+        }
+        // Another message waits behind it.
+        run.says("m2");
+        store(&sessions, &run, &mut stored).await;
+        assert!(glance.runs(&sessions, session, own).await);
+        assert_eq!(counted.1.load(Ordering::SeqCst), 0);
+        assert!(!glance.runs(&sessions, session, own).await, "damage shows in no tail");
+        // Its end is seen, and so is that of a turn that was never seen to run.
+        glance.folded();
+        assert!(glance.runs(&sessions, session, own).await);
+        run.replies(&[]);
+        store(&sessions, &run, &mut stored).await;
+        assert!(!glance.runs(&sessions, session, own).await);
+        assert!(!Glance::default().runs(&sessions, session, own).await);
+        let other = TurnId::from(InputId::from_u128(7));
+        assert!(!Glance::default().runs(&sessions, session, other).await);
+        assert_eq!(counted.1.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn readers_who_come_at_once_read_their_session_once() {
+        let (_dir, counted, sessions) = counted();
         // Doors of one process are clones of one another.
         let doors: Vec<Sessions> = (0..100).map(|_| sessions.clone()).collect();
         let session = EntityId::from_u128(1);

@@ -1,12 +1,57 @@
 //! Snapshots, deletion, export, backup and restore.
 
+use std::{fs, path::Path};
+
 use clawnode_tests::{
-    model::Script,
-    process::{Ground, Home, Message, Node},
+    model::{ModelServer, Script},
+    nats::{NatsServer, ServerOptions},
+    process::{Client, Ground, Home, Message, Node, ProcessError},
+    wait::until,
 };
+use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use super::{Outcome, said, scene};
+
+/// What nothing but the messages of a test says.
+const SECRET: &str = "the-walrus-was-paul";
+
+/// Whether any file below a folder has the secret, byte by byte.
+fn has_secret(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return has_secret(&path);
+        }
+        // A segment may go while this looks.
+        is_secret(&fs::read(&path).unwrap_or_default())
+    })
+}
+
+fn is_secret(bytes: &[u8]) -> bool {
+    bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes())
+}
+
+/// A message of so many bytes that has the secret at its end.
+fn secret(n: usize, bytes: usize) -> Message {
+    let content = format!("{n} {}{SECRET}", "x".repeat(bytes));
+    Message { key: format!("k-{n}"), ..Message::new("ada", &content) }
+}
+
+/// Bytes in all blobs of a data directory, and the largest of them.
+fn blob_bytes(home: &Home) -> (u64, u64) {
+    let files = fs::read_dir(home.data().join("blobs")).unwrap();
+    let sizes: Vec<u64> = files.map(|entry| entry.unwrap().metadata().unwrap().len()).collect();
+    (sizes.iter().sum(), sizes.iter().copied().max().unwrap_or(0))
+}
+
+async fn delete(client: &Client) -> Result<(), ProcessError> {
+    let session = secret(0, 0).session();
+    let _: Value = client.call("sessions.delete", json!({ "session": session })).await?;
+    let list: Value = client.call("sessions.list", json!({})).await?;
+    assert_eq!(list["sessions"][0]["state"], "deleted");
+    Ok(())
+}
 
 #[tokio::test]
 async fn snapshots_shorten_the_journal_and_lose_nothing() -> Outcome {
@@ -67,6 +112,102 @@ async fn a_deleted_session_is_gone_and_may_begin_anew() -> Outcome {
     assert!(!String::from_utf8_lossy(&request.body).contains("secret"));
     node.stop().await?;
     assert_eq!(home.run(&["journal", "verify"]).await?.code, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_session_leaves_nothing_on_the_disk() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let home = home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    for n in 0..16 {
+        client.chat(&secret(n, 40_000)).await?;
+    }
+    let (_, largest) = blob_bytes(&home);
+    assert!(largest > 256 << 10, "no state was stored beside the journal: {largest}");
+    assert!(has_secret(&home.data()));
+    delete(&client).await?;
+    let (left, _) = blob_bytes(&home);
+    assert_eq!(left, 0, "blobs of a deleted session stayed");
+    // The log is cleaned soon after, also of what was dead before.
+    until("a log without the text", async || Ok((!has_secret(&home.data())).then_some(()))).await?;
+    node.stop().await?;
+    assert_eq!(home.run(&["journal", "verify"]).await?.code, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_session_leaves_no_message_on_the_bus() -> Outcome {
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    let server = ModelServer::start(Script::default()).await.unwrap();
+    let ground = Ground::Nats { url: nats.url(), prefix: "keeps".to_owned() };
+    let home = Home::new(ground)?.anthropic(&server);
+    let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+    let home = home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    for n in 0..12 {
+        client.chat(&secret(n, 40_000)).await?;
+    }
+    let bus = async_nats::connect(nats.url()).await.unwrap();
+    let bus = async_nats::jetstream::new(bus);
+    let messages = async || {
+        let mut found = Vec::new();
+        for name in bus.stream_names().try_collect::<Vec<String>>().await.unwrap() {
+            let mut stream = bus.get_stream(&name).await.unwrap();
+            let state = stream.info().await.unwrap().state.clone();
+            for sequence in state.first_sequence..=state.last_sequence {
+                // Not all are there any more.
+                if let Ok(message) = stream.get_raw_message(sequence).await
+                    && is_secret(&message.payload)
+                {
+                    found.push(message.subject.to_string());
+                }
+            }
+        }
+        found
+    };
+    let before = messages().await;
+    for kind in [".j.", ".blob."] {
+        assert!(before.iter().any(|subject| subject.contains(kind)), "{kind}: {before:?}");
+    }
+    delete(&client).await?;
+    until("a bus without the text", async || Ok(messages().await.is_empty().then_some(()))).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn what_is_stored_of_a_session_grows_with_what_was_said() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let home = home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "20");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let mut stored = Vec::new();
+    for n in 0..100 {
+        client.chat(&secret(n, 10_000)).await?;
+        if (n + 1) % 50 == 0 {
+            let (blobs, _) = blob_bytes(&home);
+            // What was asked, and what was answered.
+            let content = 2 * 10_000 * (n as u64 + 1);
+            assert!(blobs <= 3 * content, "{blobs} bytes of blobs for {content}");
+            stored.push(blobs);
+        }
+    }
+    assert!(stored[1] <= 3 * stored[0], "{stored:?}");
+    let session = secret(0, 0).session();
+    let page = json!({ "session": session, "after": 600, "limit": 5 });
+    let journal: Vec<Value> = client.call("journal.show", page).await?;
+    let numbers: Vec<u64> = journal.iter().map(|event| event["n"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [601, 602, 603, 604, 605]);
+    node.kill().await?;
+    let node = Node::up(&home).await?;
+    assert_eq!(node.client()?.finished(&session, 100).await?.turns.len(), 100);
+    node.stop().await?;
+    for check in [["journal", "verify"], ["journal", "replay"]] {
+        let verdict = home.run(&check).await?;
+        assert_eq!(verdict.code, 0, "{check:?}: {verdict:?}");
+    }
     Ok(())
 }
 
