@@ -1,7 +1,7 @@
 //! A server that is a service, by streamable HTTP.
 
 use std::{
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use clawnode_tests::mcp::reference;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
+    task::JoinHandle,
 };
 
 use super::bench::Bench;
@@ -42,6 +43,26 @@ impl Drop for Service {
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A service that refuses everybody with the request that it was sent, headers and all.
+async fn refusing() -> (SocketAddr, JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = vec![0; 4_096];
+            let read = stream.read(&mut bytes).await.unwrap();
+            let heard = String::from_utf8_lossy(&bytes[..read]).into_owned();
+            let answer = format!(
+                "HTTP/1.1 401 Unauthorized\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\
+                 connection: close\r\n\r\n{heard}",
+                heard.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (here, serving)
 }
 
 fn options(url: String) -> McpOptions {
@@ -106,5 +127,26 @@ async fn a_redirect_is_not_followed_and_headers_are_sent_to_the_configured_place
     let followed = tokio::time::timeout(Duration::from_millis(1), other.accept()).await;
     assert!(followed.is_err(), "the redirect was followed");
     bench.stop().await;
+    serving.abort();
+}
+
+#[tokio::test]
+async fn what_a_service_echoes_and_where_it_is_are_shown_without_secrets() {
+    let (here, serving) = refusing().await;
+    let nobody = free_port();
+    for port in [here.port(), nobody] {
+        let url = format!("http://127.0.0.1:{port}/mcp?key=hunter2query");
+        let mut options = options(url);
+        if let McpTransport::Http(http) = &mut options.transport {
+            let bearer = "Bearer hunter2header".to_owned();
+            http.headers.insert("authorization".to_owned(), bearer.into());
+        }
+        let bench = Bench::start(options);
+        let why = bench.down("`web`: it is down").await;
+        let told = bench.call("web__any", Duration::from_millis(100)).await;
+        let told = format!("{why} {told:?}");
+        assert!(!told.contains("hunter2"), "{told}");
+        bench.stop().await;
+    }
     serving.abort();
 }

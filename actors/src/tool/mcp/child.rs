@@ -10,8 +10,8 @@ use clawnode_proto::McpServerName;
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -20,6 +20,7 @@ use tracing::{debug, error};
 use super::{
     keeper::{keeper_arguments, piped},
     options::StdioOptions,
+    secrets::Secrets,
 };
 
 /// How long a server may take to end after its input has ended (2 s), before it is asked to.
@@ -28,12 +29,12 @@ const EOF_GRACE: Duration = Duration::from_secs(2);
 const KEEPER_GRACE: Duration = Duration::from_secs(15);
 /// How long the last line on its standard error is waited for (200 ms).
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// Bytes of a line on its standard error that are read; what follows is another line.
+/// Bytes of a line on its standard error that are kept; what follows on that line is not.
 const STDERR_LINE: u64 = 1_024;
 /// Lines of one run that are logged: what a server has to say later is rarely news.
 const STDERR_LINES: u32 = 1_000;
-/// The shortest text of an environment variable that is looked for in what is logged.
-const SECRET_MIN: usize = 4;
+/// Characters that are shown of a line.
+const SHOWN: usize = 300;
 
 /// A running program. Dropping it asks its keeper to end it.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ impl Process {
     pub(super) fn start(
         server: &McpServerName,
         options: &StdioOptions,
+        secrets: Arc<Secrets>,
     ) -> io::Result<(Self, Streams)> {
         let (keeper, marker) = &options.keeper;
         let mut command = Command::new(keeper);
@@ -69,8 +71,6 @@ impl Process {
         let stdout = keeper.stdout.take().ok_or_else(missing)?;
         let stderr = keeper.stderr.take().ok_or_else(missing)?;
         let last = Arc::new(Mutex::new(String::new()));
-        let secrets: Vec<String> =
-            options.env.values().map(|value| value.expose_secret().to_owned()).collect();
         let listening = listen(server.clone(), stderr, secrets, Arc::clone(&last));
         let stderr = AbortOnDropHandle::new(tokio::spawn(listening));
         Ok((Self { server: server.clone(), keeper, last, stderr }, (stdout, stdin)))
@@ -123,20 +123,29 @@ impl Drop for Process {
 /// Logs what a server writes on its standard error, bounded and without its secrets.
 async fn listen(
     server: McpServerName,
-    stderr: ChildStderr,
-    secrets: Vec<String>,
+    stderr: impl AsyncRead + Unpin,
+    secrets: Arc<Secrets>,
     last: Arc<Mutex<String>>,
 ) {
     let mut read = BufReader::new(stderr);
     let mut line = Vec::new();
     let mut lines = 0_u32;
+    // Whether a line goes on whose beginning was logged.
+    let mut goes_on = false;
     loop {
         line.clear();
-        match (&mut read).take(STDERR_LINE).read_until(b'\n', &mut line).await {
+        let read = match (&mut read).take(STDERR_LINE).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            Ok(read) => u64::try_from(read).unwrap_or(STDERR_LINE),
+        };
+        let is_cut = read >= STDERR_LINE && line.last() != Some(&b'\n');
+        let is_rest = std::mem::replace(&mut goes_on, is_cut);
+        if is_rest {
+            continue;
         }
-        let text = shown(&String::from_utf8_lossy(&line), &secrets);
+        let text = String::from_utf8_lossy(&line);
+        let text =
+            if goes_on { secrets.hide_cut(&text, SHOWN) } else { secrets.hide(&text, SHOWN) };
         if text.is_empty() {
             continue;
         }
@@ -150,24 +159,40 @@ async fn listen(
     }
 }
 
-/// A line as it may be logged.
-fn shown(line: &str, secrets: &[String]) -> String {
-    let mut text = line.to_owned();
-    for secret in secrets.iter().filter(|secret| secret.len() >= SECRET_MIN) {
-        text = text.replace(secret.as_str(), "[redacted]");
-    }
-    let clean = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
-    clean.take(300).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
 
-    #[test]
-    fn what_is_logged_has_no_secret_and_no_escapes() {
-        let secrets = ["hunter22".to_owned(), "abc".to_owned()];
-        assert_eq!(shown("key=hunter22 \u{1b}[31mabc\n", &secrets), "key=[redacted]  [31mabc");
-        assert_eq!(shown(&"x".repeat(900), &[]).len(), 300);
+    use super::{super::options::McpTransport, *};
+
+    /// What is known as the last line of a program that says this and has this secret.
+    async fn last_of(said: &str, secret: &str) -> String {
+        let program = StdioOptions {
+            command: String::new(),
+            args: Vec::new(),
+            env: BTreeMap::from([("KEY".to_owned(), secret.to_owned().into())]),
+            cwd: "/".into(),
+            base_env: BTreeMap::new(),
+            keeper: ("/".into(), String::new()),
+        };
+        let secrets = Arc::new(Secrets::of(&McpTransport::Stdio(program)));
+        let last: Arc<Mutex<String>> = Arc::default();
+        listen("bad".parse().unwrap(), said.as_bytes(), secrets, Arc::clone(&last)).await;
+        last.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn no_part_of_a_secret_is_logged_wherever_a_long_line_is_cut() {
+        let secret = "hunter2apikey";
+        for before in 1_005..=1_030 {
+            // The redactions shorten what comes before, so that the border is among what is shown.
+            let padding = secret.repeat(before / secret.len()) + &"-".repeat(before % secret.len());
+            let last = last_of(&format!("{padding}{secret} and more\n"), secret).await;
+            for part in ["hu", "nt", "er", "2a", "pi", "ke", "ey"] {
+                assert!(!last.contains(part), "{before}: {last}");
+            }
+        }
+        assert_eq!(last_of("first\nit says hunter2apikey", secret).await, "it says [redacted]");
+        assert_eq!(last_of("the whole end", secret).await, "the whole end");
     }
 }

@@ -53,7 +53,7 @@ impl Service {
             value.set_sensitive(true);
             headers.append(parsed, value);
         }
-        let told = |error| ErrorChain(&error).to_string();
+        let told = |error| ending.shown(&ErrorChain(&error).to_string());
         let (client, url) =
             options.egress.configured(options.url.expose_secret(), headers).await.map_err(told)?;
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
@@ -63,7 +63,7 @@ impl Service {
     }
 
     fn end(&self, why: &str) -> Option<RxJsonRpcMessage<RoleClient>> {
-        self.ending.come(why.to_owned());
+        self.ending.come(why);
         None
     }
 }
@@ -110,7 +110,7 @@ impl Transport<RoleClient> for Service {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.ending.come("its connection was closed".to_owned());
+        self.ending.come("its connection was closed");
         self.inner.close().await
     }
 }

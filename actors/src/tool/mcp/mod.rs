@@ -40,6 +40,7 @@ mod place;
 #[cfg(feature = "test-util")]
 mod planted;
 mod reply;
+mod secrets;
 mod server;
 mod session;
 mod wire;

@@ -24,6 +24,7 @@ use super::{
     phase::{Life, Phase, Up},
     pins::{self, Heard, Pins},
     place::hosts_it,
+    secrets::Secrets,
     session::{Session, TOOLS, bounded},
     wire::{Ending, Wire},
 };
@@ -236,15 +237,21 @@ impl Inner {
     /// Starts it and keeps it up, until it ends or is no longer wanted here.
     async fn serve(&self) -> End {
         self.enter(Phase::Starts);
-        let (ending, relist) = (Arc::new(Ending::default()), Arc::new(Notify::new()));
+        let secrets = Arc::new(Secrets::of(&self.options.transport));
+        let ending = Arc::new(Ending::new(Arc::clone(&secrets)));
+        let relist = Arc::new(Notify::new());
         match &self.options.transport {
-            McpTransport::Stdio(stdio) => match Process::start(&self.options.name, stdio) {
-                Ok((process, streams)) => {
-                    let wire = Wire::new(streams, Arc::clone(&relist), Arc::clone(&ending));
-                    self.serve_on(wire, ending, &relist, Some(process)).await
+            McpTransport::Stdio(stdio) => {
+                match Process::start(&self.options.name, stdio, secrets) {
+                    Ok((process, streams)) => {
+                        let wire = Wire::new(streams, Arc::clone(&relist), Arc::clone(&ending));
+                        self.serve_on(wire, ending, &relist, Some(process)).await
+                    }
+                    Err(error) => {
+                        End::Broken(ending.shown(&format!("it cannot be started: {error}")))
+                    }
                 }
-                Err(error) => End::Broken(format!("it cannot be started: {error}")),
-            },
+            }
             McpTransport::Http(http) => {
                 let service = Service::new(http, Arc::clone(&relist), Arc::clone(&ending)).await;
                 match service {

@@ -103,7 +103,9 @@ impl Session {
             Ok(Err(ClientInitializeError::ConnectionClosed(_))) => {
                 Err(SessionError::Ended(ending.why()))
             }
-            Ok(Err(error)) => Err(SessionError::Refused(bounded(&ErrorChain(&error).to_string()))),
+            Ok(Err(error)) => {
+                Err(SessionError::Refused(ending.shown(&ErrorChain(&error).to_string())))
+            }
             Err(_elapsed) => Err(SessionError::Late { what: "answer `initialize`", after: within }),
         }
     }
@@ -234,13 +236,13 @@ impl Calls {
         match error {
             ServiceError::McpError(error) => {
                 let message: Cow<'static, str> = error.message;
-                CallEnd::Refused(format!("error {}: {}", error.code.0, bounded(&message)))
+                CallEnd::Refused(format!("error {}: {}", error.code.0, self.ending.shown(&message)))
             }
             ServiceError::Cancelled { .. } => CallEnd::Cancelled,
             ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
                 CallEnd::Gone(self.ending.why())
             }
-            other => CallEnd::Refused(bounded(&ErrorChain(&other).to_string())),
+            other => CallEnd::Refused(self.ending.shown(&ErrorChain(&other).to_string())),
         }
     }
 
@@ -249,7 +251,7 @@ impl Calls {
             ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
                 SessionError::Ended(self.ending.why())
             }
-            other => SessionError::Refused(bounded(&ErrorChain(other).to_string())),
+            other => SessionError::Refused(self.ending.shown(&ErrorChain(other).to_string())),
         }
     }
 }

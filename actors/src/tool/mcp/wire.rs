@@ -25,6 +25,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::secrets::Secrets;
+
 /// Bytes of one message of a server (4 MiB): more than a tool may hand on, in JSON.
 pub(super) const MESSAGE_BYTES: usize = 4 << 20;
 /// Lines that are no messages, since the last one that is (100): programs print what they should
@@ -33,6 +35,8 @@ const NOISE: u32 = 100;
 /// Messages that answer nothing, at once (2,000), and those that are forgiven each second (200).
 const UNASKED: f64 = 2_000.0;
 const UNASKED_PER_SECOND: f64 = 200.0;
+/// Characters that are shown of an error.
+const SHOWN: usize = 500;
 /// Bytes of the id of a request.
 const ID_BYTES: usize = 256;
 /// Messages that wait to be written. A server that asks without reading has its connection ended.
@@ -42,6 +46,7 @@ const OUTBOX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     why: OnceLock<String>,
+    secrets: Arc<Secrets>,
     over: CancellationToken,
 }
 
@@ -94,9 +99,20 @@ struct Shape<'a> {
 // === impl Ending ===
 
 impl Ending {
+    /// Of a connection to the server that has these secrets.
+    pub(super) fn new(secrets: Arc<Secrets>) -> Self {
+        Self { secrets, ..Self::default() }
+    }
+
+    /// What the transport or the server says, as it may be logged, shown and handed on: bounded, on
+    /// one line, without the server's secrets.
+    pub(super) fn shown(&self, text: &str) -> String {
+        self.secrets.hide(text, SHOWN)
+    }
+
     /// It has come; the first reason stands.
-    pub(super) fn come(&self, why: String) {
-        drop(self.why.set(why));
+    pub(super) fn come(&self, why: &str) {
+        drop(self.why.set(self.shown(why)));
         self.over.cancel();
     }
 
@@ -125,7 +141,7 @@ impl<R: AsyncRead + Unpin + Send> Wire<R> {
         Self { read, line: Vec::new(), out: Some(out), judge: Judge::new(relist), ending }
     }
 
-    fn end(&self, why: String) -> Option<RxJsonRpcMessage<RoleClient>> {
+    fn end(&self, why: &str) -> Option<RxJsonRpcMessage<RoleClient>> {
         self.ending.come(why);
         None
     }
@@ -153,14 +169,14 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
         // Dropping this future loses nothing: a line that is not whole yet stays in `line`.
         loop {
             let available = match self.read.fill_buf().await {
-                Ok([]) => return self.end("it has ended".to_owned()),
+                Ok([]) => return self.end("it has ended"),
                 Ok(available) => available,
-                Err(failure) => return self.end(format!("its output cannot be read: {failure}")),
+                Err(failure) => return self.end(&format!("its output cannot be read: {failure}")),
             };
             let end = available.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(available.len(), |end| end + 1);
             if self.line.len() + taken > MESSAGE_BYTES {
-                return self.end(format!("it sent a message of more than {MESSAGE_BYTES} bytes"));
+                return self.end(&format!("it sent a message of more than {MESSAGE_BYTES} bytes"));
             }
             self.line.extend_from_slice(available.get(..taken).unwrap_or_default());
             self.read.consume(taken);
@@ -174,10 +190,10 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
                 Verdict::Answer(answer) => {
                     let sent = self.out.as_ref().map(|out| out.try_send(Line(answer, None)));
                     if !matches!(sent, Some(Ok(()))) {
-                        return self.end("it asks and does not read what it is told".to_owned());
+                        return self.end("it asks and does not read what it is told");
                     }
                 }
-                Verdict::End(why) => return self.end(why),
+                Verdict::End(why) => return self.end(&why),
             }
         }
     }
