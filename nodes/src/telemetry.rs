@@ -8,7 +8,7 @@
 use std::io::IsTerminal;
 
 use clawnode_proto::Traceparent;
-use tracing::Span;
+use tracing::{Level, Span};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::{FilterExt, filter_fn},
@@ -44,8 +44,10 @@ pub struct Telemetry {
     provider: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
 }
 
-/// How much the MCP client may log.
+/// How much the MCP client may log: its warnings quote what MCP servers say, which is content.
 const QUIET_RMCP: &str = "rmcp=off";
+/// What the names of the project's own crates, and so the targets of their log lines, begin with.
+const OWN_CRATES: &str = "clawnode";
 
 /// One part of the subscriber.
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
@@ -62,22 +64,23 @@ pub fn start(
     if tracing_subscriber::registry().with(layers).try_init().is_err() {
         tracing::debug!("telemetry was started before");
     }
+    for directive in asked_in_vain(&options.log) {
+        tracing::warn!(
+            directive,
+            "libraries are logged at INFO at most, because below it they write content and tokens"
+        );
+    }
     Ok(telemetry)
 }
 
 fn log_layer(options: &TelemetryOptions, env: &Env) -> Result<Boxed, TelemetryError> {
     let mut filter = EnvFilter::try_new(&options.log)
         .map_err(|source| TelemetryError::Filter { filter: options.log.clone(), source })?;
-    // It logs what MCP servers say, which is content of conversations, whoever asks for more.
     if let Ok(quiet) = QUIET_RMCP.parse() {
         filter = filter.add_directive(quiet);
     }
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    // At these levels the client of Docker writes down what it is asked to run, which is content.
-    let silent = filter_fn(|about| {
-        *about.level() <= tracing::Level::INFO || !about.target().starts_with("bollard")
-    });
-    let filter = filter.and(silent);
+    let filter = filter.and(filter_fn(|about| may_be_logged(about.target(), *about.level())));
     Ok(match options.format {
         LogFormat::Json => lines.json().with_filter(filter).boxed(),
         LogFormat::Text => {
@@ -85,6 +88,24 @@ fn log_layer(options: &TelemetryOptions, env: &Env) -> Result<Boxed, TelemetryEr
             lines.with_ansi(color).with_filter(filter).boxed()
         }
     })
+}
+
+/// Whether a line may be logged, whatever the filter asks for. Below INFO, libraries write down what
+/// they send and receive (the WebSocket library the first message of a connection, which is the
+/// token; the client of Docker what it is asked to run), so only the project's own crates are heard.
+fn may_be_logged(target: &str, level: Level) -> bool {
+    level <= Level::INFO || target.starts_with(OWN_CRATES)
+}
+
+/// The parts of a filter that ask for what is never logged.
+fn asked_in_vain(filter: &str) -> Vec<&str> {
+    let directives = filter.split(',').map(str::trim);
+    directives
+        .filter(|directive| {
+            let Some((target, level)) = directive.rsplit_once('=') else { return false };
+            level.parse().is_ok_and(|level: Level| !may_be_logged(target, level))
+        })
+        .collect()
 }
 
 #[cfg(not(feature = "otel"))]

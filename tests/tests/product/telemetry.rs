@@ -1,13 +1,20 @@
 //! One trace per turn: from the client's request through the bus to the model call.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{Router, body::Bytes, routing::post};
 use clawnode_tests::{effects::EffectCounter, model::Script, process::Node};
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
+use tokio_tungstenite::tungstenite::Message as Packet;
 
 use super::{Outcome, scene};
 
+/// Long enough that reaching it means a bug, not a slow machine.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// The trace that the client begins.
 const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 
@@ -70,6 +77,46 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     }
     for content in ["a private matter", "reply to:"] {
         assert_eq!(count(content.as_bytes()), 0, "content is never captured");
+    }
+    Ok(())
+}
+
+/// Whoever reads a log sees neither tokens nor content, however much is logged.
+#[tokio::test]
+async fn a_log_at_trace_holds_no_token_and_no_content() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let home = home.var("RUST_LOG", "trace,async_nats=debug");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    // The token is the first message on this socket, and the content the second.
+    let url = node.url().replace("http://", "ws://") + "/ws";
+    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+    let mut send = async |value: serde_json::Value| {
+        socket.send(Packet::text(value.to_string())).await.unwrap();
+    };
+    send(json!({ "token": client.token() })).await;
+    let params = json!({
+        "channel": "web", "account": "a", "peer": "p", "content": "a private matter",
+    });
+    send(json!({ "id": 1, "method": "chat.send", "params": params })).await;
+    let done = async {
+        loop {
+            match socket.next().await {
+                Some(Ok(Packet::Text(text))) if text.contains(r#""event":"done""#) => break,
+                Some(Ok(_)) => {}
+                other => panic!("the socket ended before the turn: {other:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, done).await.expect("the turn takes too long");
+    let token = client.token().to_owned();
+    node.stop().await?;
+    let log = std::fs::read_to_string(home.log()).unwrap();
+    assert!(log.contains("TRACE clawnode") || log.contains("DEBUG clawnode"), "it logs too little");
+    assert!(log.contains("async_nats=debug"), "it must say that this is not logged");
+    for secret in [token.as_str(), "a private matter", "reply to:"] {
+        let line = log.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "a log holds what is nobody's business");
     }
     Ok(())
 }
