@@ -9,7 +9,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    secret::{Secret, ServerUrl},
+    secret::{self, Secret, ServerUrl},
     units,
 };
 
@@ -38,6 +38,7 @@ pub struct McpServerOptions {
     pub header_files: BTreeMap<String, PathBuf>,
     /// Its arguments. No shell reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(serialize_with = "secret::shown_arguments")]
     pub args: Vec<String>,
     /// Variables of its environment, beside `PATH`, `HOME` and the like. It is given no other.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -96,6 +96,45 @@ impl FromStr for ServerUrl {
     }
 }
 
+/// Arguments of a program as they may be shown: people put keys there.
+pub(super) fn shown_arguments<S: Serializer>(
+    arguments: &[String],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let before = std::iter::once("").chain(arguments.iter().map(String::as_str));
+    serializer.collect_seq(before.zip(arguments).map(|(before, it)| shown_argument(before, it)))
+}
+
+/// One argument, by the one before it: the value of what is named like a secret, an address without
+/// password and query, and nothing that looks like a key.
+fn shown_argument(before: &str, argument: &str) -> String {
+    if let Some((name, value)) = argument.split_once('=')
+        && is_named_secret(name)
+        && !value.is_empty()
+    {
+        return format!("{name}={REDACTED}");
+    }
+    let is_value = before.starts_with('-') && !before.contains('=') && !argument.starts_with('-');
+    if is_value && is_named_secret(before) || looks_like_a_key(argument) {
+        return REDACTED.to_owned();
+    }
+    if argument.contains("://") { without_password(argument) } else { argument.to_owned() }
+}
+
+fn is_named_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let words = ["key", "token", "secret", "passw", "auth", "credential", "cookie", "header"];
+    words.iter().any(|word| name.contains(word))
+}
+
+/// Long, without the separators of paths and package names, with letters and digits.
+fn looks_like_a_key(text: &str) -> bool {
+    text.len() >= 20
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.+=".contains(&c))
+        && text.bytes().any(|c| c.is_ascii_digit())
+        && text.bytes().any(|c| c.is_ascii_alphabetic())
+}
+
 /// Cuts `user:password@` out of one address.
 fn without_password(one: &str) -> String {
     let Some((scheme, rest)) = one.split_once("://") else { return REDACTED.to_owned() };
@@ -138,6 +177,25 @@ impl<'de> Deserialize<'de> for ServerUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_shown_without_keys() {
+        for (before, argument, shown) in [
+            ("", "-y", "-y"),
+            ("-y", "@modelcontextprotocol/server-everything@2026.8.31", ""),
+            ("", "/srv/data-2026/files-0123456789", ""),
+            ("--api-key", "hunter2", REDACTED),
+            ("--api-key", "--verbose", "--verbose"),
+            ("", "--token=hunter2", "--token=[redacted]"),
+            ("", "API_KEY=hunter2", "API_KEY=[redacted]"),
+            ("--header", "Authorization: Bearer hunter2", REDACTED),
+            ("", "sk-live-0123456789abcdef", REDACTED),
+            ("", "https://ada:hunter2@example.com/x?key=1", "https://[redacted]@example.com/x?…"),
+        ] {
+            let shown = if shown.is_empty() { argument } else { shown };
+            assert_eq!(shown_argument(before, argument), shown);
+        }
+    }
 
     #[test]
     fn a_secret_is_never_shown() {
