@@ -7,8 +7,6 @@ use super::{Authority, AuthorityError};
 
 /// From a server's client port to the one for routes between servers.
 const ROUTES: u16 = 2_000;
-/// From a server's client port to the one for its monitoring pages.
-const MONITOR: u16 = 4_000;
 /// Longest name of a server.
 const NAME_MOST: usize = 64;
 
@@ -19,13 +17,13 @@ pub struct BusServer {
     pub name: String,
     /// A name or an address.
     pub host: String,
-    /// Where clients connect; routes and monitoring are [`ROUTES`] and [`MONITOR`] above it.
+    /// Where clients connect; routes are [`ROUTES`] above it.
     pub port: u16,
 }
 
 /// Text that names no server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a server: write `NAME=HOST:PORT`, with a port of 1 to {}", u16::MAX - MONITOR)]
+#[error("not a server: write `NAME=HOST:PORT`, with a port of 1 to {}", u16::MAX - ROUTES)]
 pub struct ServerNameError;
 
 // === impl BusServer ===
@@ -45,7 +43,7 @@ impl FromStr for BusServer {
             && !host.is_empty()
             && host.bytes().all(|c| plain(c) || matches!(c, b'.' | b':'))
             && (!host.contains(':') || host.parse::<IpAddr>().is_ok())
-            && (1..=u16::MAX - MONITOR).contains(&port);
+            && (1..=u16::MAX - ROUTES).contains(&port);
         if fits {
             Ok(Self { name: name.to_owned(), host: host.to_owned(), port })
         } else {
@@ -101,7 +99,8 @@ pub fn server_config(
 server_name: "{name}"
 listen: "{listen}"
 client_advertise: "{advertise}"
-http: "127.0.0.1:{monitor}"
+# Monitoring pages tell everybody on this host, without a login, who is connected and what for:
+# http: "127.0.0.1:8222"
 
 # A user message of 1 MiB must fit in its envelope.
 max_payload: 4MB
@@ -142,7 +141,6 @@ resolver_preload {{
         name = server.name,
         listen = server.listen(server.port),
         advertise = server.at(server.port),
-        monitor = server.port + MONITOR,
         operator = authority.operator_jwt(now)?,
         system_id = authority.system_id(),
         system = authority.system_jwt(now)?,

@@ -17,8 +17,7 @@ Examples:
   clawnode cluster init                                       one server on this host
   clawnode cluster init --server n1=10.0.0.1:4222 --server n2=10.0.0.2:4222 --server n3=10.0.0.3:4222
 
-Beside the port for clients a server needs the port 2000 above it, which other servers reach, and
-the port 4000 above it on its own loopback.";
+Beside the port for clients a server needs the port 2000 above it, which other servers reach.";
 /// The server that is made if none is named.
 const ALONE: &str = "nats=127.0.0.1:4222";
 /// Servers of one cluster; `JetStream` votes among an odd few.
