@@ -301,7 +301,8 @@ async fn open_gateway(
     ready.token = token;
     let dir = loaded.config.node.data_dir.clone();
     let process = ready.process;
-    let file = NodeFile { url: serving.url.clone(), pid: std::process::id(), process };
+    let (url, socket) = (serving.url.clone(), serving.socket.clone());
+    let file = NodeFile { url, socket, pid: std::process::id(), process };
     std::fs::create_dir_all(&dir).and_then(|()| file.write(&dir)).map_err(|error| {
         Failure::new(
             Exit::Failed,

@@ -17,6 +17,8 @@ use crate::config::Secret;
 
 /// The file with the node's address.
 const NODE_FILE: &str = "node.json";
+/// The socket file for commands on the same machine.
+pub const SOCKET_FILE: &str = "gateway.sock";
 /// The file with the token.
 pub const TOKEN_FILE: &str = "token";
 /// Bytes of chance in a token: 256 bits.
@@ -29,6 +31,9 @@ const TOKEN_MOST: usize = 4_096;
 pub struct NodeFile {
     /// Its address: `http://127.0.0.1:3100`.
     pub url: String,
+    /// The socket file on which it hears commands of this machine besides, if it has one.
+    #[serde(default)]
+    pub socket: Option<PathBuf>,
     /// Its process at the operating system.
     pub pid: u32,
     /// Its process id in the cluster.
@@ -149,6 +154,7 @@ mod tests {
     fn a_node_takes_back_only_its_own_word() {
         let dir = tempfile::tempdir().unwrap();
         let file = |process| NodeFile {
+            socket: None,
             url: "http://127.0.0.1:1".to_owned(),
             pid: 1,
             process: ProcessId::from_u128(process),

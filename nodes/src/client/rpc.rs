@@ -1,6 +1,9 @@
 //! Calls: one JSON-RPC request over `POST /v1/rpc`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clawnode_proto::{ErrorBody, ErrorChain, ErrorCode, api::Method};
 use reqwest::{StatusCode, header};
@@ -42,6 +45,8 @@ pub struct Client {
     /// HTTP/1.1 only, because a WebSocket begins as an upgrade.
     pub(super) upgrade: reqwest::Client,
     pub(super) url: String,
+    /// The way over the node's socket file, and the address that is meant there.
+    local: Option<(reqwest::Client, String)>,
     token: Option<Secret>,
     certificate: Option<PathBuf>,
 }
@@ -78,10 +83,14 @@ impl RpcError {
 impl Client {
     /// The nodes that `target` means, one at least. Nothing is sent yet.
     pub fn find_all(target: &Target) -> Result<Vec<Self>, ClientError> {
+        let mut socket = None;
         let urls = match &target.url {
             Some(urls) => urls.clone(),
             None => match NodeFile::read(&target.data_dir)? {
-                Some(node) => node.url,
+                Some(node) => {
+                    socket = node.socket;
+                    node.url
+                }
                 None => {
                     return Err(ClientError::NotRunning { data_dir: target.data_dir.clone() });
                 }
@@ -101,7 +110,21 @@ impl Client {
             (None, None) => read_token(&target.data_dir.join(TOKEN_FILE))?,
         };
         let certificate = target.certificate.as_ref();
-        urls.split(',').map(|url| Self::new(url.trim(), token.clone(), certificate)).collect()
+        let client = |url: &str| {
+            let client = Self::new(url.trim(), token.clone(), certificate)?;
+            socket.as_ref().map_or(Ok(client.clone()), |socket| client.with_socket(socket))
+        };
+        urls.split(',').map(client).collect()
+    }
+
+    /// The same node, over its socket file whenever somebody listens there.
+    fn with_socket(self, socket: &Path) -> Result<Self, ClientError> {
+        let builder = reqwest::Client::builder().timeout(CALL_TIMEOUT).unix_socket(socket);
+        let http = builder.no_proxy().tls_certs_only([]).build();
+        let http = http.map_err(|error| self.unreachable(&error))?;
+        let port = reqwest::Url::parse(&self.url).ok().and_then(|url| url.port_or_known_default());
+        let Some(port) = port else { return Ok(self) };
+        Ok(Self { local: Some((http, format!("http://127.0.0.1:{port}"))), ..self })
     }
 
     /// The node at another address, with the same token.
@@ -143,7 +166,7 @@ impl Client {
         };
         let http = builder().timeout(CALL_TIMEOUT).build().map_err(fault)?;
         let upgrade = builder().http1_only().build().map_err(fault)?;
-        Ok(Self { http, upgrade, url, token, certificate: certificate.cloned() })
+        Ok(Self { http, upgrade, url, local: None, token, certificate: certificate.cloned() })
     }
 
     /// Its address.
@@ -159,8 +182,19 @@ impl Client {
     /// Calls `method` and waits for its answer.
     pub async fn call(&self, method: Method, params: Value) -> Result<Value, ClientError> {
         let request = json!({ "id": 1, "method": method.as_str(), "params": params });
-        let post = self.authorize(self.http.post(format!("{}/v1/rpc", self.url)).json(&request));
-        let mut response = post.send().await.map_err(|error| self.unreachable(&error))?;
+        let post = |http: &reqwest::Client, url: &str| {
+            self.authorize(http.post(format!("{url}/v1/rpc")).json(&request)).send()
+        };
+        let over_network = || post(&self.http, &self.url);
+        let sent = match &self.local {
+            // Nothing was sent where no connection came about.
+            Some((http, url)) => match post(http, url).await {
+                Err(error) if error.is_connect() => over_network().await,
+                sent => sent,
+            },
+            None => over_network().await,
+        };
+        let mut response = sent.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {

@@ -104,8 +104,9 @@ pub struct GatewayOptions {
     pub plain_http: bool,
     /// Ask for no token; on loopback only.
     pub no_auth: bool,
-    /// Open connections at once (4,096: well under the usual limit of open files times two);
-    /// more are refused until one closes.
+    /// Open connections at once (4,096), or as many as the limit of open files allows if that is
+    /// fewer. At most 512 of them may not have shown the token yet: one more takes the place of the
+    /// oldest of the address that has most of those.
     pub max_connections: u32,
     /// Bytes of one user message, at most 1 MiB.
     pub message_size: ByteSize,

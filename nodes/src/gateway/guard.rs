@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 use super::{
     auth::{Shown, TICKET_PROTOCOL},
     error::Dialect,
-    serve::{Connection, Gateway},
+    serve::{Connection, Gateway, HEAD_BYTES},
 };
 
 /// Who may use a path.
@@ -97,7 +97,8 @@ pub(super) async fn guard(
     );
     let trace = (gateway.options.adopt_trace)(&span, traceparent(request.headers()).as_ref());
     let verdict = foreign(&gateway, &connection, &request)
-        .and_then(|()| admit(&gateway, &path, request.headers()));
+        .and_then(|()| sane(request.headers()))
+        .and_then(|()| admit(&gateway, &connection, &path, request.headers()));
     let mut response = match verdict {
         Ok(admitted) => {
             request.extensions_mut().insert(admitted);
@@ -151,7 +152,33 @@ fn foreign(gateway: &Gateway, connection: &Connection, request: &Request) -> Res
     })
 }
 
-fn admit(gateway: &Gateway, path: &str, headers: &HeaderMap) -> Result<Admitted, ErrorBody> {
+/// Refuses a head that is too large, which the library bounds only while it is still incomplete, and
+/// encodings of a body that another server on the way may read otherwise.
+fn sane(headers: &HeaderMap) -> Result<(), ErrorBody> {
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if bytes > HEAD_BYTES {
+        let why = format!("the headers have {bytes} bytes, more than {HEAD_BYTES}");
+        return Err(ErrorBody::new(ErrorCode::InvalidRequest, why).hint("send fewer headers"));
+    }
+    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_plain = match (encodings.next(), encodings.next()) {
+        (None, _) => true,
+        (Some(only), None) => only.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    };
+    if is_plain {
+        return Ok(());
+    }
+    let why = "the only `Transfer-Encoding` that is read is `chunked`, once";
+    Err(ErrorBody::new(ErrorCode::InvalidRequest, why).hint("send the body with `Content-Length`"))
+}
+
+fn admit(
+    gateway: &Gateway,
+    connection: &Connection,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<Admitted, ErrorBody> {
     let access = EXCEPTIONS
         .iter()
         .find_map(|(known, access)| (*known == path).then_some(*access))
@@ -159,16 +186,26 @@ fn admit(gateway: &Gateway, path: &str, headers: &HeaderMap) -> Result<Admitted,
     let shown = Shown::read(headers);
     match access {
         Access::Open => Ok(Admitted::default()),
-        Access::Token => gateway.auth.check_request(shown).map(|()| Admitted::default()),
+        Access::Token => {
+            gateway.auth.check_request(shown)?;
+            connection.authenticated()?;
+            Ok(Admitted::default())
+        }
         Access::Socket => {
             if let Some((protocol, ticket)) = ticket(headers) {
                 gateway.auth.redeem(&ticket, Instant::now())?;
+                connection.authenticated()?;
                 return Ok(Admitted { granted: true, protocol: Some(protocol) });
             }
             if shown == Shown::Nothing {
-                return Ok(Admitted { granted: gateway.auth.is_open(), protocol: None });
+                let granted = gateway.auth.is_open();
+                if granted {
+                    connection.authenticated()?;
+                }
+                return Ok(Admitted { granted, protocol: None });
             }
             gateway.auth.check_request(shown)?;
+            connection.authenticated()?;
             Ok(Admitted { granted: true, protocol: None })
         }
     }

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use super::connections::Connections;
 use clawnode_proto::{
     ErrorCode,
     llm::Usage,
@@ -133,8 +134,9 @@ impl Metrics {
     }
 
     /// Everything, as a scraper reads it.
-    pub(super) fn render(&self, out: &mut String) {
+    pub(super) fn render(&self, connections: &Connections, out: &mut String) {
         let it = "clawnode_gateway";
+        let evicted = AtomicU64::new(connections.evicted());
         self.requests.render(out, &format!("{it}_requests_total"), "HTTP requests");
         self.calls.render(out, &format!("{it}_calls_total"), "JSON-RPC requests");
         self.refusals.render(out, &format!("{it}_refusals_total"), "Refusals by code");
@@ -143,6 +145,8 @@ impl Metrics {
         single(out, &format!("{it}_accepted_total"), "counter", "Messages stored", &self.accepted);
         single(out, &format!("{it}_lagged_total"), "counter", "Streams that lagged", &self.lagged);
         single(out, &format!("{it}_connections"), "gauge", "Open connections", &self.connections);
+        let name = format!("{it}_evicted_total");
+        single(out, &name, "counter", "Connections without a token that made room", &evicted);
         single(out, &format!("{it}_sockets"), "gauge", "Open WebSockets", &self.sockets);
         self.request_seconds.render(
             out,

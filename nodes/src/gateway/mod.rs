@@ -16,12 +16,14 @@
 
 mod auth;
 mod backend;
+mod connections;
 mod error;
 mod events;
 mod execute;
 mod frame;
 mod guard;
 mod jobs;
+mod local_socket;
 mod metrics;
 mod openai;
 mod options;

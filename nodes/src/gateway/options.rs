@@ -23,6 +23,8 @@ pub struct GatewayOptions {
     pub listen: SocketAddr,
     /// What clients must show; none is allowed on loopback only (`--no-auth`).
     pub token: Option<SecretString>,
+    /// A socket file to listen on besides, for commands on the same machine (none).
+    pub socket: Option<PathBuf>,
     /// Certificate and key, to speak TLS.
     pub tls: Option<TlsFiles>,
     /// Speak without TLS beyond loopback, because a proxy in front of us does it.
@@ -33,6 +35,10 @@ pub struct GatewayOptions {
     pub allowed_origins: Vec<String>,
     /// Connections at once (10,000); further ones wait to be accepted.
     pub connections: NonZeroUsize,
+    /// How many of them may be open before they have shown the token (512). One more takes the place
+    /// of the oldest of the peer that has most. More lets more clients begin at the same moment; less
+    /// spends less memory on those who never show it.
+    pub unauthenticated: NonZeroUsize,
     /// Turns followed at once on one WebSocket (64), and other requests under way on it (64).
     pub requests_per_socket: NonZeroUsize,
     /// Frames that wait for one slow WebSocket (1,024) before its streams are told `lagged`.
@@ -123,11 +129,13 @@ impl Default for GatewayOptions {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3100),
             token: None,
+            socket: None,
             tls: None,
             plain_http: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             connections: most(10_000),
+            unauthenticated: most(512),
             requests_per_socket: most(64),
             queue_frames: most(1_024),
             queue_bytes: most(4 << 20),

@@ -73,7 +73,7 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     let mut out = String::new();
-    gateway.metrics.render(&mut out);
+    gateway.metrics.render(&gateway.connections, &mut out);
     gateway.backend.metrics(&mut out);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], out).into_response()

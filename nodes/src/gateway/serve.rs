@@ -1,23 +1,28 @@
-//! The listener: accepts a bounded number of connections, and stops without cutting anybody off.
+//! The listeners: accept a bounded number of connections, and stop without cutting anybody off.
 
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
-use axum::{Extension, Router};
-use clawnode_proto::Timestamp;
-use hyper::server::conn::http1;
+use axum::Router;
+use clawnode_proto::{ErrorBody, ErrorCode, Timestamp};
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    net::{TcpListener, TcpStream, UnixListener},
     task::JoinHandle,
 };
 use tokio_util::{
@@ -28,6 +33,8 @@ use tokio_util::{
 use super::{
     auth::Auth,
     backend::Backend,
+    connections::{Connections, Slot},
+    local_socket,
     metrics::Metrics,
     options::{GatewayOptions, ServeError},
     origin::Names,
@@ -36,7 +43,7 @@ use super::{
 };
 
 /// Bytes of a request's head; browsers send a few KiB.
-const HEAD_BYTES: usize = 64 << 10;
+pub(super) const HEAD_BYTES: usize = 64 << 10;
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -47,6 +54,7 @@ pub(super) struct Gateway {
     pub(super) auth: Auth,
     pub(super) names: Names,
     pub(super) metrics: Metrics,
+    pub(super) connections: Connections,
     /// Where it listens.
     pub(super) addr: SocketAddr,
     pub(super) started: Timestamp,
@@ -63,7 +71,7 @@ pub(super) struct Gateway {
 pub(super) struct Connection {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
-    _permit: Arc<OwnedSemaphorePermit>,
+    slot: Arc<Slot>,
 }
 
 /// A gateway that serves.
@@ -73,6 +81,8 @@ pub struct Serving {
     pub addr: SocketAddr,
     /// `http://…` or `https://…`, as a client on this machine writes it.
     pub url: String,
+    /// The socket file that it serves on besides, if it has one.
+    pub socket: Option<PathBuf>,
     task: JoinHandle<()>,
     clients: Clients,
     /// Dropping `Serving` cuts everything off.
@@ -81,10 +91,7 @@ pub struct Serving {
 
 /// How many clients are connected. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Clients {
-    room: Arc<Semaphore>,
-    most: usize,
-}
+pub struct Clients(Connections);
 
 /// Listens, and serves until `shutdown`; then lets open streams end, for `options.drain` at most.
 pub async fn serve(
@@ -105,6 +112,7 @@ pub async fn serve(
         auth: Auth::new(options.token.as_ref()),
         names,
         metrics: Metrics::default(),
+        connections: Connections::new(options.connections, options.unauthenticated),
         addr,
         started: options.clock.now(),
         draining: shutdown,
@@ -112,11 +120,23 @@ pub async fn serve(
         tasks: TaskTracker::new(),
         options,
     });
-    let most = gateway.options.connections.get();
-    let clients = Clients { room: Arc::new(Semaphore::new(most)), most };
-    let room = Arc::clone(&clients.room);
-    let task = tokio::spawn(run(gateway, listener, acceptor, room));
-    Ok(Serving { addr, url: url(addr, tls), task, clients, _guard: killed.drop_guard() })
+    let connections = gateway.connections.clone();
+    let (local, socket) = open_socket(&gateway.options).unzip();
+    let task = tokio::spawn(run(gateway, (listener, acceptor), local));
+    let clients = Clients(connections);
+    Ok(Serving { addr, url: url(addr, tls), socket, task, clients, _guard: killed.drop_guard() })
+}
+
+/// The socket file for commands on this machine. A node serves without it: its path may be too long.
+fn open_socket(options: &GatewayOptions) -> Option<(UnixListener, PathBuf)> {
+    let path = options.socket.as_ref()?;
+    match local_socket::bind(path) {
+        Ok(listener) => Some((listener, path.clone())),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "no socket file for commands on this machine");
+            None
+        }
+    }
 }
 
 fn url(addr: SocketAddr, tls: bool) -> String {
@@ -130,12 +150,16 @@ fn url(addr: SocketAddr, tls: bool) -> String {
 
 async fn run(
     gateway: Arc<Gateway>,
-    listener: TcpListener,
-    acceptor: Acceptor,
-    room: Arc<Semaphore>,
+    (listener, acceptor): (TcpListener, Acceptor),
+    local: Option<UnixListener>,
 ) {
     let router = rest::router(Arc::clone(&gateway));
-    accept(&gateway, listener, (&acceptor, &room), &router).await;
+    let local = async {
+        if let Some(listener) = local {
+            local_socket::accept(&gateway, listener, &router).await;
+        }
+    };
+    tokio::join!(accept(&gateway, listener, &acceptor, &router), local);
     gateway.tasks.close();
     if tokio::time::timeout(gateway.options.drain, gateway.tasks.wait()).await.is_err() {
         tracing::warn!(open = gateway.tasks.len(), "streams still open after the drain; cut off");
@@ -147,7 +171,7 @@ async fn run(
 async fn accept(
     gateway: &Arc<Gateway>,
     listener: TcpListener,
-    (acceptor, room): (&Acceptor, &Arc<Semaphore>),
+    acceptor: &Acceptor,
     router: &Router,
 ) {
     let stop = || async {
@@ -158,10 +182,10 @@ async fn accept(
     };
     loop {
         let permit = tokio::select! {
-            permit = Arc::clone(room).acquire_owned() => permit,
+            permit = gateway.connections.room() => permit,
             () = stop() => return,
         };
-        let Ok(permit) = permit else { return };
+        let Some(permit) = permit else { return };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop() => return,
@@ -171,8 +195,9 @@ async fn accept(
                 let (gateway, router) = (Arc::clone(gateway), router.clone());
                 let acceptor = acceptor.clone();
                 let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
+                let slot = gateway.connections.enter(peer.ip(), permit);
                 tasks.spawn(async move {
-                    let served = connection(&gateway, acceptor, router, stream, peer, permit);
+                    let served = connection(&gateway, acceptor, router, stream, (peer, slot));
                     killed.run_until_cancelled(served).await
                 });
             }
@@ -199,33 +224,42 @@ async fn connection(
     acceptor: Acceptor,
     router: Router,
     stream: TcpStream,
-    peer: SocketAddr,
-    permit: OwnedSemaphorePermit,
+    (peer, slot): (SocketAddr, Slot),
 ) {
     let open = gateway.metrics.connection();
     let local = stream.local_addr().unwrap_or(gateway.addr);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection cannot be told to send at once");
     }
-    let connection = Connection { local, peer, _permit: Arc::new(permit) };
-    let router = router.layer(Extension(connection));
-    match acceptor {
-        Acceptor::Plain => http(gateway, stream, router).await,
-        #[cfg(feature = "tls")]
-        Acceptor::Tls(tls) => {
-            let deadline = gateway.options.auth_deadline;
-            match tokio::time::timeout(deadline, tls.accept(stream)).await {
-                Ok(Ok(stream)) => http(gateway, stream, router).await,
-                Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS connection came about"),
-                Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
+    let connection = Connection::new(local, peer, slot);
+    let evicted = connection.evicted().clone();
+    let served = async {
+        match acceptor {
+            Acceptor::Plain => http(gateway, stream, (router, connection)).await,
+            #[cfg(feature = "tls")]
+            Acceptor::Tls(tls) => {
+                let deadline = gateway.options.auth_deadline;
+                match tokio::time::timeout(deadline, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => http(gateway, stream, (router, connection)).await,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, %peer, "no TLS connection came about");
+                    }
+                    Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
+                }
             }
         }
+    };
+    if evicted.run_until_cancelled(Box::pin(served)).await.is_none() {
+        tracing::debug!(%peer, "closed to make room: it had not shown the token");
     }
     drop(open);
 }
 
-async fn http<I>(gateway: &Gateway, stream: I, router: Router)
-where
+pub(super) async fn http<I>(
+    gateway: &Gateway,
+    stream: I,
+    (router, connection): (Router, Connection),
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
@@ -233,7 +267,12 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(gateway.options.auth_deadline)
         .max_buf_size(HEAD_BYTES);
-    let service = TowerToHyperService::new(router);
+    let router = TowerToHyperService::new(router);
+    // Not a layer of the router: that would wrap each of its routes anew for every connection.
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.call(request)
+    });
     let stream = Stall::new(stream, gateway.options.write_deadline);
     let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(serving);
@@ -285,14 +324,33 @@ impl Acceptor {
     }
 }
 
-// === impl Serving, Clients ===
+// === impl Connection, Serving, Clients ===
+
+impl Connection {
+    pub(super) fn new(local: SocketAddr, peer: SocketAddr, slot: Slot) -> Self {
+        Self { local, peer, slot: Arc::new(slot) }
+    }
+
+    /// Whoever is at the other end has shown the token.
+    pub(super) fn authenticated(&self) -> Result<(), ErrorBody> {
+        if self.slot.authenticated() {
+            return Ok(());
+        }
+        let why = "all connections of this gateway are in use";
+        let hint = "try again, or use another gateway; `gateway.max_connections` sets how many";
+        Err(ErrorBody::new(ErrorCode::Unavailable, why).hint(hint))
+    }
+
+    /// Ends when this connection has to make room for another.
+    pub(super) fn evicted(&self) -> &CancellationToken {
+        self.slot.evicted()
+    }
+}
 
 impl Clients {
     /// How many there are now.
     pub fn count(&self) -> u32 {
-        // The listener holds one place for whoever comes next.
-        let taken = self.most.saturating_sub(self.room.available_permits()).saturating_sub(1);
-        u32::try_from(taken).unwrap_or(u32::MAX)
+        u32::try_from(self.0.count()).unwrap_or(u32::MAX)
     }
 }
 

@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use clawnode_cluster::Clock;
 use clawnode_proto::ErrorChain;
+use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
 
 use crate::{
+    client::SOCKET_FILE,
     config::{Config, Secret},
     failure::{Exit, Failure},
     gateway::{GatewayOptions, ServeError, TlsFiles},
     telemetry,
 };
+
+/// Files and sockets that a node needs besides its clients' (512): its log, the bus, models, tools.
+const FILES_BESIDES: usize = 512;
 
 /// How the gateway is to serve.
 pub fn gateway_options(
@@ -24,11 +29,12 @@ pub fn gateway_options(
         (Some(cert), Some(key)) => Some(TlsFiles { cert: cert.clone(), key: key.clone() }),
         _ => None,
     };
-    let connections = usize::try_from(it.max_connections).unwrap_or(usize::MAX);
+    let connections = connections(it.max_connections, getrlimit(Resource::Nofile).current);
     let defaults = GatewayOptions::default();
     GatewayOptions {
         listen: it.listen,
         token: token.map(|token| SecretString::from(token.expose().to_owned())),
+        socket: Some(config.node.data_dir.join(SOCKET_FILE)),
         tls,
         plain_http: it.plain_http,
         allowed_hosts: it.hosts.clone(),
@@ -39,6 +45,24 @@ pub fn gateway_options(
         adopt_trace: telemetry::adopt,
         ..defaults
     }
+}
+
+/// How many connections there may be: those that are configured, as long as enough of the files that
+/// this process may open (`None`: any number) are left for everything else.
+fn connections(configured: u32, files: Option<u64>) -> usize {
+    let configured = usize::try_from(configured).unwrap_or(usize::MAX);
+    let Some(files) = files else { return configured };
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    let most = files.saturating_sub(FILES_BESIDES).max(files / 2);
+    if most < configured {
+        tracing::warn!(
+            files,
+            connections = most,
+            "fewer connections than `gateway.max_connections`: this process may not open more files \
+             (`ulimit -n`)"
+        );
+    }
+    configured.min(most)
 }
 
 /// Why it does not.
@@ -60,4 +84,18 @@ pub fn advertised(config: &Config, url: &str) -> Option<String> {
     let it = &config.gateway;
     let own = || (!it.listen.ip().is_unspecified()).then(|| url.to_owned());
     it.advertise.clone().or_else(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        assert_eq!(connections(4_096, None), 4_096);
+        assert_eq!(connections(4_096, Some(65_536)), 4_096);
+        assert_eq!(connections(4_096, Some(1_024)), 512);
+        assert_eq!(connections(4_096, Some(600)), 300);
+        assert_eq!(connections(10, Some(600)), 10);
+    }
 }

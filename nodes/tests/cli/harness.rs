@@ -119,7 +119,7 @@ impl Home {
         let data = self.data();
         std::fs::create_dir_all(&data).unwrap();
         let process = ProcessId::from_u128(7);
-        NodeFile { url: node.url.clone(), pid: 1, process }.write(&data).unwrap();
+        NodeFile { url: node.url.clone(), socket: None, pid: 1, process }.write(&data).unwrap();
         std::fs::write(data.join(TOKEN_FILE), TOKEN).unwrap();
     }
 }

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod events;
 #[cfg(test)]
+mod flood;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod http;

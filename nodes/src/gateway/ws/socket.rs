@@ -15,7 +15,7 @@ use super::{
         frame::RequestId,
         outbox::Outbox,
         rpc::{Call, Request, is_stream},
-        serve::Gateway,
+        serve::{Connection, Gateway},
     },
     greeting::{is_auth_message, token_in},
     request::{Turn, answer, resume, send},
@@ -71,15 +71,19 @@ impl Socket {
     pub(super) async fn read(
         &mut self,
         mut stream: SplitStream<WebSocket>,
-        granted: bool,
+        (connection, granted): (&Connection, bool),
     ) -> CloseFrame {
         let gateway = Arc::clone(&self.gateway);
         if !granted {
-            let asked = self.authenticate(&mut stream);
-            match gateway.killed.run_until_cancelled(asked).await {
-                Some(Ok(())) => {}
-                Some(Err(close)) => return close,
-                None => return stopping(),
+            let asked = self.authenticate(&mut stream, connection);
+            tokio::select! {
+                verdict = asked => if let Err(close) = verdict {
+                    return close;
+                },
+                () = gateway.killed.cancelled() => return stopping(),
+                () = connection.evicted().cancelled() => {
+                    return goodbye(close_code::AGAIN, "others wait for a connection");
+                }
             }
         }
         let mut silent = 0;
@@ -116,6 +120,7 @@ impl Socket {
     async fn authenticate(
         &mut self,
         stream: &mut SplitStream<WebSocket>,
+        connection: &Connection,
     ) -> Result<(), CloseFrame> {
         let deadline = self.gateway.options.auth_deadline;
         let first = tokio::time::timeout(deadline, async {
@@ -141,6 +146,10 @@ impl Socket {
         verdict.map_err(|error| {
             self.refuse(&RequestId::null(), &error);
             goodbye(close_code::POLICY, "unauthorized")
+        })?;
+        connection.authenticated().map_err(|error| {
+            self.refuse(&RequestId::null(), &error);
+            goodbye(close_code::AGAIN, "all connections are in use")
         })
     }
 

@@ -1,0 +1,268 @@
+//! Who may hold a connection: a bounded number in all, of which those that have not shown the token
+//! yet have a small part. When that part is full, a new connection takes the place of an old one:
+//! the oldest of the peer that has most of them. So half-open connections keep out neither clients
+//! that have shown the token nor those that are about to.
+//!
+//! Invariant: `unauthenticated.len() + authenticated <= connections`, because each slot holds a permit.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv6Addr},
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// All connections of a gateway. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    room: Arc<Semaphore>,
+    limits: Limits,
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    all: usize,
+    unauthenticated: usize,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// The number of the next connection.
+    next: u64,
+    /// Those that have not shown the token, by number: the oldest first.
+    unauthenticated: BTreeMap<u64, Unauthenticated>,
+    authenticated: usize,
+    /// Connections that were closed to make room.
+    evicted: u64,
+}
+
+#[derive(Debug)]
+struct Unauthenticated {
+    peer: Peer,
+    evicted: CancellationToken,
+}
+
+/// Whom connections are counted for: an address, or the network of a host with IPv6 (64 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Peer(IpAddr);
+
+/// The place of one connection; dropping it gives the place back.
+#[derive(Debug)]
+pub(super) struct Slot {
+    number: u64,
+    open: Arc<Mutex<Open>>,
+    limits: Limits,
+    evicted: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+// === impl Connections ===
+
+impl Connections {
+    /// So many in all, and so many of them before they have shown the token.
+    pub(super) fn new(all: NonZeroUsize, unauthenticated: NonZeroUsize) -> Self {
+        let all = all.get();
+        // At least one place is left for a client that shows the token, if there are two at all.
+        let unauthenticated = unauthenticated.get().min(all.saturating_sub(1).max(1));
+        Self {
+            room: Arc::new(Semaphore::new(all)),
+            limits: Limits { all, unauthenticated },
+            open: Arc::default(),
+        }
+    }
+
+    /// Waits until one more may be accepted.
+    pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).acquire_owned().await.ok()
+    }
+
+    /// A place for the connection of this peer, which has shown nothing yet.
+    pub(super) fn enter(&self, peer: IpAddr, permit: OwnedSemaphorePermit) -> Slot {
+        let mut open = lock(&self.open);
+        if open.unauthenticated.len() >= self.limits.unauthenticated {
+            open.evict();
+        }
+        let number = open.next;
+        open.next += 1;
+        let evicted = CancellationToken::new();
+        let entry = Unauthenticated { peer: Peer::of(peer), evicted: evicted.clone() };
+        open.unauthenticated.insert(number, entry);
+        let limits = self.limits;
+        Slot { number, open: Arc::clone(&self.open), limits, evicted, _permit: permit }
+    }
+
+    /// How many are open.
+    pub(super) fn count(&self) -> usize {
+        let open = lock(&self.open);
+        open.unauthenticated.len() + open.authenticated
+    }
+
+    /// How many were closed to make room.
+    pub(super) fn evicted(&self) -> u64 {
+        lock(&self.open).evicted
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    /// Closes the oldest connection of the peer that has most of those without a token.
+    fn evict(&mut self) {
+        let mut counts: HashMap<Peer, usize> = HashMap::new();
+        for it in self.unauthenticated.values() {
+            *counts.entry(it.peer).or_default() += 1;
+        }
+        let most = counts.values().copied().max();
+        let oldest = self
+            .unauthenticated
+            .iter()
+            .find(|(_, it)| counts.get(&it.peer).copied() == most)
+            .map(|(number, _)| *number);
+        if let Some(gone) = oldest.and_then(|number| self.unauthenticated.remove(&number)) {
+            self.evicted += 1;
+            gone.evicted.cancel();
+        }
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// The connection has shown the token: it is never closed to make room from now on. `false` if
+    /// there is no more room for such connections, or if it has been closed already.
+    pub(super) fn authenticated(&self) -> bool {
+        let mut open = lock(&self.open);
+        if !open.unauthenticated.contains_key(&self.number) {
+            return !self.evicted.is_cancelled();
+        }
+        if open.authenticated + self.limits.unauthenticated >= self.limits.all.max(2) {
+            return false;
+        }
+        open.unauthenticated.remove(&self.number);
+        open.authenticated += 1;
+        true
+    }
+
+    /// Ends when the connection has to make room.
+    pub(super) fn evicted(&self) -> &CancellationToken {
+        &self.evicted
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut open = lock(&self.open);
+        let was_waiting = open.unauthenticated.remove(&self.number).is_some();
+        if !was_waiting && !self.evicted.is_cancelled() {
+            open.authenticated -= 1;
+        }
+    }
+}
+
+// === impl Peer ===
+
+impl Peer {
+    fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => {
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+            }
+            address => address,
+        })
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(all: usize, unauthenticated: usize) -> Connections {
+        let most = |it| NonZeroUsize::new(it).unwrap();
+        Connections::new(most(all), most(unauthenticated))
+    }
+
+    fn enter(connections: &Connections, host: u8) -> Option<Slot> {
+        let permit = Arc::clone(&connections.room).try_acquire_owned().ok()?;
+        Some(connections.enter(Ipv4Addr::new(10, 0, 0, host).into(), permit))
+    }
+
+    #[test]
+    fn a_full_house_loses_the_oldest_of_who_has_most() {
+        let connections = of(16, 3);
+        let first = enter(&connections, 1).unwrap();
+        let flood: Vec<Slot> = (0..5).map(|_| enter(&connections, 2).unwrap()).collect();
+        assert!(!first.evicted().is_cancelled(), "another peer's flood costs nobody else a place");
+        let gone: Vec<bool> = flood.iter().map(|it| it.evicted().is_cancelled()).collect();
+        assert_eq!(gone, [true, true, true, false, false]);
+        assert_eq!(connections.evicted(), 3);
+    }
+
+    #[test]
+    fn who_has_shown_the_token_is_not_closed() {
+        let connections = of(16, 2);
+        let known = enter(&connections, 1).unwrap();
+        assert!(known.authenticated());
+        let _flood: Vec<Slot> = (0..10).map(|_| enter(&connections, 1).unwrap()).collect();
+        assert!(!known.evicted().is_cancelled() && known.authenticated());
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_peer() {
+        let a: IpAddr = "2001:db8::1".parse().unwrap();
+        let b: IpAddr = "2001:db8::2".parse().unwrap();
+        let c: IpAddr = "2001:db8:0:1::1".parse().unwrap();
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(Peer::of(a), Peer::of(b));
+        assert_ne!(Peer::of(a), Peer::of(c));
+        assert_eq!(Peer::of(mapped), Peer::of("10.0.0.1".parse().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_sequence_breaks_the_bounds(
+            all in 2_usize..12,
+            unauthenticated in 1_usize..12,
+            steps in prop::collection::vec((0_u8..3, 0_u8..4, any::<prop::sample::Index>()), 0..120),
+        ) {
+            let connections = of(all, unauthenticated);
+            let mut slots: Vec<Slot> = Vec::new();
+            for (step, host, which) in steps {
+                match step {
+                    0 => {
+                        slots.retain(|it| !it.evicted().is_cancelled());
+                        if let Some(slot) = enter(&connections, host) {
+                            prop_assert!(!slot.evicted().is_cancelled(), "the newest has a place");
+                            slots.push(slot);
+                        }
+                    }
+                    1 if !slots.is_empty() => {
+                        let at = which.index(slots.len());
+                        let was_closed = slots[at].evicted().is_cancelled();
+                        prop_assert!(!(was_closed && slots[at].authenticated()));
+                    }
+                    _ if !slots.is_empty() => drop(slots.swap_remove(which.index(slots.len()))),
+                    _ => {}
+                }
+                let open = lock(&connections.open);
+                prop_assert!(open.unauthenticated.len() <= connections.limits.unauthenticated);
+                prop_assert!(open.unauthenticated.len() + open.authenticated <= all);
+                // Whatever holds the other places, a new client always gets in.
+                prop_assert!(open.authenticated + connections.limits.unauthenticated <= all.max(2));
+            }
+            slots.clear();
+            prop_assert_eq!(connections.count(), 0);
+        }
+    }
+}
