@@ -71,6 +71,7 @@ async fn half_open_connections_make_room_for_clients() {
         closed(stream).await;
     }
     assert!(metric(&gateway, "clawnode_gateway_evicted_total").await >= FLOOD as u64 - 4);
+    drop(flood);
     gateway.stop().await;
 }
 
@@ -98,6 +99,7 @@ async fn a_flood_from_one_address_costs_another_nothing() {
     let read = patiently("an answer", quiet.read(&mut answer)).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop((quiet, flood));
     gateway.stop().await;
 }
 
@@ -111,6 +113,7 @@ async fn a_socket_that_owes_its_token_makes_room_too() {
     let close = silent[0].close_code().await;
     assert_eq!(close, 1013, "try again later");
     assert_eq!(gateway.rpc("ping", json!({})).await["error"], Value::Null);
+    drop(silent);
     gateway.stop().await;
 }
 
