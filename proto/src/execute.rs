@@ -16,6 +16,7 @@ use crate::{
     name::KeyPart,
     provider::ExecutionSpec,
     tool::Risk,
+    visible::is_hidden,
 };
 
 /// The channel and the account of the sessions of executions.
@@ -76,7 +77,8 @@ impl SessionKey {
         let request = request.as_str();
         let digest = || Digest::of(request.as_bytes()).to_string();
         // A name that is none of a session's is known by its digest.
-        let peer = request.parse().unwrap_or_else(|_unfit| KeyPart::of_text(&digest()));
+        let shown = (!request.chars().any(is_hidden)).then(|| request.parse().ok()).flatten();
+        let peer = shown.unwrap_or_else(|| KeyPart::of_text(&digest()));
         let (channel, account) = CHANNEL;
         let (channel, account) = (KeyPart::of_text(channel), KeyPart::of_text(account));
         Self { agent, channel, account, peer }

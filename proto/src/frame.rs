@@ -138,7 +138,7 @@ pub enum FrameBody {
         id: CallId,
         /// The tool.
         name: String,
-        /// Its arguments, as the model wrote them; cut beyond a length.
+        /// Its arguments; cut beyond a length, and then nobody should decide by them.
         arguments: String,
         /// The digest of the action: what is approved.
         action: Digest,
@@ -149,6 +149,12 @@ pub enum FrameBody {
         reason: Option<String>,
         /// Until when.
         expires: Timestamp,
+        /// The arguments are cut; `approvals.show` has them whole.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        truncated: bool,
+        /// Characters of the arguments in all; 0 from builds that do not say.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        chars: u64,
     },
     /// A tool call has ended.
     ToolResult {
@@ -175,6 +181,11 @@ pub enum FrameBody {
         /// has missed any.
         text_bytes: u64,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Several frames, as one bus message carries them.

@@ -20,6 +20,7 @@ pub mod frame;
 pub mod hook;
 pub mod id;
 pub mod job;
+pub mod json;
 pub mod kernel;
 pub mod latch;
 pub mod limits;
@@ -39,6 +40,7 @@ pub mod timeout;
 pub mod tool;
 pub mod tree;
 pub mod view;
+pub mod visible;
 
 pub use codec::CodecError;
 pub use envelope::{Input, Order, Traceparent};

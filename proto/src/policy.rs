@@ -28,7 +28,8 @@ pub enum Verdict {
 }
 
 /// One rule. It is about a call that fits all that is given; patterns are of the whole text, with
-/// `*` for any characters and `?` for one.
+/// `*` for any characters and `?` for one. Of paths and URLs all spellings are one: `deny` and
+/// `ask` are about a call if any spelling of an argument fits, `allow` only if each does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Tools with such names; any if absent.
@@ -82,7 +83,7 @@ pub struct Action {
     pub class: EffectClass,
     /// The longest that it may take, in milliseconds.
     pub timeout_ms: u32,
-    /// Its arguments, as the model wrote them.
+    /// Its arguments, to the byte: in their canonical form, unless an earlier build recorded them.
     pub arguments: String,
 }
 

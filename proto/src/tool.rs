@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codec::{self, CodecError},
     id::{Capability, Digest},
+    json,
     llm::Text,
     name::ToolName,
     timeout::ToolTime,
@@ -15,6 +16,10 @@ pub const EXECUTE_CODE: &str = "execute_code";
 
 /// The tool that runs a command of the model's.
 pub const RUN_COMMAND: &str = "run_command";
+
+/// Bytes by which arguments may grow when they are written in their one form (4 KiB): some numbers
+/// take more room, and those of a reply still have to fit into one append.
+const CANONICAL_MORE: usize = 4 << 10;
 
 /// What running a tool twice does to the world; decides what a crash in the middle of it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,11 +118,25 @@ pub struct ToolUse {
     pub id: String,
     /// Which tool it names, whether there is one or not.
     pub name: String,
-    /// Its arguments: meant to be a JSON object, and kept exactly as it was written.
+    /// Its arguments: meant to be a JSON object. One that means one thing is kept in its canonical
+    /// form, anything else (and what earlier builds recorded) exactly as it was written.
     pub arguments: String,
 }
 
 impl ToolUse {
+    /// The same with its arguments in their one form, so that what is recorded, shown, approved and
+    /// run are the same bytes. What is no object, means several things or would grow by more than
+    /// 4 KiB stays as it is.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        match json::canonical(&self.arguments) {
+            Some(one) if one.len() <= self.arguments.len() + CANONICAL_MORE => {
+                Self { arguments: one, ..self }
+            }
+            Some(_) | None => self,
+        }
+    }
+
     /// The digest of what is asked for: the same call again has the same.
     pub fn digest(&self) -> Digest {
         // Keys in another order or other white space are the same call.

@@ -113,3 +113,114 @@ impl ToolCall {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{hook::HookPoint, session::SessionInput};
+
+    use super::*;
+    use crate::{
+        durable::In,
+        session::{Outcome, SessionJob, played::Run, prepare::AskJob},
+    };
+
+    /// What people are asked about the reply's call, once it is.
+    fn asked(run: &mut Run) -> AskJob {
+        let started = run.started.pop();
+        let Some((_, SessionJob::Ask(ask))) = started else { panic!("{started:?}") };
+        assert_eq!(ask.approval.action.digest().unwrap(), ask.approval.digest);
+        *ask
+    }
+
+    /// What runs once a person approves of that.
+    fn runs_approved(run: &mut Run, ask: &AskJob) -> String {
+        let decided = Decided { decision: Decision::Approve, by: "ada".to_owned(), reason: None };
+        let (call, action) = (ask.approval.action.call, ask.approval.digest);
+        run.hears("yes", &SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }));
+        let started = run.started.pop();
+        let Some((_, SessionJob::Tool(job))) = started else { panic!("{started:?}") };
+        assert_eq!(job.action, job.would.digest().unwrap(), "APR-2");
+        assert_eq!(job.would.arguments, job.arguments);
+        job.arguments
+    }
+
+    /// APR-2: one text is recorded, shown, digested and run, however the model wrote it.
+    #[test]
+    fn apr_2_arguments_have_one_text() {
+        for written in [
+            "{\n\n\n  \"b\" : \"x\",\n \"at\" : 2 }",
+            r#"{"b":"\u0078","at":2}"#,
+            r#"{"at":2,"b":"x"}"#,
+        ] {
+            let mut run = Run::new(&[], Vec::new());
+            run.says("hello");
+            run.replies(&[("write", written)]);
+            let ask = asked(&mut run);
+            assert_eq!(ask.approval.action.arguments, r#"{"at":2,"b":"x"}"#, "{written}");
+            assert_eq!(runs_approved(&mut run, &ask), ask.approval.action.arguments);
+        }
+    }
+
+    /// Arguments that mean several things are no call: nobody is asked, and nothing runs.
+    #[test]
+    fn arguments_with_two_fields_of_one_name_are_a_bad_call() {
+        for written in [r#"{"at":1,"at":2}"#, r#"{"at":1,"o":[{"x":1,"x":2}]}"#] {
+            for tool in ["write", "look"] {
+                let mut run = Run::new(&[], Vec::new());
+                run.says("hello");
+                run.replies(&[(tool, written)]);
+                let appended = run.appends.concat();
+                assert!(appended.contains(&"tool_done"), "{appended:?}");
+                assert!(!appended.contains(&"approval_asked") && !appended.contains(&"tool_asked"));
+                let started = run.started.pop();
+                let Some((_, SessionJob::Call(call))) = started else { panic!("{started:?}") };
+                let told = call.request.messages.last().unwrap().tool_replies[0].clone();
+                assert!(told.is_error);
+                let told = told.content.inline().unwrap().to_owned();
+                assert!(told.contains("two fields are called"), "{told}");
+            }
+        }
+    }
+
+    /// What earlier builds recorded is asked about and run as it stands there, to the byte. Hooks
+    /// may still record such text.
+    #[test]
+    fn apr_2_arguments_that_are_recorded_otherwise_stay_as_they_are() {
+        let recorded = "{ \"b\": \"x\",  \"at\": 2 }";
+        let mut run = Run::new(&[HookPoint::BeforeToolCall], Vec::new());
+        run.says("hello");
+        run.replies(&[("write", r#"{"at":1}"#)]);
+        let (key, _) = run.judge();
+        let trail = clawnode_proto::hook::HookTrail::default();
+        let arguments = Some(recorded.to_owned());
+        run.feed(In::Ended(key, Outcome::ToolJudged { arguments, trail }));
+        let ask = asked(&mut run);
+        assert_eq!(ask.approval.action.arguments, recorded);
+        // The next owner reads the same.
+        let mut heir = Run::new(&[HookPoint::BeforeToolCall], run.journal.clone());
+        let again = asked(&mut heir);
+        assert_eq!(again.approval, ask.approval);
+        assert_eq!(runs_approved(&mut heir, &again), recorded);
+    }
+
+    /// A frame says whether it has all of what a person is asked about.
+    #[test]
+    fn a_frame_says_that_it_is_cut() {
+        for (length, is_cut) in [(3_000, false), (5_000, true)] {
+            let mut run = Run::new(&[], Vec::new());
+            run.says("hello");
+            let long = format!(r#"{{"at":2,"b":"{}"}}"#, "é".repeat(length));
+            run.replies(&[("write", &long)]);
+            let ask = asked(&mut run);
+            assert_eq!(ask.approval.action.arguments, long);
+            let frame = ask.results.tools[0].request_frame().unwrap();
+            let clawnode_proto::FrameBody::ApprovalRequest { arguments, truncated, chars, .. } =
+                frame
+            else {
+                panic!("{frame:?}");
+            };
+            assert_eq!((truncated, chars), (is_cut, long.chars().count() as u64));
+            assert_eq!(arguments == long, !is_cut);
+        }
+    }
+}

@@ -20,6 +20,7 @@ use clawnode_proto::{
     limits::{APPEND_BYTES, INLINE_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
+    visible::is_hidden,
 };
 use futures_util::{future::join, stream::BoxStream};
 
@@ -115,6 +116,9 @@ pub enum SendError {
     /// A page begins nowhere.
     #[error("`after` is not the end of a page: {0}")]
     Cursor(String),
+    /// Its key looks like another one's.
+    #[error("session key `{}` has characters in it that are not seen", .0.escape_debug())]
+    HiddenKey(String),
     /// The message is larger than one message may be.
     #[error("the message takes {found} bytes, at most {limit} are allowed")]
     TooLarge {
@@ -192,6 +196,8 @@ impl From<SendError> for ErrorBody {
                 .hint("it runs, or has ended; `clawnode sessions show` has it"),
             SendError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
                 .hint("pass `next` of the page before as it is"),
+            SendError::HiddenKey(_) => Self::new(ErrorCode::InvalidParams, message)
+                .hint("leave out control, format, direction and private characters"),
             SendError::TooLarge { .. } => {
                 Self::new(ErrorCode::TooLarge, message).hint("send less at once")
             }
@@ -237,7 +243,8 @@ impl Sessions {
     }
 
     /// Stores a message durably and follows its turn. A repeat under the same key finds the
-    /// original turn.
+    /// original turn. A session whose key looks like another's can be read and deleted, and takes
+    /// no more messages.
     pub async fn send(
         &self,
         key: &SessionKey,
@@ -246,9 +253,13 @@ impl Sessions {
         trace: Option<Traceparent>,
     ) -> Result<Sent, SendError> {
         let session = key.entity();
+        let name = key.to_string();
+        if name.chars().any(is_hidden) {
+            return Err(SendError::HiddenKey(name));
+        }
         let input = self.fitted(session, input).await?;
         let mut stored =
-            Input::new(Kind::Session, &key.to_string(), idempotency_key, self.clock.now(), &input)?;
+            Input::new(Kind::Session, &name, idempotency_key, self.clock.now(), &input)?;
         stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
         let mut turn = TurnId::from(stored.id);

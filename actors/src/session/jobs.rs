@@ -10,6 +10,7 @@ use clawnode_proto::{
     feed::EventBody,
     hook::HookTrail,
     job::JobState,
+    json,
     limits::JOB_CLOSED_TTL,
     node::NodeRequest,
     session::{SessionInput, ToolEnd},
@@ -56,7 +57,7 @@ impl SessionRunner {
         cancelled: CancellationToken,
     ) -> ToolEnd {
         self.tell_tools(entity, job.trace.as_ref(), job.turn, &job.results).await;
-        let Ok(arguments) = serde_json::from_str(&job.arguments) else {
+        let Some(arguments) = json::read_object(&job.arguments) else {
             let why = "the arguments are not a JSON object";
             return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
         };

@@ -432,6 +432,7 @@ impl EntityKind for Session {
         }
         let event = match outcome {
             Outcome::Done { attempt, content, stop, usage, model, tool_uses } => {
+                let tool_uses = tool_uses.into_iter().map(ToolUse::canonical).collect();
                 ModelDone { call, attempt, content, stop, usage, model, tool_uses }.into()
             }
             Outcome::Tool(..)

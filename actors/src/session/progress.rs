@@ -75,7 +75,7 @@ pub struct ApprovalRequest {
     pub id: CallId,
     /// The tool.
     pub name: String,
-    /// Its arguments, as the model wrote them; cut beyond a length.
+    /// Its arguments; cut beyond a length, and then nobody should decide by them.
     pub arguments: String,
     /// The digest of the action: what is approved.
     pub action: Digest,
@@ -85,6 +85,10 @@ pub struct ApprovalRequest {
     pub reason: Option<String>,
     /// Until when.
     pub expires: Timestamp,
+    /// The arguments are cut.
+    pub truncated: bool,
+    /// Characters of the arguments in all; 0 from builds that do not say.
+    pub chars: u64,
 }
 
 // === impl TurnBody ===
@@ -99,17 +103,27 @@ impl TurnBody {
             FrameBody::ToolResult { id, name, content, failure } => {
                 Some(Self::ToolResult { id, name, content, failure })
             }
-            FrameBody::ApprovalRequest { id, name, arguments, action, risk, reason, expires } => {
-                Some(Self::ApprovalRequest(ApprovalRequest {
-                    id,
-                    name,
-                    arguments,
-                    action,
-                    risk,
-                    reason,
-                    expires,
-                }))
-            }
+            FrameBody::ApprovalRequest {
+                id,
+                name,
+                arguments,
+                action,
+                risk,
+                reason,
+                expires,
+                truncated,
+                chars,
+            } => Some(Self::ApprovalRequest(ApprovalRequest {
+                id,
+                name,
+                arguments,
+                action,
+                risk,
+                reason,
+                expires,
+                truncated,
+                chars,
+            })),
             FrameBody::Text { .. }
             | FrameBody::Usage { .. }
             | FrameBody::Notice { .. }

@@ -7,6 +7,7 @@ use clawnode_proto::{
     Attempt, CallId, Capability, Digest, EventId, Frame, FrameBody, FrameKey, JobId, SessionKey,
     Timestamp, TurnId,
     hook::HookTrail,
+    json,
     limits::{BAD_CALLS, FRAME_TOOL_CHARS, REPLY_TOOLS},
     llm::{StopReason, Text},
     policy::{Action, Verdict},
@@ -202,6 +203,7 @@ impl ToolCall {
     /// What the world is told when a person is asked.
     pub(super) fn request_frame(&self) -> Option<FrameBody> {
         let approval = self.approval.as_ref()?;
+        let chars = self.arguments().chars().count();
         Some(FrameBody::ApprovalRequest {
             id: self.call,
             name: cut(&self.using.name),
@@ -210,6 +212,8 @@ impl ToolCall {
             risk: approval.risk,
             reason: approval.reason.clone(),
             expires: approval.expires,
+            truncated: chars > FRAME_TOOL_CHARS,
+            chars: chars as u64,
         })
     }
 
@@ -349,7 +353,7 @@ fn permitted(
     if let Fate::Waits = hooks::fate(profile, tool, spec)? {
         return Ok(Permitted::Waits);
     }
-    let Ok(arguments) = serde_json::from_str(tool.arguments()) else {
+    let Some(arguments) = json::read_object(tool.arguments()) else {
         return refused("its arguments are not a JSON object".to_owned());
     };
     let judgement = policy::judge(&profile.policy, spec, &arguments);

@@ -5,7 +5,6 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-pub(super) use clawnode_actors::session::ApprovalRequest;
 use clawnode_actors::session::route::Inbound;
 pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    backend::{ApprovalRequest, TurnBody, TurnEvent},
+    backend::{TurnBody, TurnEvent},
     error::json,
 };
 
@@ -57,6 +57,9 @@ struct Request<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     expires: Timestamp,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+    chars: u64,
 }
 
 #[derive(Serialize)]
@@ -171,9 +174,17 @@ pub(super) fn said(event: &TurnEvent) -> (&'static str, String) {
             ("tool_result", json(&ToolResult { id, name, content, is_error, failure }))
         }
         TurnBody::ApprovalRequest(it) => {
-            let ApprovalRequest { id, name, arguments, action, risk, reason, expires } = it;
-            let (risk, reason, expires) = (*risk, reason.as_deref(), *expires);
-            let request = Request { id, name, arguments, action, risk, reason, expires };
+            let request = Request {
+                id: &it.id,
+                name: &it.name,
+                arguments: &it.arguments,
+                action: &it.action,
+                risk: it.risk,
+                reason: it.reason.as_deref(),
+                expires: it.expires,
+                truncated: it.truncated,
+                chars: it.chars,
+            };
             ("approval_request", json(&request))
         }
         TurnBody::Reset { text } => ("reset", json(&Reset { text })),

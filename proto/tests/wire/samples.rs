@@ -578,6 +578,19 @@ pub(crate) fn frames() -> Vec<Frame> {
         risk: Risk::Write,
         reason: Some("it writes".to_owned()),
         expires: Timestamp(2_000),
+        truncated: false,
+        chars: 0,
+    };
+    let cut = FrameBody::ApprovalRequest {
+        id,
+        name: name.clone(),
+        arguments: "{\"a\":\"…".to_owned(),
+        action: Digest::of(b"action"),
+        risk: Risk::Write,
+        reason: None,
+        expires: Timestamp(2_000),
+        truncated: true,
+        chars: 4_321,
     };
     let frame = |index, body| {
         let key = FrameKey { turn: turn(), call: call(), attempt: Attempt(2), index };
@@ -591,6 +604,7 @@ pub(crate) fn frames() -> Vec<Frame> {
         frame(4, result(None)),
         frame(5, result(Some("timed_out".to_owned()))),
         frame(6, request),
+        frame(7, cut),
         frame(FrameKey::ERROR, FrameBody::Error { error }),
         frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
     ]

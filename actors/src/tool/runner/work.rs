@@ -6,6 +6,7 @@ use clawnode_cluster::{Backoff, BucketError, Clock, Peek, Substrate};
 use clawnode_proto::{
     JobId, Position,
     job::{Job, JobState},
+    json,
     session::ToolEnd,
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
@@ -103,7 +104,7 @@ impl Work {
             (self.link)(&span, trace);
         }
         let end = async {
-            let Some(arguments) = arguments_of(&job.arguments) else {
+            let Some(arguments) = json::read_object(&job.arguments) else {
                 let why = "the arguments are not a JSON object";
                 let outcome = ToolOutcome::failed(ToolFailure::Invalid, why);
                 return ToolEnd::Known { outcome };
@@ -139,7 +140,7 @@ impl Work {
     pub(super) async fn probe(self, job: Box<Job>) {
         let toolbox = &self.available.toolbox;
         let decided = job.action.map_or(Ok(()), |it| toolbox.is_decided(job.action(None), it));
-        let probe = match (decided, arguments_of(&job.arguments)) {
+        let probe = match (decided, json::read_object(&job.arguments)) {
             (Ok(()), Some(arguments)) => {
                 toolbox.probe(run_of(&job, arguments, RunSink::default())).await
             }
@@ -175,10 +176,6 @@ impl Work {
         }
         self.tell(JobIn::Sent(job.id)).await;
     }
-}
-
-fn arguments_of(text: &str) -> Option<Map<String, Value>> {
-    serde_json::from_str(text).ok()
 }
 
 fn run_of(job: &Job, arguments: Map<String, Value>, sink: RunSink) -> ToolRun {

@@ -1,6 +1,6 @@
 //! Whether a call's arguments fit its tool.
 
-use clawnode_proto::{limits::TOOL_ARGUMENTS_BYTES, tool::ToolSpec};
+use clawnode_proto::{json, limits::TOOL_ARGUMENTS_BYTES, tool::ToolSpec};
 use serde_json::{Map, Value, error::Category};
 
 use super::{check::Usable, example::example, faults, shape::shape, weigh::count};
@@ -45,7 +45,7 @@ fn parse(text: &str) -> Result<Value, String> {
             text.len()
         ));
     }
-    match serde_json::from_str::<Value>(text) {
+    match json::read(text) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(Value::String(inner)) if serde_json::from_str::<Map<String, Value>>(&inner).is_ok() => {
             Err("The arguments are a string with JSON in it. Give the object itself, without \
@@ -54,6 +54,9 @@ fn parse(text: &str) -> Result<Value, String> {
         }
         Ok(other) => {
             Err(format!("The arguments are {}, but must be a JSON object.", faults::kind(&other)))
+        }
+        Err(error) if error.classify() == Category::Data => {
+            Err(format!("The arguments mean several things: {error}. Give each field once."))
         }
         Err(error) if error.classify() == Category::Eof => Err(format!(
             "The arguments are cut off: the JSON ends at line {}, column {}, before it is \
@@ -139,6 +142,8 @@ mod tests {
             ("{}", "- `parts` is required, but missing"),
             (r#"{"path":"a","parts":[{"at""#, "cut off: the JSON ends at line 1, column 26"),
             (r#"{"path":"a""#, "are cut off"),
+            (r#"{"path":"a","parts":[{"at":1}],"path":"b"}"#, "two fields are called `path`"),
+            (r#"{"path":"a","parts":[{"at":1,"at":2}]}"#, "two fields are called `at`"),
             (r"{'path':1}", "not valid JSON: key must be a string"),
             ("path=a", "not valid JSON"),
             (r#"{"path":"a"} {"#, "not valid JSON: trailing characters"),

@@ -1,7 +1,7 @@
 //! What a program and its node say to each other: one line of JSON each.
 
 use bytes::Bytes;
-use clawnode_proto::{ToolName, tool::ToolFailure};
+use clawnode_proto::{ToolName, json, tool::ToolFailure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,6 +17,7 @@ pub(super) enum Said {
         /// Repeated by the answer; the program's own matter.
         id: u64,
         tool: String,
+        #[serde(deserialize_with = "json::fields")]
         arguments: Map<String, Value>,
     },
     /// This is the value; the last thing that is heard.
@@ -107,6 +108,8 @@ mod tests {
             (r#"{"type":"return","value":1}"#, true),
             (r#"{"type":"raise","error":"e"}"#, true),
             (r#"{"type":"call","id":1,"tool":"t","arguments":{}}"#, true),
+            (r#"{"type":"call","id":1,"tool":"t","arguments":{"a":1,"a":2}}"#, false),
+            (r#"{"type":"call","id":1,"tool":"t","arguments":{"o":[{"a":1,"a":2}]}}"#, false),
             (r#"{"type":"call","id":-1,"tool":"t","arguments":{}}"#, false),
             (r#"{"type":"call","id":1,"tool":"t","arguments":[]}"#, false),
             (r#"{"type":"call","id":1,"tool":"t","arguments":{},"agent":"root"}"#, false),
