@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     context::Context,
-    output::{Output, clean, time},
+    output::{Output, brief, exact, time},
 };
 use crate::failure::{Exit, Failure};
 
@@ -109,7 +109,6 @@ fn table(out: Output, approvals: &[Approval]) -> String {
         head.push("action");
     }
     let row = |it: &Approval| {
-        let arguments: String = clean(&it.action.arguments).chars().take(BRIEF).collect();
         let mut row = vec![
             it.action.call.to_string(),
             it.action.tool.to_string(),
@@ -117,7 +116,7 @@ fn table(out: Output, approvals: &[Approval]) -> String {
             it.action.session.to_string(),
             time(it.asked),
             time(it.expires),
-            arguments,
+            brief(&it.action.arguments, BRIEF),
         ];
         if out.wide {
             row.push(it.digest.to_string());
@@ -133,20 +132,20 @@ fn card(it: &Approval) -> String {
     let mut lines = vec![
         format!("call       {}", action.call),
         format!("tool       {} ({})", action.tool, it.risk.as_str()),
-        format!("session    {}", action.session),
+        format!("session    {}", exact(&action.session.to_string())),
         format!("turn       {}", action.turn),
-        format!("arguments  {}", clean(&action.arguments)),
+        format!("arguments  {}", exact(&action.arguments)),
         format!("action     {}", it.digest),
         format!("asked      {}", time(it.asked)),
         format!("expires    {}", time(it.expires)),
     ];
     if let Some(reason) = &it.reason {
-        lines.push(format!("because    {}", clean(reason)));
+        lines.push(format!("because    {}", exact(reason)));
     }
     if let Some(decided) = &it.decided {
         let why =
-            decided.reason.as_ref().map_or_else(String::new, |why| format!(": {}", clean(why)));
-        let (what, by) = (decided.decision.as_str(), clean(&decided.by));
+            decided.reason.as_ref().map_or_else(String::new, |why| format!(": {}", exact(why)));
+        let (what, by) = (decided.decision.as_str(), exact(&decided.by));
         lines.push(format!("decided    {what}, by {by}{why}"));
     }
     lines.join("\n")

@@ -4,21 +4,22 @@
 //! A script gets each reply whole, once its turn has ended, so that a reply that had to begin anew
 //! is printed once.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use clawnode_proto::{
     AgentName, ErrorBody,
-    api::{ApprovalDecide, ChatCancel, ChatSend, Method, SendMode},
+    api::{ChatCancel, ChatSend, Method, SendMode},
     view::StatusView,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
+    asked::{Asked, Shown, shown},
     context::Context,
     link::{RECONNECT_FOR, backoff, found_words, lost_sight, lost_words},
-    output::{Output, clean},
+    output::Output,
     signals::{Signals, Stop},
     terminal::Lines,
     turn::{Step, Turn},
@@ -158,35 +159,6 @@ enum Followed {
     Lost(ClientError),
 }
 
-/// What the person is asked about tool calls.
-#[derive(Default)]
-struct Asked {
-    /// Not answered, in order.
-    open: VecDeque<ApprovalRequest>,
-    /// The requests that told the node of their answers.
-    sent: Vec<u64>,
-}
-
-impl Asked {
-    fn waits(&self) -> bool {
-        !self.open.is_empty()
-    }
-
-    /// Takes what the person typed; what is neither yes nor no is asked again.
-    async fn answer(&mut self, line: &str, socket: &mut Socket) -> Result<(), ClientError> {
-        let method = match line.to_ascii_lowercase().as_str() {
-            "y" | "yes" => Method::ApprovalsApprove,
-            "n" | "no" => Method::ApprovalsDeny,
-            _ => return Ok(()),
-        };
-        let Some(it) = self.open.pop_front() else { return Ok(()) };
-        let (call, action) = (it.id.to_string(), it.action.to_string());
-        let params = json!(ApprovalDecide { call, action, reason: None });
-        self.sent.push(socket.send(method, params).await?);
-        Ok(())
-    }
-}
-
 /// What keeps a turn that has lost its gateway going.
 struct Patience {
     /// When to give up.
@@ -283,7 +255,7 @@ impl Chat {
                 incoming = socket.next() => incoming,
                 line = self.lines.next(), if asked.waits() => {
                     let Some(line) = line? else {
-                        asked.open.clear();
+                        asked.give_up();
                         continue;
                     };
                     if let Err(error) = asked.answer(&line, &mut socket).await {
@@ -310,15 +282,20 @@ impl Chat {
                     continue;
                 }
             };
-            let step = match self.step(turn, (request, &asked), incoming, patience, &mut quiet)? {
-                Ok(step) => step,
-                Err(error) => return Ok(Followed::Lost(error)),
-            };
+            let step =
+                match self.step(turn, (request, &mut asked), incoming, patience, &mut quiet)? {
+                    Ok(step) => step,
+                    Err(error) => return Ok(Followed::Lost(error)),
+                };
             match step {
                 Step::Wait => {}
                 Step::Show(text) => self.show(&text)?,
                 Step::Anew(text) => self.anew(&text)?,
-                Step::Ask(request) => self.ask_about(request, &mut asked)?,
+                Step::Ask(it) => {
+                    if let Err(error) = asked.look(it, &mut socket).await {
+                        return Ok(Followed::Lost(error));
+                    }
+                }
                 Step::Tell(message) => self.aside(&format!("note: {message}"))?,
                 Step::Completed => {
                     self.socket = Some((socket, Instant::now()));
@@ -337,7 +314,7 @@ impl Chat {
     fn step(
         &mut self,
         turn: &mut Turn,
-        (request, asked): (u64, &Asked),
+        (request, asked): (u64, &mut Asked),
         incoming: Result<Incoming, ClientError>,
         patience: &mut Patience,
         quiet: &mut bool,
@@ -363,33 +340,48 @@ impl Chat {
             Ok(Incoming::Answer { id, result: Err(error) }) if id == request || id == 0 => {
                 Step::Failed(error)
             }
-            Ok(Incoming::Answer { id, result: Err(error) }) if asked.sent.contains(&id) => {
+            Ok(Incoming::Answer { id, result: Err(error) }) if asked.is_answer(id) => {
                 Step::Tell(error.message)
             }
-            // Frames of an earlier request, and the answer to a cancel.
+            Ok(Incoming::Answer { id, result }) => {
+                // Else the answer to a cancel, or to a decision.
+                if let Some(it) = asked.looked(id) {
+                    self.ask_about(&it, result, asked)?;
+                }
+                Step::Wait
+            }
+            // Frames of an earlier request.
             Ok(_) => Step::Wait,
             Err(error) => return Ok(Err(error)),
         }))
     }
 
-    /// Shows what a tool call would do. A person at the terminal is asked here; a script is told
-    /// how somebody can decide.
-    fn ask_about(&mut self, it: ApprovalRequest, asked: &mut Asked) -> Result<(), Failure> {
-        let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({})", clean(why)));
-        let (tool, risk, what) = (&it.name, it.risk.as_str(), clean(&it.arguments));
-        self.aside(&format!("waits for you: {tool} {what}\n  {risk}{why}"))?;
-        if self.interactive && !self.out.json {
-            asked.open.push_back(it);
-            self.question(asked);
-        } else {
-            self.aside(&format!("decide with `clawnode approvals approve {}`, or `deny`", it.id))?;
+    /// Shows what a tool call would do. A person at the terminal who was shown all of it is asked
+    /// here; a script is told how somebody can decide.
+    fn ask_about(
+        &mut self,
+        it: &ApprovalRequest,
+        answer: Result<Value, ErrorBody>,
+        asked: &mut Asked,
+    ) -> Result<(), Failure> {
+        match shown(it, answer) {
+            Shown::Whole(whole, card) => {
+                self.aside(&card)?;
+                if self.interactive && !self.out.json {
+                    asked.wait_for(*whole);
+                    self.question(asked);
+                    return Ok(());
+                }
+                let how = format!("decide with `clawnode approvals approve {}`, or `deny`", it.id);
+                self.aside(&how)
+            }
+            Shown::Part(card) => self.aside(&card),
         }
-        Ok(())
     }
 
     fn question(&self, asked: &Asked) {
-        if let Some(it) = asked.open.front() {
-            self.out.talk(&format!("shall `{}` run? y or n:", it.name));
+        if let Some(question) = asked.question() {
+            self.out.talk(&question);
         }
     }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     context::Context,
-    output::{Output, Tone},
+    output::{Output, Tone, brief, exact},
 };
 use crate::failure::{Exit, Failure};
 
@@ -92,7 +92,7 @@ fn tools(out: Output, tools: &[McpToolView]) -> String {
             it.state.as_str().to_owned(),
             class.and_then(|class| Some(class.as_str()?.to_owned())).unwrap_or_default(),
             it.risk.as_str().to_owned(),
-            text.map(|text| plain(&text.description, SHORT)).unwrap_or_default(),
+            text.map(|text| brief(&text.description, SHORT)).unwrap_or_default(),
         ]
     };
     out.table(&head, tools.iter().map(row))
@@ -113,38 +113,14 @@ fn shown(out: Output, view: &McpServerView) -> String {
             parts.push(out.paint(Tone::Bad, "and says now:"));
         }
         parts.push(words(listed));
-        let (server, name) = (&view.server, plain(&tool.tool, 200));
+        let (server, name) = (&view.server, exact(&tool.tool));
         let digest = listed.digest;
         parts.push(format!("clawnode mcp approve {server} --tool {name} --digest {digest}"));
     }
     parts.join("\n")
 }
 
+/// All that a server says of a tool: whoever approves it is shown it to its end.
 fn words(text: &McpText) -> String {
-    format!("  {}\n  {}", plain(&text.description, 4_000), plain(&text.input_schema, 4_000))
-}
-
-/// What a server says, as it may be printed: whoever wrote it may mean harm to a terminal.
-fn plain(text: &str, most: usize) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let mut shown: String =
-        text.chars().take(most).map(|c| if hidden(c) { '\u{fffd}' } else { c }).collect();
-    if text.chars().count() > most {
-        shown.push('…');
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_server_says_does_nothing_to_a_terminal() {
-        assert_eq!(plain("a\u{1b}[2J\u{202e}b", 9), "a\u{fffd}[2J\u{fffd}b");
-        assert_eq!(plain("abcdef", 3), "abc…");
-    }
+    format!("  {}\n  {}", exact(&text.description), exact(&text.input_schema))
 }

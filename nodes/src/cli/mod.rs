@@ -7,6 +7,7 @@
 mod agents;
 mod approvals;
 mod args;
+mod asked;
 mod backup;
 mod chat;
 #[cfg(feature = "nats")]

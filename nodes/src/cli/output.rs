@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use clawnode_proto::visible::is_hidden;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::json;
@@ -54,9 +55,10 @@ impl Output {
         human: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
         let text = if self.json {
-            serde_json::to_string_pretty(document).map_err(|error| {
+            let text = serde_json::to_string_pretty(document).map_err(|error| {
                 Failure::new(Exit::Failed, "internal", format!("cannot write JSON: {error}"))
-            })?
+            })?;
+            seen_json(&text)
         } else {
             human(document)
         };
@@ -66,7 +68,7 @@ impl Output {
     /// Prints one line of JSON.
     pub(super) fn json_line<T: Serialize>(self, document: &T) -> Result<(), Failure> {
         match serde_json::to_string(document) {
-            Ok(text) => self.line(&text),
+            Ok(text) => self.line(&seen_json(&text)),
             Err(error) => {
                 Err(Failure::new(Exit::Failed, "internal", format!("cannot write JSON: {error}")))
             }
@@ -105,7 +107,11 @@ impl Output {
 
     /// Prints what a model says, at once; a terminal is not given orders by it.
     pub(super) fn reply(self, text: &str) -> Result<(), Failure> {
-        if io::stdout().is_terminal() { self.write(&clean(text)) } else { self.write(text) }
+        if !io::stdout().is_terminal() {
+            return self.write(text);
+        }
+        // What it goes on from is not known here: taken for a letter that a joiner may follow.
+        self.write(&clean_after(Some('é'), text))
     }
 
     /// Asks the person for a line.
@@ -117,19 +123,19 @@ impl Output {
         eprint!("> ");
     }
 
-    /// Tells the person something that is not data.
+    /// Tells the person something that is not data; a terminal is not given orders by it.
     #[expect(
         clippy::unused_self,
         reason = "printing needs an `Output`, so that it is seen who prints"
     )]
     pub(super) fn talk(self, text: &str) {
-        eprintln!("{text}");
+        eprintln!("{}", clean(text));
     }
 
     /// Tells the person, beside what matters, how things go.
     pub(super) fn aside(self, text: &str) {
         if self.color && io::stderr().is_terminal() {
-            eprintln!("\u{1b}[2m{text}\u{1b}[0m");
+            eprintln!("\u{1b}[2m{}\u{1b}[0m", clean(text));
         } else {
             self.talk(text);
         }
@@ -138,12 +144,12 @@ impl Output {
     /// Prints an error, in the form that was asked for.
     pub(super) fn failure(self, failure: &Failure) {
         if self.json {
-            eprintln!("{}", json!({ "error": failure }));
+            eprintln!("{}", seen_json(&json!({ "error": failure }).to_string()));
             return;
         }
-        eprintln!("error: {}", failure.message);
+        eprintln!("error: {}", clean(&failure.message));
         if let Some(hint) = &failure.hint {
-            eprintln!("hint: {hint}");
+            eprintln!("hint: {}", clean(hint));
         }
     }
 
@@ -173,7 +179,7 @@ impl Output {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
-        table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|text| clean(&text))));
+        table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|text| exact(&text))));
         let lines: Vec<String> =
             table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
         lines.join("\n")
@@ -212,15 +218,67 @@ pub(super) fn span(millis: u64) -> String {
     }
 }
 
-/// Text that others wrote, without what a terminal would obey: control characters but line breaks
-/// and tabs become `\u{fffd}`.
+/// Words that others wrote, without what a terminal would obey or a reader would not see: such
+/// characters become `\u{…}`. Line breaks and tabs stay, and what emoji and some scripts are spelled
+/// with, where it stands after a character of theirs.
 pub(super) fn clean(text: &str) -> String {
-    let shown = |c: char| match c {
-        '\n' | '\t' => c,
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
-        c => c,
-    };
-    text.chars().map(shown).collect()
+    clean_after(None, text)
+}
+
+fn clean_after(mut before: Option<char>, text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let stays = match c {
+            '\n' | '\t' => true,
+            // Joiners, and the signs for "as a picture" and "as text".
+            '\u{200c}' | '\u{200d}' => before.is_some_and(|it| !it.is_ascii()),
+            '\u{fe0e}' | '\u{fe0f}' => {
+                before.is_some_and(|it| !it.is_ascii() || "0123456789#*".contains(it))
+            }
+            c => !is_hidden(c),
+        };
+        // One such sign after the other spells nothing.
+        before = (!is_hidden(c)).then_some(c);
+        if stays { out.push(c) } else { out.extend(c.escape_default()) }
+    }
+    out
+}
+
+/// Text that others wrote and somebody names or decides by: in one line, and every character that
+/// is not seen as `\u{…}`.
+pub(super) fn exact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// The same, at most so many characters, and how many more there are.
+pub(super) fn brief(text: &str, most: usize) -> String {
+    let whole = exact(text);
+    match whole.char_indices().nth(most) {
+        None => whole,
+        Some((at, _)) => {
+            let more = whole.chars().count() - most;
+            let begin = whole.get(..at).unwrap_or_default();
+            format!("{begin}… {}", count(more as u64, "more character"))
+        }
+    }
+}
+
+/// JSON that says the same with its hidden characters as escapes. They stand in strings alone, but
+/// for the line breaks between its parts.
+fn seen_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' || !is_hidden(c) {
+            out.push(c);
+        } else {
+            out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    out
 }
 
 /// A time in UTC as RFC 3339 has it, to the second.
@@ -283,6 +341,52 @@ mod tests {
 
     #[test]
     fn a_terminal_is_not_given_orders() {
-        assert_eq!(clean("a\u{1b}[31mb\r\n\tc"), "a\u{fffd}[31mb\u{fffd}\n\tc");
+        assert_eq!(clean("a\u{1b}[31mb\r\n\tc\u{9b}"), "a\\u{1b}[31mb\\r\n\tc\\u{9b}");
+        assert_eq!(exact("a\u{1b}[31mb\r\n\tc"), "a\\u{1b}[31mb\\r\\n\\tc");
+    }
+
+    #[test]
+    fn a_reader_sees_what_there_is() {
+        for hidden in [
+            '\u{200b}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{feff}',
+            '\u{2028}',
+            '\u{e0041}',
+            '\u{e000}',
+            '\u{3164}',
+        ] {
+            let text = format!("é{hidden}b");
+            let shown = format!("é{}b", hidden.escape_unicode());
+            assert_eq!((clean(&text), exact(&text)), (shown.clone(), shown));
+        }
+        // Spelled as they must be, in words; where somebody decides, every sign is told.
+        for word in ["⚠\u{fe0f} careful", "👩\u{200d}💻", "می\u{200c}خواهم", "1\u{fe0f}\u{20e3}"]
+        {
+            assert_eq!(clean(word), word);
+            assert!(exact(word).contains("\\u{"), "{word}");
+        }
+        for word in ["a\u{200d}b", "\u{200c}", "a\u{fe0f}", "é\u{200d}\u{200d}", "é\n\u{200d}"] {
+            assert!(clean(word).contains("\\u{"), "{word:?}");
+        }
+        assert_eq!(clean("日本語 עברית عربي हिन्दी\u{a0}ﬁ"), "日本語 עברית عربي हिन्दी\u{a0}ﬁ");
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted() {
+        assert_eq!(brief("abc", 3), "abc");
+        assert_eq!(brief("abcd", 3), "abc… 1 more character");
+        assert_eq!(brief("{\n\n\n \"evil\"}", 6), "{\\n\\n\\… 9 more characters");
+    }
+
+    #[test]
+    fn json_says_the_same_in_characters_that_are_seen() {
+        let value = json!({ "a\u{202e}": ["\u{1b}\n\u{7f}\u{9b}", "\u{e0041}é🦀\u{200b}"] });
+        for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = seen_json(&text);
+            assert!(shown.chars().all(|c| c == '\n' || !is_hidden(c)), "{shown}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
     }
 }

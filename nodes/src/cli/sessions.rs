@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::{
     context::{Context, Door},
     link::{Link, lost_sight},
-    output::{Output, clean, time},
+    output::{Output, clean, exact, time},
     turn::{Step, Turn},
 };
 use crate::{
@@ -171,7 +171,7 @@ fn table(out: Output, sessions: &[SessionRow]) -> String {
 /// The last `turns` turns, for people.
 fn human(history: &HistoryView, turns: usize) -> String {
     let from = history.turns.len().saturating_sub(turns);
-    let mut lines = vec![format!("{} ({})", clean(&history.key), history.state)];
+    let mut lines = vec![format!("{} ({})", exact(&history.key), history.state)];
     for turn in history.turns.iter().skip(from) {
         lines.push(String::new());
         lines.extend(turn.messages.iter().map(message));
@@ -200,7 +200,7 @@ fn message(it: &Message) -> String {
     }
     lines.extend(
         it.tool_uses.iter().map(|tool_use| {
-            format!("tool: {} {}", clean(&tool_use.name), clean(&tool_use.arguments))
+            format!("tool: {} {}", exact(&tool_use.name), exact(&tool_use.arguments))
         }),
     );
     lines.extend(it.tool_replies.iter().map(|reply| {
@@ -327,12 +327,14 @@ async fn follow_on(
                 socket.close().await;
                 return Ok(None);
             }
-            Step::Ask(it) if !out.json => out.talk(&format!(
-                "\n[waits for a person: {} {}; `clawnode approvals approve {}`, or `deny`]",
-                it.name,
-                clean(&it.arguments),
-                it.id
-            )),
+            Step::Ask(it) if !out.json => {
+                let cut = if it.truncated { " (cut)" } else { "" };
+                let (tool, what, call) = (exact(&it.name), exact(&it.arguments), it.id);
+                out.talk(&format!(
+                    "\n[waits for a person: {tool} {what}{cut}; `clawnode approvals show {call}` \
+                     has it whole, `approve` or `deny` decides]"
+                ));
+            }
             Step::Again => {
                 return Ok(Some(lost_sight()));
             }

@@ -122,6 +122,12 @@ pub struct ApprovalRequest {
     pub reason: Option<String>,
     /// Until when.
     pub expires: Timestamp,
+    /// The arguments are cut.
+    #[serde(default)]
+    pub truncated: bool,
+    /// Characters of the arguments in all; 0 from gateways that do not say.
+    #[serde(default)]
+    pub chars: u64,
 }
 
 /// Either kind of message, as it comes.

@@ -2,6 +2,11 @@
 
 use std::process::Stdio;
 
+use clawnode_proto::{
+    CallId, Timestamp, TurnId,
+    policy::{Action, Approval},
+    tool::{EffectClass, Risk},
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -195,4 +200,93 @@ async fn an_interrupt_cancels_the_turn_and_not_the_chat() {
     assert_eq!((ended.code, ended.out.as_str()), (1, "hello\n"), "a cancelled turn failed");
     assert_eq!(node.seen("chat.cancel").len(), 1);
     assert_eq!(node.unused(), 0);
+}
+
+/// A call that waits for a person, whose arguments are longer than a frame takes.
+fn long_call() -> Approval {
+    let arguments =
+        format!("{{\"command\":\"echo {}; echo THE-\u{202e}TAIL\"}}", "A".repeat(5_000));
+    let action = Action {
+        session: "default:cli:local:ada".parse().unwrap(),
+        turn: TurnId::from_u128(1),
+        call: CallId::from_u128(2),
+        tool: "run_command".parse().unwrap(),
+        pin: None,
+        capability: Some("process".parse().unwrap()),
+        class: EffectClass::Once,
+        timeout_ms: 1_000,
+        arguments,
+    };
+    let digest = action.digest().unwrap();
+    let (asked, expires) = (Timestamp(1), Timestamp(2));
+    Approval { action, digest, risk: Risk::Admin, reason: None, asked, expires, decided: None }
+}
+
+/// What a frame tells of it.
+fn cut(of: &Approval) -> Act {
+    let arguments: String = of.action.arguments.chars().take(4_000).collect();
+    let data = json!({
+        "id": of.action.call, "name": of.action.tool, "arguments": format!("{arguments}…"),
+        "action": of.digest, "risk": of.risk, "expires": of.expires,
+    });
+    Act::Frame("approval_request", data, Some(1))
+}
+
+/// Types this at the chat's terminal; the chat's end.
+async fn typed(home: &Home, lines: &str) -> Ended {
+    let mut child = home.on_a_terminal("chat").spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(lines.as_bytes()).await.unwrap();
+    drop(stdin);
+    home.end(child).await
+}
+
+/// A gateway or worker of an earlier build does not say that a frame is cut.
+#[tokio::test]
+async fn a_person_is_shown_all_of_what_they_are_asked_about() {
+    let (home, call) = (Home::new(), long_call());
+    let acts = vec![
+        Act::Expect("chat.send"),
+        accepted(),
+        cut(&call),
+        Act::Answer("approvals.show", json!(call)),
+        Act::Answer("approvals.approve", json!(call)),
+        text("done", 2),
+        completed(),
+    ];
+    let node = Node::streaming(vec![acts]).await;
+    home.announce(&node);
+    let ended = typed(&home, "hi\ny\n").await;
+    let (shown, asked) = ended.out.split_once("y or n").expect(&ended.out);
+    assert!(shown.contains("AAAA; echo THE-\\u{202e}TAIL"), "{}", ended.out);
+    assert!(!asked.contains("y or n"), "it is asked once: {}", ended.out);
+    assert!(!ended.out.contains('\u{202e}'));
+    assert_eq!(node.seen("approvals.show")[0]["call"], json!(call.action.call));
+    let approved = node.seen("approvals.approve");
+    assert_eq!(approved.len(), 1);
+    assert_eq!(approved[0]["action"], json!(call.digest));
+}
+
+#[tokio::test]
+async fn a_person_is_not_asked_about_what_cannot_be_shown_whole() {
+    let (home, call) = (Home::new(), long_call());
+    let mut other = call.clone();
+    other.action.arguments = r#"{"command":"ls"}"#.to_owned();
+    for answer in [json!({}), json!(other)] {
+        let acts = vec![
+            Act::Expect("chat.send"),
+            accepted(),
+            cut(&call),
+            Act::Answer("approvals.show", answer),
+            text("well", 2),
+            completed(),
+        ];
+        let node = Node::streaming(vec![acts]).await;
+        home.announce(&node);
+        let ended = typed(&home, "hi\n").await;
+        let (out, id) = (&ended.out, call.action.call);
+        assert!(!out.contains("y or n"), "{out}");
+        assert!(out.contains(&format!("`clawnode approvals show {id}`")), "{out}");
+        assert!(node.seen("approvals.approve").is_empty());
+    }
 }

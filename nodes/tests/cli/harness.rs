@@ -81,6 +81,23 @@ impl Home {
         command
     }
 
+    /// The same on a terminal of its own, where a person would type.
+    pub(crate) fn on_a_terminal(&self, args: &str) -> Command {
+        let mut command = Command::new("/usr/bin/script");
+        let run = format!("{} {args}", env!("CARGO_BIN_EXE_clawnode"));
+        command
+            .args(["--quiet", "--return", "--flush", "--command", &run, "/dev/null"])
+            .env_clear()
+            .env("HOME", self.path())
+            .env("USER", "ada")
+            .current_dir(self.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
     /// Runs a command to its end.
     pub(crate) async fn run(&self, args: &[&str]) -> Ended {
         self.run_with(args, &[], "").await
@@ -131,6 +148,8 @@ pub(crate) enum Act {
     Expect(&'static str),
     /// Waits for a request that does not change whom frames answer, and answers it.
     Aside(&'static str),
+    /// The same with this answer.
+    Answer(&'static str, Value),
     /// Sends a frame: event, data, index of the cursor.
     Frame(&'static str, Value, Option<u32>),
     /// Ends the connection without a word.
@@ -231,6 +250,11 @@ async fn play(node: Node, mut socket: WebSocket, acts: Vec<Act>) {
             Act::Aside(method) => {
                 let it = request(&node, &mut socket, method).await;
                 let answer = json!({ "id": it["id"], "result": {} }).to_string();
+                socket.send(Message::text(answer)).await.unwrap();
+            }
+            Act::Answer(method, result) => {
+                let it = request(&node, &mut socket, method).await;
+                let answer = json!({ "id": it["id"], "result": result }).to_string();
                 socket.send(Message::text(answer)).await.unwrap();
             }
             Act::Frame(event, data, index) => {

@@ -147,7 +147,7 @@ async fn a_session_is_shown_without_orders_to_the_terminal() {
     home.announce(&node().await);
     let ended = home.run(&["sessions", "show", "default:cli:local:ada"]).await;
     assert_eq!(ended.code, 0, "{}", ended.err);
-    assert!(ended.out.contains("user: hi\u{fffd}[2J\nassistant: hello\n"), "{}", ended.out);
+    assert!(ended.out.contains("user: hi\\u{1b}[2J\nassistant: hello\n"), "{}", ended.out);
 
     let ended = home.run(&["sessions", "show", "x"]).await;
     assert_eq!(ended.code, 1);

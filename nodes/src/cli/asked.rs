@@ -1,0 +1,223 @@
+//! What a person at the terminal is asked about tool calls.
+//!
+//! A frame may have a part of the arguments only, and says so or, from older builds, does not. So a
+//! call is asked for by its id, and whole: nobody is asked for a yes to what they were not shown
+//! to its end, and what was shown is what the yes is about, to the byte.
+
+use std::collections::VecDeque;
+
+use clawnode_proto::{
+    ErrorBody,
+    api::{ApprovalDecide, ApprovalParams, Method},
+    policy::Approval,
+};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::output::{clean, count, exact};
+use crate::client::{ApprovalRequest, ClientError, Socket};
+
+/// What the person is asked about tool calls.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// Those that the node was asked for, by the request, and not yet shown.
+    looks: Vec<(u64, ApprovalRequest)>,
+    /// Shown whole and not answered, in order.
+    open: VecDeque<Approval>,
+    /// The requests that told the node of their answers.
+    sent: Vec<u64>,
+}
+
+/// What a person is shown of a call.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// All of it: they may say yes or no.
+    Whole(Box<Approval>, String),
+    /// A part: they are told how to see the rest.
+    Part(String),
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Whether the person's next line is an answer.
+    pub(super) fn waits(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether this request told the node of an answer.
+    pub(super) fn is_answer(&self, request: u64) -> bool {
+        self.sent.contains(&request)
+    }
+
+    /// Asks the node for the whole of a call.
+    pub(super) async fn look(
+        &mut self,
+        it: ApprovalRequest,
+        socket: &mut Socket,
+    ) -> Result<(), ClientError> {
+        let params = json!(ApprovalParams { call: it.id.to_string() });
+        let request = socket.send(Method::ApprovalsShow, params).await?;
+        self.looks.push((request, it));
+        Ok(())
+    }
+
+    /// The call that this request asked for.
+    pub(super) fn looked(&mut self, request: u64) -> Option<ApprovalRequest> {
+        let at = self.looks.iter().position(|(id, _)| *id == request)?;
+        Some(self.looks.remove(at).1)
+    }
+
+    /// It is shown whole: the person's answer is waited for.
+    pub(super) fn wait_for(&mut self, approval: Approval) {
+        self.open.push_back(approval);
+    }
+
+    /// Nobody answers any more.
+    pub(super) fn give_up(&mut self) {
+        self.open.clear();
+    }
+
+    /// What the person is asked now.
+    pub(super) fn question(&self) -> Option<String> {
+        let action = &self.open.front()?.action;
+        let chars = count(action.arguments.chars().count() as u64, "character");
+        Some(format!("shall `{}` run with these {chars} of arguments? y or n:", action.tool))
+    }
+
+    /// Takes what the person typed; what is neither yes nor no is asked again.
+    pub(super) async fn answer(
+        &mut self,
+        line: &str,
+        socket: &mut Socket,
+    ) -> Result<(), ClientError> {
+        let method = match line.to_ascii_lowercase().as_str() {
+            "y" | "yes" => Method::ApprovalsApprove,
+            "n" | "no" => Method::ApprovalsDeny,
+            _ => return Ok(()),
+        };
+        let Some(it) = self.open.pop_front() else { return Ok(()) };
+        let (call, action) = (it.action.call.to_string(), it.digest.to_string());
+        let params = json!(ApprovalDecide { call, action, reason: None });
+        self.sent.push(socket.send(method, params).await?);
+        Ok(())
+    }
+}
+
+/// What a person is shown of a call that the node was asked for.
+pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> Shown {
+    let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({})", exact(why)));
+    let card = |tool: &str, arguments: &str| {
+        let (tool, what, risk) = (exact(tool), exact(arguments), it.risk.as_str());
+        format!("waits for you: {tool} {what}\n  {risk}{why}")
+    };
+    let whole = match answer {
+        Ok(value) => Approval::deserialize(value).map_err(|error| error.to_string()),
+        Err(error) => Err(error.message),
+    };
+    let whole = whole.and_then(|whole| {
+        let digest = whole.action.digest().map_err(|error| error.to_string())?;
+        if (digest, whole.digest, whole.action.call) == (it.action, it.action, it.id) {
+            return Ok(whole);
+        }
+        Err("what the node shows is not the action that it asks about".to_owned())
+    });
+    match whole {
+        Ok(whole) => {
+            let card = card(whole.action.tool.as_str(), &whole.action.arguments);
+            Shown::Whole(Box::new(whole), card)
+        }
+        Err(why) => {
+            let (card, id) = (card(&it.name, &it.arguments), it.id);
+            Shown::Part(format!(
+                "{card}\n  this may not be all of it ({}); `clawnode approvals show {id}` has it, \
+                 and `clawnode approvals approve {id}` or `deny` decides",
+                clean(&why)
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        CallId, Digest, ErrorCode, Timestamp, TurnId,
+        policy::Action,
+        tool::{EffectClass, Risk},
+    };
+
+    use super::*;
+
+    fn approval(arguments: &str) -> Approval {
+        let action = Action {
+            session: "a:b:c:d".parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(2),
+            tool: "run_command".parse().unwrap(),
+            pin: Some(Digest::of(b"image")),
+            capability: Some("process".parse().unwrap()),
+            class: EffectClass::Once,
+            timeout_ms: 1_000,
+            arguments: arguments.to_owned(),
+        };
+        Approval {
+            digest: action.digest().unwrap(),
+            action,
+            risk: Risk::Admin,
+            reason: None,
+            asked: Timestamp(1),
+            expires: Timestamp(2),
+            decided: None,
+        }
+    }
+
+    fn request(of: &Approval, arguments: &str) -> ApprovalRequest {
+        ApprovalRequest {
+            id: of.action.call,
+            name: of.action.tool.to_string(),
+            arguments: arguments.to_owned(),
+            action: of.digest,
+            risk: of.risk,
+            reason: Some("it \u{202e}writes".to_owned()),
+            expires: of.expires,
+            truncated: false,
+            chars: 0,
+        }
+    }
+
+    #[test]
+    fn the_whole_of_a_call_is_shown_to_its_end() {
+        let long =
+            format!("{{\"command\":\"echo {}; echo DONE-\u{200b}TAIL\"}}", "A".repeat(9_000));
+        let whole = approval(&long);
+        let Shown::Whole(found, card) =
+            shown(&request(&whole, "{\"command\":\"echo AA…"), Ok(json!(whole)))
+        else {
+            panic!("it is shown");
+        };
+        assert_eq!(*found, whole);
+        assert!(card.contains("AAAA; echo DONE-\\u{200b}TAIL\"}"), "{card:.200}");
+        assert!(card.ends_with("\n  ADMIN (it \\u{202e}writes)"));
+    }
+
+    #[test]
+    fn no_yes_is_taken_to_what_is_not_shown_whole() {
+        let (whole, other) = (approval(r#"{"command":"rm"}"#), approval(r#"{"command":"ls"}"#));
+        let mut elsewhere = whole.clone();
+        elsewhere.action.call = CallId::from_u128(3);
+        elsewhere.digest = elsewhere.action.digest().unwrap();
+        // A node that says that one thing is another.
+        let lie = Approval { digest: whole.digest, ..other.clone() };
+        let gone = ErrorBody::new(ErrorCode::NotFound, "no such call");
+        for answer in
+            [Ok(json!(other)), Ok(json!(elsewhere)), Ok(json!(lie)), Ok(json!({})), Err(gone)]
+        {
+            let Shown::Part(card) = shown(&request(&whole, "{\"comm…"), answer) else {
+                panic!("it is not shown whole");
+            };
+            assert!(card.contains("waits for you: run_command {\"comm…"), "{card}");
+            let id = whole.action.call;
+            assert!(card.contains(&format!("`clawnode approvals show {id}`")), "{card}");
+        }
+    }
+}
