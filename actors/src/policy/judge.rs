@@ -6,7 +6,10 @@ use clawnode_proto::{
 };
 use serde_json::{Map, Value};
 
-use super::{Pattern, risk_of};
+use super::{
+    Pattern, risk_of,
+    spelling::{SpelledPattern, Spellings},
+};
 
 /// What a policy says of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +38,12 @@ fn is_about(rule: &Rule, (spec, risk): (&ToolSpec, Risk), arguments: &Map<String
     rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(spec.name.as_str()))
         && rule.risk.is_none_or(|of| of == risk)
         && rule.arguments.iter().all(|(name, pattern)| {
-            find(arguments, name)
-                .is_some_and(|value| Pattern::from(pattern.as_str()).fits(&text(value)))
+            let Some(value) = find(arguments, name) else { return false };
+            let (value, pattern) = (Spellings::of(value), SpelledPattern::from(pattern.as_str()));
+            match rule.verdict {
+                Verdict::Allow => value.each(&pattern),
+                Verdict::Ask | Verdict::Deny => value.any(&pattern),
+            }
         })
 }
 
@@ -47,13 +54,6 @@ fn find<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a Value> 
     }
     let (head, rest) = name.split_once('.')?;
     find(arguments.get(head)?.as_object()?, rest)
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -158,6 +158,88 @@ mod tests {
         ] {
             let found = verdict(vec![about(name, pattern)], &write, arguments.clone());
             assert_eq!(found, expected, "{name} {pattern}");
+        }
+    }
+
+    /// What a rule with this pattern of one argument says of a value of it; `Ask` if nothing.
+    fn said(on_fit: Verdict, pattern: &str, value: &Value) -> Verdict {
+        let read = spec("file_read", Risk::Write);
+        let arguments = [("it".to_owned(), pattern.to_owned())].into();
+        verdict(vec![Rule { arguments, ..rule(on_fit) }], &read, json!({ "it": value }))
+    }
+
+    #[test]
+    fn what_is_denied_is_denied_in_every_spelling() {
+        let paths = [
+            "secret/k",
+            "./secret/k",
+            ".//secret/./k",
+            "secret//k",
+            "secret/k/",
+            "a/../secret/k",
+            "./a/b/../../secret/k",
+            "secret/../secret/k",
+            "secret/../other",
+        ];
+        let urls = [
+            "http://host.example/secret/k",
+            "HTTP://Host.Example/secret/k",
+            "http://host.example./secret/k",
+            "http://host.example:80/secret/k",
+            "http://host.example//secret/k",
+            "http://host.example/./secret/k",
+            "http://host.example/%2e/secret/k",
+            "http://host.example/a/%2e%2E/secret/k",
+            "http://host.example/%73ecret/k",
+            "http://user:word@host.example/secret/k",
+            "http://host.example/secret/k#there",
+            "http:host.example/secret/k",
+            "http:\\\\host.example\\secret/k",
+            "http://ｈost.example/secret/k",
+            "\thttp://host.example/secret/k",
+        ];
+        for verdict in [Verdict::Deny, Verdict::Ask] {
+            for pattern in ["secret/*", "./secret/*", "secret//*", "secret/./*"] {
+                for path in paths {
+                    let it = json!(path);
+                    assert_eq!(said(verdict, pattern, &it), verdict, "{pattern} {path}");
+                }
+            }
+            for pattern in ["http://host.example/secret/*", "HTTP://HOST.example.:80/secret/*"] {
+                for url in urls {
+                    assert_eq!(said(verdict, pattern, &json!(url)), verdict, "{pattern} {url}");
+                }
+            }
+        }
+        let command = json!(["cat", "./secret/k"]);
+        assert_eq!(said(Verdict::Deny, "*secret/k*", &command), Verdict::Deny);
+        for (pattern, other) in [("secret/*", "secrets/k"), ("secret/*", "a/secret/k")] {
+            assert_eq!(said(Verdict::Deny, pattern, &json!(other)), Verdict::Ask, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_is_allowed_in_every_spelling() {
+        for (pattern, value, expected) in [
+            ("notes/*", "notes/a", Verdict::Allow),
+            ("notes/*", "notes//a/./b", Verdict::Allow),
+            ("./notes/*", "./notes/a", Verdict::Allow),
+            ("./notes/*", "notes/a", Verdict::Allow),
+            ("*", "../../anything", Verdict::Allow),
+            ("notes/*", "notes/../secret/k", Verdict::Ask),
+            ("notes/*", "notes/./../secret/k", Verdict::Ask),
+            ("/srv/notes/*", "/srv/notes/../../etc/passwd", Verdict::Ask),
+            ("*/public/*", "http://public/../../secret/k", Verdict::Ask),
+            ("cat notes/*", "cat notes/../secret", Verdict::Ask),
+            ("http://host.example/*", "http://host.example/a//b?c=d/../e", Verdict::Allow),
+            ("http://host.example/*", "http://host.example/a//b?c=d", Verdict::Allow),
+            ("http://host.example/*", "HTTP://HOST.example/a", Verdict::Ask),
+            ("http://host.example/ok/*", "http://host.example/ok/%2e%2e/k", Verdict::Ask),
+            ("http://host.example*", "http://host.example@evil.example/", Verdict::Ask),
+            ("http://*.example/*", "http://user@host.example/", Verdict::Allow),
+            ("1//2", "1//2", Verdict::Allow),
+        ] {
+            assert_eq!(said(Verdict::Allow, pattern, &json!(value)), expected, "{pattern} {value}");
         }
     }
 }

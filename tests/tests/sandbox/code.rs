@@ -138,6 +138,7 @@ impl Place {
         };
         let rules = vec![
             rule("change", &[("n", "1")], Verdict::Allow),
+            rule("look", &[("path", "secret/*")], Verdict::Deny),
             rule("deploy", &[], Verdict::Deny),
             rule("execute_code", &[], Verdict::Allow),
         ];
@@ -258,6 +259,9 @@ async fn s_12_is_not_widened(place: &Place) -> Result<(), String> {
         ("'execute_code', code='1'", "refused", "is not called from code"),
         ("'far'", "unavailable", "run by another node"),
         ("'look', n='x'", "invalid", "`n` must be of type integer"),
+        ("'look', path='secret/k'", "refused", "not allowed with these arguments"),
+        ("'look', path='.//secret/./k'", "refused", "not allowed with these arguments"),
+        ("'look', path='a/../secret/k'", "refused", "not allowed with these arguments"),
     ] {
         let code = format!(
             "try: clawnode.call({call})\nexcept clawnode.ToolError as e:\n    return [e.failure, e.text]"

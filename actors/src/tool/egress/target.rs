@@ -137,6 +137,9 @@ mod tests {
             let target = Target::parse(url).unwrap();
             assert_eq!((target.host.text().as_str(), target.port), (host, port), "{url}");
             assert!(target.url.fragment().is_none());
+            let (asked, wanted) =
+                (crate::policy::place(target.url.as_str()), crate::policy::place(url));
+            assert_eq!(wanted.split('#').next().unwrap(), asked, "rules are held against it");
         }
     }
 
