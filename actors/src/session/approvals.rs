@@ -1,14 +1,17 @@
 //! What gateways do about calls that wait for a person, and turns that wait for more steps.
 //!
 //! What is shown comes from the bucket, where the session's owner put it; what decides is an input
-//! of the session, which its journal judges. The note in the bucket that something was decided is
-//! for lists alone.
+//! of the session, which its journal judges: the first one about a call counts. Who decides is told
+//! what counts, as the journal has it, or will have it once it takes what waits. The note in the
+//! bucket that something was decided is for lists alone.
+
+use std::time::Duration;
 
 use clawnode_cluster::{BucketError, StoreError};
 use clawnode_proto::{
-    CallId, Digest, EntityId, IdempotencyKey, Timestamp, TurnId,
+    CallId, Digest, EntityId, IdempotencyKey, Input, Position, Timestamp, TurnId, codec,
     limits::{APPROVAL_KEPT, DECISION_CHARS},
-    policy::{Approval, Decided},
+    policy::{Approval, Decided, Decision},
     session::{ApprovalDecided, SessionInput},
     subject::{APPROVAL_KEYS, approval_key},
 };
@@ -18,6 +21,11 @@ use super::client::{SendError, Sessions};
 
 /// Approvals that one list has at most, the oldest first.
 const LIST_MOST: usize = 1_000;
+/// How long what waits for a person is looked for. One process may tell of all calls of a reply
+/// while another still stores the last of them, and people's programs answer at once.
+const RECORDED_WITHIN: Duration = Duration::from_secs(1);
+/// How often it is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Sessions {
     /// The calls that wait for a person now, the oldest first; at most 1,000.
@@ -38,13 +46,23 @@ impl Sessions {
 
     /// The call of this id that waits, or has waited, for a person.
     pub async fn approval(&self, call: CallId) -> Result<Approval, SendError> {
-        let entry = self.substrate.bucket.get(&approval_key(call)).await?;
-        let entry = entry.ok_or_else(|| SendError::NoApproval { call: call.to_string() })?;
-        Ok(Approval::from_bytes(&entry.value)?)
+        let key = approval_key(call);
+        let recorded = async {
+            loop {
+                if let Some(entry) = self.substrate.bucket.get(&key).await? {
+                    return Ok(Approval::from_bytes(&entry.value)?);
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        match tokio::time::timeout(RECORDED_WITHIN, recorded).await {
+            Ok(found) => found,
+            Err(_elapsed) => Err(SendError::NoApproval { call: call.to_string() }),
+        }
     }
 
-    /// Decides about the action with this digest; answers once the decision is stored. The first
-    /// one about a call counts.
+    /// Decides about the action with this digest; answers once the decision is stored and counts.
+    /// The first one about a call does: one that says something else is refused, with what counts.
     pub async fn decide(
         &self,
         call: CallId,
@@ -56,26 +74,54 @@ impl Sessions {
         if approval.digest != action || approval.action.digest()? != action {
             return Err(SendError::OtherAction { call: of });
         }
-        if let Some(Decided { decision, by, .. }) = &approval.decided {
-            let what = format!("{by} said `{}`", decision.as_str());
-            return Err(SendError::Decided { call: of, what });
+        if let Some(counts) = &approval.decided {
+            let counts = counts.clone();
+            return agreed(approval, decided.decision, counts);
         }
         if self.clock.now() > approval.expires {
             return Err(SendError::Decided { call: of, what: "its time is over".to_owned() });
         }
-        let decision = decided.decision.as_str();
-        let key = named(&format!("{decision}:{call}:{action}"))?;
+        let decision = decided.decision;
+        let key = named(&format!("{}:{call}:{action}", decision.as_str()))?;
         let reason = decided.reason.map(|text| text.chars().take(DECISION_CHARS).collect());
         let decided = Decided { reason, ..decided };
-        let input = SessionInput::ApprovalDecided(ApprovalDecided {
-            call,
-            action,
-            decided: decided.clone(),
-        });
+        let input = SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided });
         self.tell(approval.action.session.entity(), &input, key, None).await?;
-        let noted = Approval { decided: Some(decided), ..approval };
-        self.note(&noted).await;
-        Ok(noted)
+        let Some(counts) = self.counts(&approval).await? else {
+            let what = "its time or its turn is over".to_owned();
+            return Err(SendError::Decided { call: of, what });
+        };
+        self.note(&Approval { decided: Some(counts.clone()), ..approval.clone() }).await;
+        agreed(approval, decision, counts)
+    }
+
+    /// The decision about an action that counts: what the journal has taken, else the first that
+    /// waits in the inbox, from which the journal will take it.
+    async fn counts(&self, approval: &Approval) -> Result<Option<Decided>, SendError> {
+        let action = &approval.action;
+        let session = action.session.entity();
+        // The inbox first: what is taken out of it meanwhile is in the journal by then.
+        let waiting = self.substrate.inbox.read(session, Position(0)).await?;
+        let state = self.read(session).await?.state;
+        let tools = state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|it| &it.tools));
+        let Some(tool) = tools.and_then(|mut tools| tools.find(|it| it.call == action.call)) else {
+            return Ok(None);
+        };
+        if !tool.is_asked_about() {
+            let taken = tool.approval.as_ref();
+            return Ok(taken.and_then(|it| it.given.clone().or_else(|| it.brought.clone())));
+        }
+        Ok(waiting.iter().find_map(|one| {
+            let input = Input::from_bytes(&one.bytes).ok()?;
+            match codec::decode(&input.body).ok()? {
+                SessionInput::ApprovalDecided(it)
+                    if it.call == action.call && it.action == approval.digest =>
+                {
+                    Some(it.decided)
+                }
+                _ => None,
+            }
+        }))
     }
 
     /// Best effort: the session's journal decides, and its owner takes the note away.
@@ -111,6 +157,15 @@ impl Sessions {
         self.tell(session, &SessionInput::Continue { turn }, key, None).await?;
         Ok(turn)
     }
+}
+
+/// The approval with the decision that counts, for who decided the same.
+fn agreed(approval: Approval, decision: Decision, counts: Decided) -> Result<Approval, SendError> {
+    if counts.decision == decision {
+        return Ok(Approval { decided: Some(counts), ..approval });
+    }
+    let what = format!("{} said `{}`", counts.by, counts.decision.as_str());
+    Err(SendError::Decided { call: approval.action.call.to_string(), what })
 }
 
 fn waits(approval: &Approval, now: Timestamp) -> bool {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
 use clawnode_proto::{
     CallId, EntityId, FrameBody, IdempotencyKey, Input, Kind, Position, SessionKey, TimerId,
-    Timestamp, feed::EventBody, frame::Frame, limits::APPROVAL_KEPT, session::SessionInput,
-    subject::approval_key,
+    Timestamp, feed::EventBody, frame::Frame, limits::APPROVAL_KEPT, policy::Approval,
+    session::SessionInput, subject::approval_key,
 };
 use tracing::{debug, warn};
 
@@ -20,11 +20,16 @@ use super::{
 
 impl SessionRunner {
     /// Shows a tool call to people, and sets the timer that ends the wait for them; until both are
-    /// stored.
+    /// stored. Only then it is told: who hears of it may decide at once.
     pub(super) async fn ask(&self, entity: EntityId, it: &AskJob) {
-        let approval = &it.approval;
+        let turn = it.approval.action.turn;
+        self.keep_asked(entity, &it.approval).await;
+        self.tell_tools(entity, it.trace.as_ref(), turn, &it.results).await;
+    }
+
+    /// Stores what people are asked, and the timer that ends the wait for them.
+    async fn keep_asked(&self, entity: EntityId, approval: &Approval) {
         let action = &approval.action;
-        self.tell_tools(entity, it.trace.as_ref(), action.turn, &it.results).await;
         let id = TimerId::of_approval(action.call);
         let Some(timer) = timer(entity, &action.session, id, approval.expires) else { return };
         let bytes = match approval.to_bytes() {

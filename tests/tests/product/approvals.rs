@@ -1,10 +1,14 @@
 //! Tool calls that wait for a person, and turns that wait for more steps: nothing runs that nobody
 //! approved of, and no wait is lost with its process.
 
-use clawnode_proto::{policy::Approval, session::TurnOutcome, view::ApprovalList};
+use clawnode_proto::{
+    policy::{Approval, Decision},
+    session::TurnOutcome,
+    view::ApprovalList,
+};
 use clawnode_tests::{
     effects::EffectCounter,
-    model::{Act, ModelServer, Script},
+    model::{Act, ModelServer, Script, ToolCall},
     process::{Client, Frame, Ground, Home, Message, Node, ProcessError, Turn},
 };
 use serde_json::{Value, json};
@@ -201,18 +205,24 @@ async fn rules_decide_before_people_do() -> Outcome {
                  [[agents.default.rules]]\ntool = \"effect_asked\"\nverdict = \"allow\"\n\
                  [[agents.default.rules]]\ntool = \"calculate\"\nverdict = \"ask\"\n";
     let pull = Act::tools([("effect_asked", json!({ "what": "pull" }))]);
-    let scene = Scene::new([asks(), pull, Act::say("done")], rules).await;
+    // What is denied is denied in every spelling.
+    let spelled = Act::tools([("effect_asked", json!({ "what": "./push" }))]);
+    let scene = Scene::new([asks(), spelled, pull, Act::say("done")], rules).await;
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
     let mut turn = client.send(&Message::new("ada", "go")).await?;
-    let denied = until(&mut turn, "tool_result").await?.data;
-    assert_eq!(denied["failure"], "refused");
-    assert!(denied["content"].as_str().unwrap().contains("nobody pushes"), "{denied}");
+    for _ in 0..2 {
+        let denied = until(&mut turn, "tool_result").await?.data;
+        assert_eq!(denied["failure"], "refused");
+        assert!(denied["content"].as_str().unwrap().contains("nobody pushes"), "{denied}");
+    }
     let allowed = result(&mut turn).await?;
     assert_eq!(allowed["is_error"], false, "{allowed}");
     assert_eq!(scene.effects(), 1);
     for (action, arguments, verdict) in [
         ("effect_asked", json!({ "what": "push" }), "deny"),
+        ("effect_asked", json!({ "what": ".//push" }), "deny"),
+        ("effect_asked", json!({ "what": "a/../push" }), "deny"),
         ("effect_asked", json!({}), "allow"),
         ("calculate", json!({ "expression": "1" }), "ask"),
         ("effect_safe", json!({}), "allow"),
@@ -297,5 +307,136 @@ async fn a_turn_that_is_given_no_more_steps_ends_with_what_it_has() -> Outcome {
     drop(node.client()?.send(&message).await?);
     let history = node.client()?.finished(&message.session(), 1).await?;
     assert_eq!(history.turns[0].outcome, Some(TurnOutcome::StepLimit { limit: 1 }));
+    node.stop().await
+}
+
+/// Who answers in the moment in which they are asked is heard, whichever call it is about.
+#[tokio::test]
+async fn an_answer_may_come_at_once() -> Outcome {
+    const TURNS: usize = 10;
+    let both = || {
+        Act::tools([
+            ("effect_asked", json!({ "what": "one" })),
+            ("effect_asked", json!({ "what": "two" })),
+        ])
+    };
+    let acts = (0..TURNS).flat_map(|_| [both(), Act::say("done")]);
+    let scene = Scene::new(acts, "").await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    for number in 0..TURNS {
+        let mut turn = client.send(&Message::new("ada", &format!("go {number}"))).await?;
+        for _ in 0..2 {
+            let asked = until(&mut turn, "approval_request").await?.data;
+            let params = json!({ "call": asked["id"], "action": asked["action"] });
+            let approval: Approval = client.call("approvals.approve", params).await?;
+            assert_eq!(approval.decided.unwrap().decision, Decision::Approve);
+        }
+        while turn.next().await?.event != "done" {}
+    }
+    assert_eq!(scene.effects(), 2 * TURNS);
+    node.stop().await
+}
+
+/// Of many who decide at once, one decision counts, and each is told whether theirs is that.
+#[tokio::test]
+async fn who_decides_is_told_what_counts() -> Outcome {
+    const ROUNDS: usize = 3;
+    let acts = (0..ROUNDS).flat_map(|_| [asks(), Act::say("done")]);
+    let scene = Scene::new(acts, "").await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let mut approved = 0;
+    for number in 0..ROUNDS {
+        let mut turn = client.send(&Message::new("ada", &format!("go {number}"))).await?;
+        until(&mut turn, "approval_request").await?;
+        let approval = waiting(&client).await?;
+        let said = (0..20).map(|at| if at % 2 == 0 { "approve" } else { "deny" });
+        let said: Vec<&str> = said.collect();
+        let answers = said.iter().map(|what| decide(&client, what, &approval));
+        let answers = futures_util::future::join_all(answers).await;
+        let ran = result(&mut turn).await?["is_error"] == false;
+        approved += usize::from(ran);
+        let counts = if ran { Decision::Approve } else { Decision::Deny };
+        for (what, answer) in said.into_iter().zip(answers) {
+            let agrees = what == counts.as_str();
+            match answer {
+                Ok(answer) => {
+                    assert!(agrees, "`{what}` was taken, and `{}` counts", counts.as_str());
+                    assert_eq!(answer.decided.unwrap().decision, counts);
+                }
+                Err(refused) => {
+                    let code = refused.refusal().unwrap().code.as_str();
+                    // The turn may be over, and nothing of it left, before the last is read.
+                    assert!(["conflict", "not_found"].contains(&code), "{refused}");
+                }
+            }
+        }
+    }
+    assert_eq!(scene.effects(), approved);
+    node.stop().await
+}
+
+/// A frame that has not all of the arguments says so; what is asked about is shown whole.
+#[tokio::test]
+async fn what_is_cut_is_said_to_be() -> Outcome {
+    let what = format!("{}; and then the tail", "A".repeat(5_000));
+    let long = Act::tools([("effect_asked", json!({ "what": what }))]);
+    let scene = Scene::new([long, Act::say("I see")], "").await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let mut turn = client.send(&Message::new("ada", "go")).await?;
+    let asked = until(&mut turn, "approval_request").await?.data;
+    let whole = json!({ "what": what }).to_string();
+    assert_eq!((&asked["truncated"], &asked["chars"]), (&json!(true), &json!(whole.len())));
+    assert!(!asked["arguments"].as_str().unwrap().contains("tail"));
+    let approval: Approval = client.call("approvals.show", json!({ "call": asked["id"] })).await?;
+    assert_eq!(approval.action.arguments, whole);
+    assert_eq!(asked["action"], approval.action.digest().unwrap().to_string());
+    let _: Approval = decide(&client, "deny", &approval).await?;
+    while turn.next().await?.event != "done" {}
+    node.stop().await
+}
+
+/// What a model writes in two ways at once is no call, and it is told so.
+#[tokio::test]
+async fn arguments_with_a_name_twice_never_run() -> Outcome {
+    let twice = ToolCall::new("effect_asked", r#"{"what":"harmless","what":"EVIL"}"#);
+    let padded = ToolCall::new("effect_asked", "{\n\n\n\n \"what\" : \"push\"\n}");
+    let acts = [Act::tools([twice]), Act::tools([padded]), Act::say("done")];
+    let scene = Scene::new(acts, "").await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let mut turn = client.send(&Message::new("ada", "go")).await?;
+    let told = until(&mut turn, "tool_result").await?.data;
+    assert_eq!(told["failure"], "invalid", "{told}");
+    assert!(told["content"].as_str().unwrap().contains("two fields are called `what`"), "{told}");
+    let asked = until(&mut turn, "approval_request").await?.data;
+    assert_eq!(asked["arguments"], r#"{"what":"push"}"#);
+    let approval = waiting(&client).await?;
+    assert_eq!(approval.action.arguments, r#"{"what":"push"}"#);
+    decide(&client, "approve", &approval).await?;
+    assert_eq!(result(&mut turn).await?["is_error"], false);
+    assert_eq!(scene.effects(), 1);
+    node.stop().await
+}
+
+/// Two sessions whose names look the same would be told apart by nobody.
+#[tokio::test]
+async fn a_session_that_looks_like_another_is_not_begun() -> Outcome {
+    let scene = Scene::new([], "").await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    for hidden in ["\u{200b}", "\u{202e}", "\u{feff}", "\u{2066}", "\u{e0041}", "\u{3164}"] {
+        let message = Message::new(&format!("ad{hidden}a"), "go");
+        let refused = match client.send(&message).await {
+            Ok(mut turn) => turn.next().await.map(|frame| frame.data.to_string()),
+            Err(refused) => Ok(refused.to_string()),
+        };
+        assert!(refused?.contains("not seen"), "{}", hidden.escape_unicode());
+        // One that there is from before can be read.
+        let gone = client.history(&message.session()).await.unwrap_err();
+        assert_eq!(gone.refusal().unwrap().code.as_str(), "not_found");
+    }
     node.stop().await
 }
