@@ -58,6 +58,12 @@ pub(super) fn read<T: DeserializeOwned>(method: Method, params: Value) -> Result
     })
 }
 
+/// Reads a request's JSON, which means one thing: no field of it is there twice.
+pub(super) fn document(text: &str) -> Result<Value, ErrorBody> {
+    clawnode_proto::json::read(text)
+        .map_err(|error| ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}")))
+}
+
 pub(super) fn parse<T>(name: &str, text: &str) -> Result<T, ErrorBody>
 where
     T: std::str::FromStr<Err = clawnode_proto::id::ParseIdError>,

@@ -19,6 +19,7 @@ use super::{
     events, execute,
     guard::{Trace, guard},
     jobs, openai, page,
+    params::document,
     rpc::{self, Call, is_stream},
     serve::Gateway,
     ws,
@@ -168,12 +169,10 @@ async fn panic(
     };
     let params = match text.trim() {
         "" => Value::Null,
-        text => match serde_json::from_str(text) {
+        text => match document(text) {
             Ok(params) => params,
             Err(error) => {
-                let message = format!("malformed JSON: {error}");
-                let error = ErrorBody::new(ErrorCode::Malformed, message)
-                    .hint(r#"send `{"scope":"all"}`, or nothing at all"#);
+                let error = error.hint(r#"send `{"scope":"all"}`, or nothing at all"#);
                 return Dialect::Rest.respond(&error);
             }
         },
@@ -221,13 +220,11 @@ async fn approve_mcp(
         Ok(text) => text,
         Err(error) => return Dialect::Rest.respond(&error),
     };
-    let read = if text.trim().is_empty() { Ok(Map::new()) } else { serde_json::from_str(&text) };
-    let mut params: Map<String, Value> = match read {
+    let read = if text.trim().is_empty() { Ok(Map::new()) } else { object(&text) };
+    let mut params = match read {
         Ok(params) => params,
         Err(error) => {
-            let message = format!("the body is not a JSON object: {error}");
-            let error = ErrorBody::new(ErrorCode::Malformed, message)
-                .hint(r#"send `{"tool":"echo"}`, or nothing to approve all tools"#);
+            let error = error.hint(r#"send `{"tool":"echo"}`, or nothing to approve all tools"#);
             return Dialect::Rest.respond(&error);
         }
     };
@@ -348,11 +345,13 @@ pub(super) async fn posted(
     gateway: &Gateway,
     request: Request,
 ) -> Result<Map<String, Value>, ErrorBody> {
-    let text = body(gateway, request.into_body()).await?;
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(params)) => Ok(params),
-        Ok(_) => Err(ErrorBody::new(ErrorCode::InvalidParams, "the body is not a JSON object")),
-        Err(error) => Err(ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}"))),
+    object(&body(gateway, request.into_body()).await?)
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, ErrorBody> {
+    match document(text)? {
+        Value::Object(params) => Ok(params),
+        _ => Err(ErrorBody::new(ErrorCode::InvalidParams, "the body is not a JSON object")),
     }
 }
 

@@ -33,7 +33,7 @@ use super::{
     execute::ExecuteCall,
     frame::RequestId,
     jobs::JobsCall,
-    params::{answer_within, events, invalid, page, parse, read, rows},
+    params::{answer_within, document, events, invalid, page, parse, read, rows},
     serve::Gateway,
 };
 
@@ -123,10 +123,8 @@ pub(super) type BadRequest = (RequestId, ErrorBody);
 impl Request {
     /// Reads a request from text.
     pub(super) fn read(text: &str) -> Result<Self, BadRequest> {
-        let value: Value = serde_json::from_str(text).map_err(|error| {
-            let error = ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}"))
-                .hint(r#"send `{"id":1,"method":"ping"}`"#);
-            (RequestId::null(), error)
+        let value = document(text).map_err(|error| {
+            (RequestId::null(), error.hint(r#"send `{"id":1,"method":"ping"}`"#))
         })?;
         let Value::Object(mut fields) = value else {
             return Err((RequestId::null(), shapeless("a request is a JSON object")));

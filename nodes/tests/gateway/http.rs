@@ -14,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 43] = [
+const ROUTES: [(&str, &str, &str, u16); 47] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
     ("POST", "/v1/panic", "", 200),
     ("POST", "/v1/panic", r#"{"scope":"egress","why":"x"}"#, 200),
     ("POST", "/v1/panic", "stop!", 400),
+    ("POST", "/v1/panic", r#"{"scope":"egress","scope":"all"}"#, 400),
     ("GET", "/v1/panic", "", 200),
     ("DELETE", "/v1/panic?latch=latch_00000000000000000000000002", "", 404),
     ("GET", "/v1/sessions?limit=5", "", 200),
@@ -44,12 +45,15 @@ const ROUTES: [(&str, &str, &str, u16); 43] = [
     ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[]},"request_id":"taken"}"#, 409),
     ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[]},"agent":"../x"}"#, 400),
     ("POST", "/v1/execute", "{}", 400),
+    ("POST", "/v1/execute", r#"{"execution_spec":{"steps":[{"action":"a","action":"b"}]}}"#, 400),
     ("GET", "/v1/execute", "", 405),
     ("GET", "/v1/execute/exe_00000000000000000000000001", "", 200),
     ("GET", "/v1/execute/exe_00000000000000000000000000", "", 404),
     ("GET", "/v1/execute/nonsense", "", 400),
     ("POST", "/v1/execute/exe_00000000000000000000000001/cancel", "", 202),
     ("POST", "/v1/rpc", r#"{"id":1,"method":"ping"}"#, 200),
+    ("POST", "/v1/rpc", r#"{"id":1,"method":"ping","method":"panic"}"#, 400),
+    ("POST", "/v1/rpc", r#"{"id":1,"method":"ping","params":{"a":1,"a":1}}"#, 400),
     ("GET", "/v1/models", "", 200),
     ("GET", "/v1/models/default", "", 200),
     ("POST", "/v1/chat/completions", "{}", 400),

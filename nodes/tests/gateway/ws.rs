@@ -127,6 +127,15 @@ async fn nonsense_is_answered_and_closes_nothing() {
         ("not json", Value::Null, -32700, "malformed"),
         (deep.as_str(), Value::Null, -32700, "malformed"),
         (r#"{"id":1,"method":"ping"} trailing"#, Value::Null, -32700, "malformed"),
+        // Readers differ about which of the two counts.
+        (r#"{"id":1,"method":"ping","method":"panic"}"#, Value::Null, -32700, "malformed"),
+        (r#"{"id":1,"method":"ping","m\u0065thod":"panic"}"#, Value::Null, -32700, "malformed"),
+        (
+            r#"{"id":1,"method":"ping","params":{"o":[{"a":1,"a":2}]}}"#,
+            Value::Null,
+            -32700,
+            "malformed",
+        ),
         ("[]", Value::Null, -32600, "invalid_request"),
         ("7", Value::Null, -32600, "invalid_request"),
         (r#"[{"id":1,"method":"ping"}]"#, Value::Null, -32600, "invalid_request"),

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::super::{
     backend::SendRequest,
     error::OpenAiError,
+    params::document,
     rpc::{check_size, fresh_key},
 };
 
@@ -83,13 +84,7 @@ impl Ask {
         key: Option<IdempotencyKey>,
         trace: Option<Traceparent>,
     ) -> Result<Self, OpenAiError> {
-        let value: Value = serde_json::from_str(body).map_err(|error| {
-            OpenAiError::from(clawnode_proto::ErrorBody::new(
-                clawnode_proto::ErrorCode::Malformed,
-                format!("malformed JSON: {error}"),
-            ))
-        })?;
-        let Value::Object(mut fields) = value else {
+        let Value::Object(mut fields) = document(body).map_err(OpenAiError::from)? else {
             return Err(OpenAiError::invalid("body", "the body is not a JSON object"));
         };
         // OpenAI's own clients send `null` for what is not set.
