@@ -222,6 +222,7 @@ mod tests {
                     "https://host.example/a",
                     "HTTPS://Host.Example/a",
                     "https://host.example./a",
+                    "https://host.example../a",
                     "https://host.example:443/a",
                     "https://host.example/b/../a",
                     "https://host.example/%2e/a",
