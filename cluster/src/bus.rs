@@ -16,6 +16,10 @@ use crate::StoreError;
 /// Messages that wait for one slow subscriber before it is told that it lagged.
 pub const SUBSCRIPTION_CAPACITY: usize = 1_024;
 
+/// What the subjects begin with on which somebody waits for answers. A user of NATS has those below
+/// its public key, and nobody else may listen there.
+pub const INBOX: &str = "_INBOX";
+
 /// A message as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusMessage {
@@ -27,6 +31,17 @@ pub struct BusMessage {
     pub traceparent: Option<Traceparent>,
     /// What it says.
     pub payload: Bytes,
+}
+
+// === impl BusMessage ===
+
+impl BusMessage {
+    /// Where to answer: an inbox, or nowhere. Whoever asks names the subject, and must not have it
+    /// written to by somebody who may do more.
+    pub fn answer_to(&self) -> Option<&str> {
+        let is_inbox = |it: &&str| it.strip_prefix(INBOX).is_some_and(|it| it.starts_with('.'));
+        self.reply.as_deref().filter(is_inbox)
+    }
 }
 
 /// What a subscription yields.
@@ -117,7 +132,9 @@ pub fn matches(pattern: &str, subject: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use bytes::Bytes;
+
+    use super::{BusMessage, matches};
 
     #[test]
     fn wildcards_match_as_in_nats() {
@@ -133,6 +150,27 @@ mod tests {
             (">", "a", true),
         ] {
             assert_eq!(matches(pattern, subject), expected, "{pattern} {subject}");
+        }
+    }
+
+    #[test]
+    fn only_inboxes_are_answered() {
+        for (reply, answered) in [
+            (None, false),
+            (Some("_INBOX.U.1"), true),
+            (Some("_INBOX"), false),
+            (Some("_INBOXES.U.1"), false),
+            (Some("cn.kv.latch.all"), false),
+            (Some("$JS.API.STREAM.DELETE.CN_JOURNAL"), false),
+            (Some(""), false),
+        ] {
+            let message = BusMessage {
+                subject: "cn.name.n".to_owned(),
+                reply: reply.map(str::to_owned),
+                traceparent: None,
+                payload: Bytes::new(),
+            };
+            assert_eq!(message.answer_to(), reply.filter(|_| answered), "{reply:?}");
         }
     }
 }

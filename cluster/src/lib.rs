@@ -31,7 +31,7 @@ pub mod timers;
 
 pub use blobs::Blobs;
 pub use bucket::{Bucket, BucketError, Change, Entry};
-pub use bus::{Attached, Bus, BusEvent, BusMessage, RequestError, Subscription};
+pub use bus::{Attached, Bus, BusEvent, BusMessage, INBOX, RequestError, Subscription};
 pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use feed::Feed;

@@ -128,6 +128,12 @@ impl LatchScope {
         }
     }
 
+    /// The scope whose record is there; `None` for a key that no scope has.
+    pub fn of_key(key: &str) -> Option<Self> {
+        let text = key.strip_prefix(LATCH_KEYS)?.replacen('.', ":", 1);
+        text.parse().ok().filter(|scope: &Self| scope.key() == key)
+    }
+
     /// What people are told is stopped.
     pub fn stopped(&self) -> String {
         match self {

@@ -1,7 +1,8 @@
 //! Every subject, spelled once.
 //!
 //! `{prefix}.in.{partition}.{entity}` inputs · `.j.` journals · `.tmr.` timers · `.due.` timers on
-//! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.blob.{digest}` blobs · `.tok.{entity}` frames
+//! their way to the inbox · `.kv.{key}` the bucket · `.birth` how it began · `.offer.{user}` credentials that wait for
+//! their nodes · `.join.{user}` where those wait for them · `.blob.{digest}` blobs · `.tok.{entity}` frames
 //! · `.hb.{process}` heartbeats · `.hb.{process}.gone` who does not answer · `.rpc.{process}` requests to one process
 //! · `.job.{capability}.{job}` jobs that wait · `.name.{node}` who has a node's name · `.usage` usage records
 //! · `.ev` what happens in the cluster.
@@ -33,9 +34,6 @@ pub const SSH_KEYS: &str = "ssh.";
 pub const STORE_KEYS: &str = "store.";
 /// Stands for the owner of a store that plugins share; no plugin is called that.
 const SHARED: &str = "=";
-/// Keys of the bucket about nodes that may join begin with this.
-pub const JOIN_KEYS: &str = "join.";
-
 /// What all subjects and stream names of one cluster begin with (`cn` unless configured).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Prefix(String);
@@ -127,9 +125,19 @@ impl Prefix {
         format!("{}.kv.>", self.0)
     }
 
-    /// How the cluster was born: beside the bucket, so that no key can be it.
+    /// How the cluster was born: in a stream of its own, which no node writes.
     pub fn birth(&self) -> String {
         format!("{}.birth", self.0)
+    }
+
+    /// Where one node's credential is offered, by the user that the node will be.
+    pub fn offer(&self, user: &str) -> String {
+        format!("{}.offer.{user}", self.0)
+    }
+
+    /// Where that user waits for it.
+    pub fn joining(&self, user: &str) -> String {
+        format!("{}.join.{user}", self.0)
     }
 
     /// Where one job waits. One literal subject, so that it waits once.

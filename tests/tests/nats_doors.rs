@@ -415,10 +415,25 @@ async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
 async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
     let (server, ground) = substrate().await?;
     ground.health.close().await;
-    // As it was born before there were jobs.
+    // As it was born before there were jobs, and with its birth in the bucket.
     api(&server, "STREAM.DELETE.CN_JOBS", &json!({})).await?;
+    api(&server, "STREAM.DELETE.CN_BIRTH", &json!({})).await?;
+    let bucket = json!({
+        "name": "CN_BUCKET", "subjects": ["cn.kv.>", "cn.birth"], "retention": "limits",
+        "discard": "new", "max_msgs_per_subject": 1, "allow_msg_ttl": true,
+        "subject_delete_marker_ttl": 60_000_000_000_u64, "allow_rollup_hdrs": true,
+        "max_consumers": 1_024, "storage": "file", "num_replicas": 1, "allow_direct": false,
+        // A person's own choice.
+        "description": "ours", "max_bytes": 1 << 30,
+    });
+    api(&server, "STREAM.UPDATE.CN_BUCKET", &bucket).await?;
     let client = async_nats::connect(server.url()).await?;
-    let older = json!({ "format": 1, "partitions": 4, "complete": true }).to_string();
+    let kept = client.request("cn.kv.agent.kept", "kept".into()).await?;
+    assert!(String::from_utf8_lossy(&kept.payload).contains("\"seq\""), "{kept:?}");
+    let older = json!({
+        "format": 1, "partitions": 4, "complete": true, "cluster": "01OLD",
+    });
+    let older = older.to_string();
     let stored = client.request("cn.birth", older.into()).await?;
     assert!(String::from_utf8_lossy(&stored.payload).contains("\"seq\""), "{stored:?}");
 
@@ -429,6 +444,19 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
 
     let ground = connect(options(&server)).await?;
     ground.jobs.put(&job(1)?).await?;
+    // Nothing is lost or changed on the way, and nobody may replace everything any more.
+    assert_eq!(ground.health.cluster().as_deref(), Some("01OLD"));
+    let kept = ground.bucket.get("agent.kept").await?.map(|entry| entry.value);
+    assert_eq!(kept.as_deref(), Some(&b"kept"[..]));
+    let mut all = async_nats::HeaderMap::new();
+    all.insert("Nats-Rollup", "all");
+    let wiped = client.request_with_headers("cn.kv.agent.x", all, "x".into()).await?;
+    assert!(String::from_utf8_lossy(&wiped.payload).contains("rollup not permitted"), "{wiped:?}");
+    let info = api(&server, "STREAM.INFO.CN_BUCKET", &json!({})).await?;
+    assert_eq!(
+        (&info["config"]["description"], &info["config"]["max_bytes"]),
+        (&json!("ours"), &json!(1 << 30))
+    );
     let ground = connect(joined).await?;
     let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
     assert_eq!(done(&mut consumer).await?, job(1)?.id);

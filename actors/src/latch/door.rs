@@ -125,6 +125,26 @@ impl LatchDoor {
         }
     }
 
+    /// Takes in that what is under this key of the bucket cannot be read, which stops its scope
+    /// (LATCH-4); whether that is news.
+    pub fn take_unreadable(&self, key: &str, position: Position) -> bool {
+        let mut board = self.board();
+        let is_news = board.latches.take_unreadable(key, position);
+        if is_news {
+            self.judge(&mut board);
+        }
+        is_news
+    }
+
+    /// Nothing is under this key of the bucket any more. What was under the key of a scope stays: a
+    /// latch is cleared by a record that says so.
+    pub fn forget(&self, key: &str) {
+        let mut board = self.board();
+        if board.latches.forget_strange(key) {
+            self.judge(&mut board);
+        }
+    }
+
     /// The process lost touch with the store, or has found it again.
     pub fn touch(&self, lost: bool) {
         let mut board = self.board();

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use clawnode_cluster::{Bucket, Entry, StoreError};
 use clawnode_proto::{Position, codec, latch::LatchRecord, latch::LatchScope, subject::LATCH_KEYS};
 use futures_util::StreamExt;
@@ -18,9 +17,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Reads all records: before a process takes work, it must have read them.
 pub async fn read(door: &LatchDoor, bucket: &dyn Bucket) -> Result<(), StoreError> {
-    for (_, entry) in bucket.list(LATCH_KEYS).await? {
-        let record = decode(&entry.value)?;
-        door.take(entry.position, record);
+    for (key, entry) in bucket.list(LATCH_KEYS).await? {
+        heard(door, &key, &entry);
     }
     Ok(())
 }
@@ -31,9 +29,18 @@ pub async fn look(
     bucket: &dyn Bucket,
     scope: &LatchScope,
 ) -> Result<Position, StoreError> {
-    match bucket.get(&scope.key()).await? {
+    // What cannot be read and is of no scope stops everything, until it is gone.
+    let strange = if *scope == LatchScope::All { door.latches().strange() } else { Vec::new() };
+    for key in strange {
+        match bucket.get(&key).await? {
+            Some(entry) => heard(door, &key, &entry),
+            None => door.forget(&key),
+        }
+    }
+    let key = scope.key();
+    match bucket.get(&key).await? {
         Some(entry) => {
-            door.take(entry.position, decode(&entry.value)?);
+            heard(door, &key, &entry);
             Ok(entry.position)
         }
         None => Ok(Position(0)),
@@ -50,17 +57,23 @@ pub async fn follow(door: LatchDoor, bucket: Arc<dyn Bucket>) {
         }
     };
     while let Some(change) = changes.next().await {
-        // A record that is gone was cleared long ago; one that was removed past this program stays.
-        if let Some(entry) = &change.entry {
-            heard(&door, &change.key, entry);
+        match &change.entry {
+            Some(entry) => heard(&door, &change.key, entry),
+            // A record that is gone was cleared long ago; one that was removed past this program stays.
+            None => door.forget(&change.key),
         }
     }
 }
 
+/// Takes in what is under a key. What cannot be read may be a stop, so it is one (LATCH-4).
 fn heard(door: &LatchDoor, key: &str, entry: &Entry) {
-    match decode(&entry.value) {
+    match codec::decode::<LatchRecord>(&entry.value) {
         Ok(record) => door.take(entry.position, record),
-        Err(failure) => error!(key, %failure, "what an operator stopped is not readable here"),
+        Err(failure) => {
+            if door.take_unreadable(key, entry.position) {
+                error!(key, %failure, "what an operator stopped is not readable here");
+            }
+        }
     }
 }
 
@@ -97,11 +110,4 @@ pub async fn contact(door: LatchDoor, bucket: Arc<dyn Bucket>, lost_after: Durat
         let due = if door.latches().is_out_of_touch() { next } else { next.min(last + lost_after) };
         sleep_until(due).await;
     }
-}
-
-fn decode(bytes: &Bytes) -> Result<LatchRecord, StoreError> {
-    codec::decode(bytes).map_err(|failure| StoreError::Refused {
-        store: "bucket",
-        detail: format!("a latch is not readable: {failure}"),
-    })
 }

@@ -16,6 +16,8 @@
 //! - LATCH-1 nothing begins that this process's view of the latches stops.
 //! - LATCH-2 what a view stops is cancelled in the step in which the view came to be.
 //! - LATCH-3 a view goes forward only: of two records of one scope the later position holds.
+//! - LATCH-4 a record that cannot be read is a stop of its scope, of everything where nobody knows
+//!   the scope, until an operator clears it; it keeps no process from starting.
 
 mod door;
 mod follow;

@@ -3,9 +3,12 @@
 use std::{collections::BTreeMap, fmt};
 
 use clawnode_proto::{
-    AgentName, Position, ToolName,
+    AgentName, LatchId, Position, Timestamp, ToolName,
     latch::{Latch, LatchRecord, LatchScope},
 };
+
+/// Keys of no scope that are kept in mind: one stops everything already.
+const STRANGE_MAX: usize = 64;
 
 /// A piece of work that a latch may stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub enum Stopped {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latches {
     records: BTreeMap<LatchScope, (Position, LatchRecord)>,
+    /// What cannot be read, under keys that no scope has.
+    strange: BTreeMap<String, Latch>,
     out_of_touch: bool,
 }
 
@@ -97,6 +102,26 @@ impl Latches {
         true
     }
 
+    /// Takes in that what is under this key cannot be read (LATCH-4); whether anything changed.
+    pub(super) fn take_unreadable(&mut self, key: &str, position: Position) -> bool {
+        let latch = unreadable(key, position);
+        if LatchScope::of_key(key).is_some() {
+            return self.take(position, LatchRecord::Set { latch });
+        }
+        let has_room = self.strange.len() < STRANGE_MAX || self.strange.contains_key(key);
+        has_room && self.strange.insert(key.to_owned(), latch.clone()) != Some(latch)
+    }
+
+    /// Nothing is under this key any more; whether that is news. A scope's record says so itself.
+    pub(super) fn forget_strange(&mut self, key: &str) -> bool {
+        self.strange.remove(key).is_some()
+    }
+
+    /// The keys of no scope under which is what cannot be read.
+    pub fn strange(&self) -> Vec<String> {
+        self.strange.keys().cloned().collect()
+    }
+
     /// Whatever it knew of this scope is forgotten first.
     #[cfg(feature = "test-util")]
     pub(super) fn forget(&mut self, scope: &LatchScope) {
@@ -134,7 +159,8 @@ impl Latches {
 
     /// The latches that are on, the widest first.
     pub fn on(&self) -> impl Iterator<Item = &Latch> {
-        self.records.values().filter(|(_, record)| record.is_on()).map(|(_, it)| it.latch())
+        let on = self.records.values().filter(|(_, record)| record.is_on());
+        self.strange.values().chain(on.map(|(_, it)| it.latch()))
     }
 
     /// Where the record of a scope stands.
@@ -153,10 +179,20 @@ impl Latches {
     }
 }
 
+/// The stop that is seen in what cannot be read under this key; the same to all who look.
+pub(super) fn unreadable(key: &str, position: Position) -> Latch {
+    Latch {
+        // A position is given once.
+        id: LatchId::from_u128(position.0.into()),
+        scope: LatchScope::of_key(key).unwrap_or(LatchScope::All),
+        by: "a record that cannot be read".to_owned(),
+        at: Timestamp(0),
+        why: format!("`{key}` in the bucket is not what an operator wrote"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{LatchId, Timestamp};
-
     use super::*;
 
     fn latch(scope: &str) -> Latch {
@@ -226,6 +262,30 @@ mod tests {
         assert!(latches.take(Position(6), cleared("all")));
         assert!(!latches.take(Position(5), set("all")));
         assert_eq!(latches.on().count(), 1, "LATCH-3");
+    }
+
+    #[test]
+    fn latch_4_what_cannot_be_read_stops_until_it_is_cleared() {
+        let mut latches = Latches::default();
+        let (known, nobodys) = ("latch.tool.x", "latch.zz");
+        assert!(latches.take_unreadable(known, Position(5)));
+        assert!(latches.stops(&tool("ada", "x", false)).is_some(), "LATCH-4");
+        assert_eq!(latches.stops(&call("ada")), None, "nothing but its scope");
+        assert!(!latches.take_unreadable(known, Position(4)), "LATCH-3");
+        assert!(latches.take_unreadable(nobodys, Position(6)));
+        assert!(!latches.take_unreadable(nobodys, Position(6)), "no news");
+        assert!(latches.stops(&call("ada")).is_some(), "LATCH-4");
+        assert_eq!(latches.strange(), [nobodys]);
+        let ids: Vec<_> = latches.on().map(|latch| latch.id).collect();
+        assert_eq!(ids, [LatchId::from_u128(6), LatchId::from_u128(5)]);
+        assert!(latches.forget_strange(nobodys) && !latches.forget_strange(known));
+        assert!(latches.take(Position(7), cleared("tool:x")));
+        assert_eq!(latches.on().count(), 0);
+        // However many there are, what is kept of them is bounded.
+        for number in 0..10_000 {
+            latches.take_unreadable(&format!("latch.zz{number}"), Position(8 + number));
+        }
+        assert_eq!(latches.strange().len(), STRANGE_MAX);
     }
 
     #[test]

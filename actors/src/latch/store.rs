@@ -4,12 +4,12 @@ use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
 use clawnode_proto::{
     LatchId, Position, Timestamp, codec,
-    latch::{CLEARED_TTL, Latch, LatchRecord},
+    latch::{CLEARED_TTL, Latch, LatchRecord, LatchScope},
     limits::LATCHES_MAX,
     subject::LATCH_KEYS,
 };
 
-use super::LatchDoor;
+use super::{LatchDoor, state::unreadable};
 
 /// Tries at a record that others change at the same time.
 const TRIES: u32 = 16;
@@ -43,7 +43,10 @@ pub async fn set(
     let bytes = encode(&record)?;
     for _ in 0..TRIES {
         let expected = match bucket.get(&key).await? {
-            None if door.latches().len() >= LATCHES_MAX => return Err(LatchError::Full),
+            // Everything can always be stopped.
+            None if latch.scope != LatchScope::All && door.latches().len() >= LATCHES_MAX => {
+                return Err(LatchError::Full);
+            }
             None => Position(0),
             Some(entry) => match codec::decode(&entry.value) {
                 Ok(known @ LatchRecord::Set { .. }) => {
@@ -68,7 +71,8 @@ pub async fn set(
     Err(LatchError::Busy(latch.id))
 }
 
-/// Clears a latch, and no later one of its scope; returns where the record stands, and the latch.
+/// Clears a latch, and no later one of its scope; returns where the record stands, and the latch. What
+/// cannot be read is replaced, or, where no scope has its key, removed.
 pub async fn clear(
     door: &LatchDoor,
     bucket: &dyn Bucket,
@@ -76,11 +80,24 @@ pub async fn clear(
     (by, at): (String, Timestamp),
 ) -> Result<(Position, Latch), LatchError> {
     let found = bucket.list(LATCH_KEYS).await?.into_iter().find_map(|(key, entry)| {
-        let record = codec::decode::<LatchRecord>(&entry.value).ok()?;
-        (record.is_on() && record.latch().id == id).then_some((key, entry.position, record))
+        let latch = match codec::decode::<LatchRecord>(&entry.value) {
+            Ok(record) => record.is_on().then(|| record.latch().clone())?,
+            Err(_) => unreadable(&key, entry.position),
+        };
+        (latch.id == id).then_some((key, entry.position, latch))
     });
-    let Some((key, expected, record)) = found else { return Err(LatchError::NotOn(id)) };
-    let latch = record.latch().clone();
+    let Some((key, expected, latch)) = found else { return Err(LatchError::NotOn(id)) };
+    if LatchScope::of_key(&key).is_none() {
+        return match bucket.delete(&key, expected).await {
+            Ok(()) => {
+                door.forget(&key);
+                // Nobody has to have seen a later record.
+                Ok((Position(0), latch))
+            }
+            Err(BucketError::Conflict { .. }) => Err(LatchError::Busy(id)),
+            Err(BucketError::Store(failure)) => Err(failure.into()),
+        };
+    }
     let record = LatchRecord::Cleared { latch: latch.clone(), by, at };
     match bucket.put(&key, expected, encode(&record)?, Some(CLEARED_TTL)).await {
         Ok(position) => {
@@ -102,11 +119,9 @@ fn encode(record: &LatchRecord) -> Result<Bytes, StoreError> {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use clawnode_cluster::{Substrate, SystemClock, local};
-    use clawnode_proto::latch::LatchScope;
-
     use super::*;
     use crate::latch::{Latches, contact, follow, look, read};
+    use clawnode_cluster::{Substrate, SystemClock, local};
 
     fn ground(dir: &std::path::Path) -> Substrate {
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
@@ -144,6 +159,51 @@ mod tests {
         read(&late, bucket.as_ref()).await.unwrap();
         assert_eq!(late.latches().all().unwrap().id, LatchId::from_u128(3));
         assert_eq!(look(&late, bucket.as_ref(), &LatchScope::All).await.unwrap(), position);
+        following.abort();
+        substrate.health.close().await;
+    }
+
+    #[tokio::test]
+    async fn latch_4_what_cannot_be_read_keeps_nobody_from_starting_and_is_cleared() {
+        let dir = tempfile::tempdir().unwrap();
+        let substrate = ground(dir.path());
+        let bucket = Arc::clone(&substrate.bucket);
+        let (here, there) = (LatchDoor::default(), LatchDoor::default());
+        let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
+        set(&here, bucket.as_ref(), latch(1)).await.unwrap();
+        let words = Bytes::from_static(br#"{"type":"io.nats.jetstream.api.v1.x","error":{}}"#);
+        let by = || ("token at b".to_owned(), Timestamp(2));
+        for (key, scope) in
+            [("latch.all", "all"), ("latch.tool.clock", "tool:clock"), ("latch.zz", "all")]
+        {
+            // Whatever was there: the record of a stop, or none.
+            let entry = bucket.get(key).await.unwrap();
+            let expected = entry.map_or(Position(0), |entry| entry.position);
+            bucket.put(key, expected, words.clone(), None).await.unwrap();
+            let fresh = LatchDoor::default();
+            read(&fresh, bucket.as_ref()).await.unwrap();
+            let on: Vec<Latch> = fresh.latches().on().cloned().collect();
+            assert_eq!(on.len(), 1, "{key}: {on:?}");
+            assert_eq!(on[0].scope.to_string(), scope, "{key}");
+            assert!(on[0].why.contains(key), "{on:?}");
+            there.view().wait_for(|it| it.on().any(|it| it.id == on[0].id)).await.unwrap();
+            clear(&fresh, bucket.as_ref(), on[0].id, by()).await.unwrap();
+            assert_eq!(fresh.latches().on().count(), 0, "{key}");
+            there.view().wait_for(|it| it.on().count() == 0).await.unwrap();
+            let again = LatchDoor::default();
+            read(&again, bucket.as_ref()).await.unwrap();
+            assert_eq!(again.latches().on().count(), 0, "{key}");
+            let refused = clear(&again, bucket.as_ref(), on[0].id, by()).await;
+            assert!(matches!(refused, Err(LatchError::NotOn(_))), "{refused:?}");
+        }
+        // Who is told to look at everything finds what no scope has gone.
+        bucket.put("latch.zz", Position(0), words, None).await.unwrap();
+        let late = LatchDoor::default();
+        read(&late, bucket.as_ref()).await.unwrap();
+        let entry = bucket.get("latch.zz").await.unwrap().unwrap();
+        bucket.delete("latch.zz", entry.position).await.unwrap();
+        look(&late, bucket.as_ref(), &LatchScope::All).await.unwrap();
+        assert_eq!(late.latches().on().count(), 0);
         following.abort();
         substrate.health.close().await;
     }

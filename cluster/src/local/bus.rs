@@ -18,8 +18,8 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::broadcast;
 
 use crate::{
-    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, bus::matches,
-    queue::Queue,
+    Attached, Bus, BusEvent, BusMessage, INBOX, RequestError, StoreError, Subscription,
+    bus::matches, queue::Queue,
 };
 
 const STORE: &str = "local bus";
@@ -133,7 +133,7 @@ impl Bus for LocalBus {
     ) -> Result<Bytes, RequestError> {
         self.open()?;
         let number = self.0.next_reply.fetch_add(1, Ordering::Relaxed);
-        let reply = format!("_INBOX.{number}");
+        let reply = format!("{INBOX}.{number}");
         let mut answers = self.listen(reply.clone());
         let message =
             BusMessage { subject: subject.clone(), reply: Some(reply), traceparent: None, payload };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::{self, AckKind};
 use async_trait::async_trait;
+use tracing::debug;
 
 use super::api::Api;
 use crate::{AckHandle, StoreError};
@@ -26,6 +27,18 @@ impl Ack {
             Err(elapsed) => Err(unavailable(elapsed.to_string())),
         }
     }
+}
+
+/// Takes what nobody of us wrote off its stream, in the background, and counts it.
+pub(super) fn discard(api: &Api, message: jetstream::Message) {
+    let sequence = message.info().map(|info| info.stream_sequence).unwrap_or_default();
+    api.signals.met_foreign(&message.subject, sequence);
+    let discarded = async move {
+        if let Err(error) = message.ack_with(AckKind::Term).await {
+            debug!(%error, "cannot discard what is no record; it comes again");
+        }
+    };
+    tokio::spawn(api.closing.clone().run_until_cancelled_owned(discarded));
 }
 
 #[async_trait]

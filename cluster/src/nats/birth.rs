@@ -18,16 +18,20 @@ use super::{
     api::{Api, Failure},
     connect::{ConnectError, failed, not_ready},
     journal::expecting,
-    options::{Birth, NatsOptions, Replicas},
+    options::{Birth, Known, NatsOptions, Replicas},
+    spec::{ConsumerSpec, StreamSpec, TopologyError},
     stream::Reader,
-    topology::{self, ConsumerSpec, StreamSpec, TopologyError},
+    topology,
 };
 use crate::clock::Backoff;
 
 /// The layout of streams and subjects that this build knows.
 pub(super) const FORMAT: u32 = 1;
-/// The streams that this build needs: 0, those of the first; 1, jobs as well.
-const STREAMS: u32 = 1;
+/// The streams that this build needs: 0, those of the first; 1, jobs as well; 2, births apart from
+/// the bucket, in which nobody may replace everything.
+const STREAMS: u32 = 2;
+/// Which of them brought jobs.
+const WITH_JOBS: u32 = 1;
 /// Consumers that are created at the same time; more only queue at the server.
 const CREATED_AT_ONCE: usize = 16;
 
@@ -73,17 +77,23 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
     let midwife = Midwife { api, options, deadline: Instant::now() + options.ready_timeout };
     let replicas = midwife.replicas().await?;
     let bucket = topology::bucket(&options.prefix, replicas);
+    let birth = topology::birth(&options.prefix, replicas);
     let may_create = options.birth != Birth::Never;
     if may_create {
-        midwife.create(&bucket).await?;
+        midwife.create_bucket(&bucket).await?;
+        midwife.create(&birth).await?;
     } else if midwife.existing(&bucket).await?.is_none() {
         return Err(midwife.unborn("it has no streams"));
+    } else if !midwife.is_apart(&birth).await? {
+        return Err(midwife.outdated());
     }
-    let reader = Reader::new(api.clone(), bucket.name.clone())
-        .await
-        .map_err(|failure| failed(options, failure))?;
+    let reader = async |name: String| {
+        let reader = Reader::new(api.clone(), name).await;
+        reader.map_err(|failure| failed(options, failure))
+    };
+    let (reader, former) = (reader(birth.name).await?, reader(bucket.name.clone()).await?);
     let found = if may_create {
-        Some(midwife.record(&reader).await?)
+        Some(midwife.record(&reader, &former).await?)
     } else {
         midwife.found(&reader).await?
     };
@@ -100,14 +110,15 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
         if !is_current && !may_create {
             return Err(midwife.outdated());
         }
+        midwife.check(&bucket).await?;
         midwife.check_all(&born).await?;
-        midwife.add_jobs(&born, is_current).await?;
+        midwife.add_jobs(&born, record.streams >= WITH_JOBS).await?;
     } else {
         info!(prefix = %options.prefix, ?born, "a cluster is born");
         midwife.create_all(&born).await?;
     }
-    // With logins nobody may, and nodes are told to create nothing.
-    if options.birth == Birth::IfMissing {
+    // With logins nodes may not, and are told to create nothing.
+    if may_create {
         midwife.update(&topology::jobs(&options.prefix, born.replicas)).await;
     }
     if !record.complete || !is_current {
@@ -152,14 +163,47 @@ impl Midwife<'_> {
         self.patiently(|| async { spec.replicas(self.api).await.map_err(Trouble::Failure) }).await
     }
 
-    /// The record of the birth, and where it is; made if there is none.
-    async fn record(&self, reader: &Reader) -> Result<(Record, Position), ConnectError> {
-        let wanted = Record {
-            format: FORMAT,
-            partitions: self.options.partitions.unwrap_or(PARTITIONS_NATS),
-            cluster: Some(ulid::Ulid::generate().to_string()),
-            complete: false,
-            streams: STREAMS,
+    /// Creates the bucket. One that an older build made has the record of the birth in it, and lets
+    /// anybody who may write to it replace everything: that is changed first.
+    async fn create_bucket(&self, bucket: &StreamSpec) -> Result<(), ConnectError> {
+        let birth = self.options.prefix.birth();
+        if self.existing(bucket).await?.is_some() {
+            let has = || async { bucket.has(self.api, &birth).await.map_err(Trouble::Failure) };
+            if self.patiently(has).await? {
+                info!(stream = bucket.name, "bringing a cluster of an older build up to date");
+                return self
+                    .patiently(|| async {
+                        bucket.remake(self.api).await.map_err(Trouble::Topology)
+                    })
+                    .await;
+            }
+        }
+        self.create(bucket).await
+    }
+
+    /// Whether the record of the birth has a stream of its own, which this user may look at.
+    async fn is_apart(&self, birth: &StreamSpec) -> Result<bool, ConnectError> {
+        match self.existing(birth).await {
+            Ok(found) => Ok(found.is_some()),
+            // With logins it may be that the servers do not know yet that this user may.
+            Err(ConnectError::Failed { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The record of the birth, and where it is; made if there is none: as it was in the bucket, where
+    /// older builds wrote it, as the operator knows it, or anew.
+    async fn record(
+        &self,
+        reader: &Reader,
+        former: &Reader,
+    ) -> Result<(Record, Position), ConnectError> {
+        if let Some(found) = self.found(reader).await? {
+            return Ok(found);
+        }
+        let wanted = match self.found(former).await? {
+            Some((former, _)) => former,
+            None => self.fresh().await?,
         };
         if let Some(position) = self.store(Position(0), &encode(&wanted)?).await? {
             return Ok((wanted, position));
@@ -167,6 +211,28 @@ impl Midwife<'_> {
         let subject = self.options.prefix.birth();
         let vanished = || failed(self.options, format!("`{subject}` vanished from its stream"));
         self.found(reader).await?.ok_or_else(vanished)
+    }
+
+    /// A record of a birth where there is none. Where sessions are, that is not the first one.
+    async fn fresh(&self) -> Result<Record, ConnectError> {
+        let (_, _, [journal, ..]) = topology::streams(&self.options.prefix, 1);
+        let known = match &self.options.known {
+            Some(known) if self.existing(&journal).await?.is_some() => Some(known.clone()),
+            _ => None,
+        };
+        if let Some(Known { cluster, partitions }) = &known {
+            info!(cluster, partitions, "the record of the birth was gone; writing it again");
+        }
+        let partitions = self.options.partitions.unwrap_or(PARTITIONS_NATS);
+        Ok(Record {
+            format: FORMAT,
+            partitions: known.as_ref().map_or(partitions, |it| it.partitions),
+            cluster: Some(
+                known.map_or_else(|| ulid::Ulid::generate().to_string(), |it| it.cluster),
+            ),
+            complete: false,
+            streams: STREAMS,
+        })
     }
 
     /// The record of the birth, if there is one.

@@ -1,8 +1,8 @@
 //! The bucket: a stream with one message for each key.
 //!
-//! A removed key leaves a marker for a while, and so does an expired one, so that watchers see it.
-//! A marker is *absent* to everybody; only its sequence is in the way of a `put` that expects
-//! nothing, which therefore tries again on top of the marker. Messages are published with their
+//! A removed key leaves a marker for a while, so that watchers see it. A marker is *absent* to
+//! everybody; only its sequence is in the way of a `put` that expects nothing, which therefore tries
+//! again on top of the marker. Messages are published with their
 //! time to live as it is: the client's own key-value store forgets it on top of a marker.
 
 use std::{pin::Pin, time::Duration};
@@ -15,6 +15,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::{
     api::{Api, Failure},
+    foreign::{OURS, is_foreign},
     journal::expecting,
     stream::{Reader, is_expiry_marker},
     watch,
@@ -55,10 +56,18 @@ impl NatsBucket {
         value: Bytes,
     ) -> Result<Position, Failure> {
         let mut headers = expecting(expected);
+        headers.insert(OURS, "1");
         if let Some(ttl) = ttl {
             headers.insert(NATS_MESSAGE_TTL, whole_seconds(ttl));
         }
         self.api.publish_when_free(&self.prefix.bucket(key), headers, value).await
+    }
+
+    /// Counts a value that nobody of us wrote.
+    pub(super) fn look_at(&self, headers: &HeaderMap, value: &[u8], (subject, at): (&str, u64)) {
+        if is_foreign(Some(headers), value) {
+            self.api.signals.met_foreign(subject, at);
+        }
     }
 
     /// The sequence of the key's marker, if it has one: removed or expired.
@@ -97,7 +106,12 @@ impl Bucket for NatsBucket {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         check_key(key)?;
         let last = self.reader.last(&self.prefix.bucket(key)).await.map_err(store_error)?;
-        Ok(last.filter(|message| !is_marker(message)).map(entry))
+        let last = last.filter(|message| !is_marker(message));
+        // Whoever reads the value decides what is safe: that there is none, or that nobody knows.
+        if let Some(last) = &last {
+            self.look_at(&last.headers, &last.payload, (&last.subject, last.sequence));
+        }
+        Ok(last.map(entry))
     }
 
     async fn put(
@@ -190,6 +204,12 @@ fn whole_seconds(ttl: Duration) -> String {
     format!("{}s", seconds.max(1))
 }
 
+/// How long a message lives, if it does not for ever.
+pub(super) fn time_to_live(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(NATS_MESSAGE_TTL)?.as_str().strip_suffix('s')?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
 /// Whether the key can be the end of a subject.
 fn check_key(key: &str) -> Result<(), StoreError> {
     let is_token = |token: &str| {
@@ -220,6 +240,10 @@ mod tests {
         assert_eq!(whole_seconds(Duration::from_millis(10)), "1s");
         assert_eq!(whole_seconds(Duration::from_millis(1_001)), "2s");
         assert_eq!(whole_seconds(Duration::from_mins(1)), "60s");
+        let mut headers = HeaderMap::new();
+        assert_eq!(time_to_live(&headers), None);
+        headers.insert(NATS_MESSAGE_TTL, whole_seconds(Duration::from_mins(1)));
+        assert_eq!(time_to_live(&headers), Some(Duration::from_mins(1)));
     }
 
     #[test]

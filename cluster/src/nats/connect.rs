@@ -94,8 +94,9 @@ pub enum ConnectError {
     },
     /// It was born by an older build, and lacks what this one needs.
     #[error(
-        "the cluster at `{urls}` was born by an older build and has no stream for jobs, and this \
-         user may not make it; its operator brings it up to date with `clawnode cluster push`"
+        "the cluster at `{urls}` was born by an older build and lacks streams that this one needs, \
+         and this user may not make them; its operator brings it up to date with `clawnode cluster \
+         push`"
     )]
     Outdated {
         /// Where.

@@ -203,6 +203,19 @@ impl Health for NatsHealth {
                 hint: "set `max_payload: 4MB` in the server's configuration".to_owned(),
             });
         }
+        let foreign = self.api.signals.foreign();
+        if foreign > 0 {
+            warnings.push(Warning {
+                name: "bus.foreign".to_owned(),
+                message: format!(
+                    "{foreign} messages among this cluster's records are none: somebody with a \
+                     credential had the servers write their answers there; they are skipped"
+                ),
+                hint: "see docs/stolen-credentials.md; end credentials that you do not trust with \
+                       `clawnode cluster revoke`"
+                    .to_owned(),
+            });
+        }
         let left = |end: u64| Duration::from_secs(end.saturating_sub(SystemClock.now().0 / 1_000));
         if let Some(left) = self.seen.expires.map(left).filter(|left| *left < EXPIRY_NEAR) {
             warnings.push(Warning {

@@ -13,11 +13,13 @@ use tracing::debug;
 
 use super::{
     api::{Api, Failure},
+    foreign::is_foreign,
     journal::expecting,
     pull::Pull,
     signals::{Forgotten, elections},
+    spec::TopologyError,
     stream::Reader,
-    topology::{self, TopologyError},
+    topology,
 };
 use crate::{Consumer, Depth, Inbox, StoreError, Waiting, clock::Backoff, inbox::RANK_MAX};
 
@@ -158,6 +160,7 @@ impl Inbox for NatsInbox {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
         Ok(messages
             .into_iter()
+            .filter(|it| !is_foreign(Some(&it.headers), &it.payload))
             .map(|message| Waiting { position: Position(message.sequence), bytes: message.payload })
             .collect())
     }

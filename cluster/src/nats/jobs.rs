@@ -24,12 +24,14 @@ use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
 use super::{
-    ack::Ack,
+    ack::{self, Ack},
     api::{Api, Failure},
+    foreign::is_foreign,
     journal::expecting,
     signals::elections,
+    spec::{ConsumerSpec, TopologyError},
     stream::Reader,
-    topology::{self, ConsumerSpec, TopologyError},
+    topology,
 };
 use crate::{JobConsumer, JobDelivery, Jobs, StoreError, clock::Backoff, jobs::encode};
 
@@ -313,6 +315,10 @@ impl NatsJobConsumer {
             place.waits = None;
         }
         let message = jetstream::Message { message, context: self.api.context.clone() };
+        if is_foreign(message.headers.as_ref(), &message.payload) {
+            ack::discard(&self.api, message);
+            return None;
+        }
         let Some(job_id) = job_of(&message.subject) else {
             // It stays, and a person can see it; nobody could ever take it.
             warn!(subject = %message.subject, "a job's subject names no job");

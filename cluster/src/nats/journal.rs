@@ -1,7 +1,9 @@
 //! The journal: one stream, one literal subject for each entity.
 //!
 //! An append carries the expected last sequence of its subject and no message id. A position is a
-//! stream sequence.
+//! stream sequence. What is under the subject and is no record ([`super::foreign`]) is not read, and
+//! an append that finds only such behind what it expects is made behind that: the fence is about
+//! records.
 
 use async_nats::{
     HeaderMap, HeaderValue,
@@ -17,6 +19,7 @@ use clawnode_proto::{
 
 use super::{
     api::{Api, Failure},
+    foreign::is_foreign,
     stream::Reader,
 };
 use crate::{AppendAnswer, Journal, Record, StoreError, Write};
@@ -24,6 +27,8 @@ use crate::{AppendAnswer, Journal, Record, StoreError, Write};
 /// What errors call it.
 const STORE: &str = "journal";
 
+/// Appends that are made again behind what is no record, before the journal is said to be busy.
+const FOREIGN_TRIES: u32 = 16;
 /// A publish that replaces what its subject had before.
 pub(super) const ROLLUP_SUBJECT: &str = "sub";
 
@@ -43,6 +48,27 @@ impl NatsJournal {
         Self { api, prefix, partitions, reader }
     }
 
+    /// Where the subject ends, if all behind `expected` are no records; `None` if one is.
+    async fn behind_foreign(
+        &self,
+        subject: &str,
+        expected: Position,
+    ) -> Result<Option<Position>, Failure> {
+        let behind = self.reader.all(subject, expected).await?;
+        if !behind.iter().all(|it| self.is_foreign(it)) {
+            return Ok(None);
+        }
+        Ok(behind.last().map(|last| Position(last.sequence)))
+    }
+
+    fn is_foreign(&self, message: &StreamMessage) -> bool {
+        let is_foreign = is_foreign(Some(&message.headers), &message.payload);
+        if is_foreign {
+            self.api.signals.met_foreign(&message.subject, message.sequence);
+        }
+        is_foreign
+    }
+
     fn subject(&self, entity: EntityId) -> String {
         self.prefix.journal(entity.partition(self.partitions), entity)
     }
@@ -58,28 +84,46 @@ impl Journal for NatsJournal {
                 detail: format!("an append of {bytes} bytes is over the limit of {APPEND_BYTES}"),
             });
         }
-        let mut headers = expecting(expected);
-        if write.rollup {
-            headers.insert(NATS_ROLLUP, ROLLUP_SUBJECT);
+        let (subject, mut behind) = (self.subject(entity), expected);
+        for _ in 0..FOREIGN_TRIES {
+            let mut headers = expecting(behind);
+            if write.rollup {
+                headers.insert(NATS_ROLLUP, ROLLUP_SUBJECT);
+            }
+            match self.api.publish(subject.clone(), headers, write.bytes.clone()).await {
+                Ok(position) => return AppendAnswer::Stored(position),
+                Err(failure) if failure.is_wrong_last_sequence() => {}
+                Err(failure) => {
+                    return match failure.of_store(STORE) {
+                        defect @ StoreError::Refused { .. } => AppendAnswer::Defect(defect),
+                        error => AppendAnswer::Unknown(error),
+                    };
+                }
+            }
+            match self.behind_foreign(&subject, expected).await {
+                Ok(Some(last)) => behind = last,
+                Ok(None) => return AppendAnswer::Refused,
+                Err(failure) => return AppendAnswer::Unknown(store_error(failure)),
+            }
         }
-        match self.api.publish(self.subject(entity), headers, write.bytes).await {
-            Ok(position) => AppendAnswer::Stored(position),
-            Err(failure) if failure.is_wrong_last_sequence() => AppendAnswer::Refused,
-            Err(failure) => match failure.of_store(STORE) {
-                defect @ StoreError::Refused { .. } => AppendAnswer::Defect(defect),
-                error => AppendAnswer::Unknown(error),
-            },
-        }
+        AppendAnswer::Unknown(StoreError::Unavailable {
+            store: STORE,
+            detail: format!("somebody writes to `{subject}` all the time"),
+        })
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
-        Ok(messages.into_iter().map(record).collect())
+        Ok(messages.into_iter().filter(|it| !self.is_foreign(it)).map(record).collect())
     }
 
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
-        let message = self.reader.last(&self.subject(entity)).await.map_err(store_error)?;
-        Ok(message.map(record))
+        let subject = self.subject(entity);
+        match self.reader.last(&subject).await.map_err(store_error)? {
+            // Nothing reads backwards.
+            Some(last) if self.is_foreign(&last) => Ok(self.read(entity, Position(0)).await?.pop()),
+            last => Ok(last.map(record)),
+        }
     }
 
     async fn entities(

@@ -16,11 +16,14 @@
 //! | `connect` | from options to a substrate, with errors that say what to do |
 //! | `birth` | how a cluster comes into being, and is found again |
 //! | `topology` | every stream and consumer, in one table |
+//! | `spec` | one of them: made, checked, brought up to date |
+//! | `mirror` | a mirror that keeps every record, and the way back from it |
 //! | `auth` | keys, credentials and permissions |
 //! | `api` | one request, one publish, and what their failures mean |
 //! | `stream` | reads from a stream's leader |
 //! | `signals` | what the connection and the servers tell by themselves |
 //! | `ack` | the answer to a delivery |
+//! | `foreign` | what is in a stream and was written by nobody of us |
 //! | `journal` `inbox` `pull` `jobs` `bus` `bucket` `watch` `timers` `blobs` `health` | the doors |
 //!
 //! Not here: retries of an append (`crate::outcome` and its callers), timers' sweeps (the kernel).
@@ -33,19 +36,23 @@ mod blobs;
 mod bucket;
 mod bus;
 mod connect;
+mod foreign;
 mod health;
 mod inbox;
 mod jobs;
 mod journal;
+mod mirror;
 mod options;
 mod parting;
 mod pull;
 mod rfc3339;
 mod signals;
+mod spec;
 mod stream;
 mod timers;
 mod topology;
 mod watch;
 
 pub use connect::{ConnectError, connect};
-pub use options::{Birth, NatsOptions, Replicas};
+pub use mirror::{Restored, mirror, restore};
+pub use options::{Birth, Known, NatsOptions, Replicas};

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use clawnode_proto::{ProcessId, limits, subject::Prefix};
+use serde::{Deserialize, Serialize};
 
 use super::auth::Credential;
 
@@ -30,6 +31,9 @@ pub struct NatsOptions {
     pub birth: Birth,
     /// The cluster that must be there, as its birth named it; `None`: any.
     pub cluster: Option<String>,
+    /// What the record of the birth says, where that is gone and the cluster is not; `None`: nobody
+    /// knows, and another cluster is born.
+    pub known: Option<Known>,
     /// What all subjects and streams begin with; clusters with different prefixes share one NATS
     /// account without meeting.
     pub prefix: Prefix,
@@ -59,6 +63,15 @@ pub(super) enum Login {
     User(String, String),
     /// With this token.
     Token(String),
+}
+
+/// How a cluster was born, as its operator wrote it down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Its id.
+    pub cluster: String,
+    /// Into how many partitions its entities are spread.
+    pub partitions: u16,
 }
 
 /// On how many servers each record is stored.
@@ -97,6 +110,7 @@ impl NatsOptions {
             ca: None,
             birth: Birth::default(),
             cluster: None,
+            known: None,
             prefix: Prefix::default(),
             partitions: None,
             replicas: Replicas::Auto,

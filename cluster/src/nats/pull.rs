@@ -27,8 +27,9 @@ use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
 use super::{
-    ack::Ack,
+    ack::{self, Ack},
     api::{Api, Failure},
+    foreign::is_foreign,
     inbox::{FOREMOST, STORE},
     topology::PULL_GROUP,
 };
@@ -242,6 +243,10 @@ impl Pull {
     fn take(&mut self, message: Message) -> Option<Delivery> {
         self.pauses = 0;
         let message = jetstream::Message { message, context: self.api.context.clone() };
+        if is_foreign(message.headers.as_ref(), &message.payload) {
+            ack::discard(&self.api, message);
+            return None;
+        }
         let Some(entity) = entity_of(&message.subject) else {
             // It stays, and a person can see it; nobody could ever take it.
             warn!(subject = %message.subject, "an input's subject names no entity");

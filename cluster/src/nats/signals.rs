@@ -28,6 +28,8 @@ use crate::{Lost, Peek};
 
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
+/// Messages of nobody of us that are told from new ones; older ones are counted again.
+const FOREIGN_KEPT: usize = 256;
 
 /// Refusals in a row, without a connection in between, that end the hope for one: a server that
 /// starts may know its accounts a moment late.
@@ -46,6 +48,8 @@ pub(super) fn elections(stream: &str, consumer: &str) -> String {
 pub(super) struct Signals {
     connected: watch::Sender<u64>,
     breaks: AtomicU64,
+    /// Messages in our streams that nobody of us wrote.
+    foreign: Mutex<Foreign>,
     denied: Mutex<VecDeque<String>>,
     partings: Option<broadcast::Sender<ProcessId>>,
     refused: watch::Sender<u32>,
@@ -53,6 +57,14 @@ pub(super) struct Signals {
     down: Mutex<Option<Instant>>,
     broken: CancellationToken,
     closed: CancellationToken,
+}
+
+/// What was met in our streams and is none of ours.
+#[derive(Debug, Default)]
+struct Foreign {
+    met: u64,
+    /// The last ones, by subject and sequence: what stays is read again and again.
+    known: VecDeque<(String, u64)>,
 }
 
 /// For each partition, how many times its pulls were forgotten.
@@ -67,6 +79,7 @@ impl Signals {
         Arc::new(Self {
             connected: watch::Sender::new(0),
             breaks: AtomicU64::new(0),
+            foreign: Mutex::default(),
             denied: Mutex::default(),
             partings,
             refused: watch::Sender::new(0),
@@ -88,6 +101,30 @@ impl Signals {
     /// How many times the connection broke, was made anew, or was said to end soon.
     pub(super) fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Relaxed)
+    }
+
+    /// Counts a message that nobody of us wrote, once. Said ever less often: whoever causes one may
+    /// cause many.
+    pub(super) fn met_foreign(&self, subject: &str, sequence: u64) {
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if foreign.known.iter().any(|(at, known)| *known == sequence && at == subject) {
+            return;
+        }
+        if foreign.known.len() == FOREIGN_KEPT {
+            foreign.known.pop_front();
+        }
+        foreign.known.push_back((subject.to_owned(), sequence));
+        foreign.met += 1;
+        let met = foreign.met;
+        drop(foreign);
+        if met.is_power_of_two() {
+            warn!(subject, met, "somebody had the servers write among our records; it is skipped");
+        }
+    }
+
+    /// How many of those there were.
+    pub(super) fn foreign(&self) -> u64 {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).met
     }
 
     /// Changes with every connection that is made anew, from now on.

@@ -11,10 +11,9 @@ use clawnode_proto::{
     limits::{JOB_AGE_MAX, PARTITIONS_MAX},
     subject::{Prefix, capability_token},
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::api::{Api, Failure, until_answered};
+use super::spec::{ConsumerSpec, StreamSpec};
 
 /// The group that all pulls of a partition's consumer belong to; ranks are priorities in it.
 pub(super) const PULL_GROUP: &str = "owners";
@@ -22,63 +21,16 @@ pub(super) const PULL_GROUP: &str = "owners";
 const MAX_WAITING: i64 = 512;
 /// Consumers besides those of the table: backups, people with the `nats` tool, watchers.
 const SPARE_CONSUMERS: i64 = 1_024;
-/// How long the server remembers that a bucket's key expired, so that watchers learn it.
-const EXPIRY_MARKER: Duration = Duration::from_mins(1);
 /// How long a consumer of jobs is kept that nobody pulls at: capabilities come and go with tools,
 /// and consumers are bounded.
 const UNUSED_CAPABILITY: Duration = Duration::from_hours(7 * 24);
+/// Whoever takes an offer waits for it as one of these: the server sends it to one of them.
+pub(super) const TAKERS: &str = "takers";
+/// How soon who comes too late for an offer is told.
+const OFFER_HEARTBEAT: Duration = Duration::from_millis(500);
 /// The consumer that moves due timers to the inbox. A durable one, because an automatic one forgets
 /// where it was when its stream restarts, and then skips what came due in between.
 pub(super) const DUE_CONSUMER: &str = "inbox";
-
-/// A stream that must be as described here.
-#[derive(Debug)]
-pub(super) struct StreamSpec {
-    pub(super) name: String,
-    config: Value,
-    /// Settings that streams of older builds lack: they are changed, not insisted on.
-    later: &'static [&'static str],
-}
-
-/// A consumer that must be as described here.
-#[derive(Debug)]
-pub(super) struct ConsumerSpec {
-    pub(super) stream: String,
-    pub(super) name: String,
-    config: Value,
-    /// Whether it is created where its filter is seen, so that permissions can be about it.
-    by_filter: bool,
-}
-
-/// What exists is not what it must be.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TopologyError {
-    /// It was changed, or made by something else.
-    #[error("`{field}` of `{what}` is {found}, but must be {expected}")]
-    Different {
-        /// The stream or consumer.
-        what: String,
-        /// The setting.
-        field: String,
-        /// What it must be.
-        expected: Value,
-        /// What it is.
-        found: Value,
-    },
-    /// The server failed.
-    #[error("`{what}`: {failure}")]
-    Failed {
-        /// The stream or consumer.
-        what: String,
-        /// How.
-        failure: Failure,
-    },
-}
-
-#[derive(Deserialize)]
-struct Described {
-    config: Value,
-}
 
 /// The names of the streams.
 #[derive(Debug)]
@@ -89,6 +41,8 @@ pub(super) struct Names {
     pub(super) timers: String,
     pub(super) bucket: String,
     pub(super) blobs: String,
+    pub(super) birth: String,
+    pub(super) offers: String,
 }
 
 // === impl Names ===
@@ -102,19 +56,22 @@ impl Names {
             timers: prefix.store("TIMERS"),
             bucket: prefix.store("BUCKET"),
             blobs: prefix.store("BLOBS"),
+            birth: prefix.store("BIRTH"),
+            offers: prefix.store("OFFERS"),
         }
     }
 
-    /// All of them, the most important first.
+    /// All that nodes keep things in, the most important first.
     pub(super) fn all(&self) -> Vec<String> {
-        let Self { journal, inbox, jobs, timers, bucket, blobs } = self;
+        let Self { journal, inbox, jobs, timers, bucket, blobs, .. } = self;
         [journal, inbox, jobs, timers, bucket, blobs].map(Clone::clone).to_vec()
     }
 }
 
-/// The bucket's stream, which comes first, because it says how the cluster was born.
+/// The bucket's stream. Nobody may replace all of it with one message (`allow_rollup_hdrs`), so the
+/// server may leave no markers of what expired either: those are such messages.
 pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
-    let mut bucket = StreamSpec::new(
+    StreamSpec::new(
         Names::new(prefix).bucket,
         &prefix.buckets(),
         replicas,
@@ -123,13 +80,65 @@ pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
             "discard": "new",
             "max_msgs_per_subject": 1,
             "allow_msg_ttl": true,
-            "subject_delete_marker_ttl": nanos(EXPIRY_MARKER),
-            "allow_rollup_hdrs": true,
+            "allow_rollup_hdrs": false,
             "max_consumers": SPARE_CONSUMERS,
         }),
-    );
-    bucket.config["subjects"] = json!([prefix.buckets(), prefix.birth()]);
-    bucket
+    )
+}
+
+/// The stream of the record of the birth, which whoever gives birth writes, and no node with a
+/// credential.
+pub(super) fn birth(prefix: &Prefix, replicas: u8) -> StreamSpec {
+    StreamSpec::new(
+        Names::new(prefix).birth,
+        &prefix.birth(),
+        replicas,
+        json!({
+            "retention": "limits",
+            "discard": "new",
+            "deny_delete": true,
+            "allow_rollup_hdrs": false,
+            "max_consumers": SPARE_CONSUMERS,
+        }),
+    )
+}
+
+/// The stream of the credentials that wait for their nodes. What is delivered is gone.
+pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
+    StreamSpec::new(
+        Names::new(prefix).offers,
+        &prefix.offer("*"),
+        replicas,
+        json!({
+            "retention": "interest",
+            "discard": "new",
+            "allow_msg_ttl": true,
+            "allow_rollup_hdrs": false,
+            "max_consumers": SPARE_CONSUMERS,
+        }),
+    )
+}
+
+/// The consumer of one offer. It sends the offer, once, to one of those who wait for it as
+/// [`TAKERS`], and tells who comes later that it has done so: a user with a join token need not,
+/// and may not, ask for anything.
+pub(super) fn offer_consumer(prefix: &Prefix, user: &str, ttl: Duration) -> ConsumerSpec {
+    ConsumerSpec {
+        stream: Names::new(prefix).offers,
+        name: user.to_owned(),
+        config: json!({
+            "name": user,
+            "durable_name": user,
+            "deliver_policy": "all",
+            "filter_subject": prefix.offer(user),
+            "ack_policy": "none",
+            "deliver_subject": prefix.joining(user),
+            "deliver_group": TAKERS,
+            "idle_heartbeat": nanos(OFFER_HEARTBEAT),
+            "inactive_threshold": nanos(ttl),
+        }),
+        by_filter: true,
+    }
 }
 
 /// All other streams, in the order in which they need each other, and the consumer between them.
@@ -282,174 +291,13 @@ pub(super) fn partition_of_consumer(name: &str) -> Option<usize> {
     name.strip_prefix('p')?.parse().ok()
 }
 
-// === impl StreamSpec ===
-
-impl StreamSpec {
-    fn new(name: String, subjects: &str, replicas: u8, mut config: Value) -> Self {
-        config["name"] = json!(name);
-        config["subjects"] = json!([subjects]);
-        config["storage"] = json!("file");
-        config["num_replicas"] = json!(replicas);
-        // Direct gets are answered by any replica, so they are stale.
-        config["allow_direct"] = json!(false);
-        Self { name, config, later: &[] }
-    }
-
-    fn brought_later(self, later: &'static [&'static str]) -> Self {
-        Self { later, ..self }
-    }
-
-    /// How many replicas the stream has, or `None` if it does not exist.
-    pub(super) async fn replicas(&self, api: &Api) -> Result<Option<u8>, Failure> {
-        match self.describe(api).await {
-            Ok(config) => Ok(config["num_replicas"].as_u64().and_then(|n| u8::try_from(n).ok())),
-            Err(failure) if failure.is_stream_not_found() => Ok(None),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Creates the stream, unless it exists, and checks it.
-    pub(super) async fn create(&self, api: &Api) -> Result<(), TopologyError> {
-        match api.ask::<Described>(&format!("STREAM.CREATE.{}", self.name), &self.config).await {
-            Ok(created) => self.compare(&created.config),
-            Err(failure) if failure.is_stream_exists() => self.check(api).await,
-            Err(failure) => Err(TopologyError::Failed { what: self.name.clone(), failure }),
-        }
-    }
-
-    /// Checks the stream, which must exist.
-    pub(super) async fn check(&self, api: &Api) -> Result<(), TopologyError> {
-        match self.describe(api).await {
-            Ok(found) => self.compare(&found),
-            Err(failure) => Err(TopologyError::Failed { what: self.name.clone(), failure }),
-        }
-    }
-
-    /// Gives the stream, which must exist, the settings that its build did not know; says whether
-    /// there were any.
-    pub(super) async fn update(&self, api: &Api) -> Result<bool, Failure> {
-        let mut config = self.describe(api).await?;
-        let missing = |field: &&&str| config.get(**field) != self.config.get(**field);
-        let missing: Vec<_> = self.later.iter().filter(missing).collect();
-        for field in &missing {
-            config[**field] = self.config[**field].clone();
-        }
-        if missing.is_empty() {
-            return Ok(false);
-        }
-        api.ask::<Described>(&format!("STREAM.UPDATE.{}", self.name), &config).await.map(|_| true)
-    }
-
-    fn compare(&self, found: &Value) -> Result<(), TopologyError> {
-        let mut expected = self.config.clone();
-        if let Some(expected) = expected.as_object_mut() {
-            expected.retain(|field, _| !self.later.contains(&field.as_str()));
-        }
-        compare(&self.name, &expected, found)
-    }
-
-    async fn describe(&self, api: &Api) -> Result<Value, Failure> {
-        let described: Described =
-            api.ask(&format!("STREAM.INFO.{}", self.name), &json!({})).await?;
-        Ok(described.config)
-    }
-}
-
-// === impl ConsumerSpec ===
-
-impl ConsumerSpec {
-    /// Creates the consumer, unless it exists, and checks it.
-    pub(super) async fn create(&self, api: &Api) -> Result<(), TopologyError> {
-        let subject = self.create_subject();
-        let question =
-            json!({ "stream_name": self.stream, "config": self.config, "action": "create" });
-        match api.ask::<Described>(&subject, &question).await {
-            Ok(created) => compare(&self.what(), &self.config, &created.config),
-            // Exists with another configuration, says the server; the check says which.
-            Err(failure) if !failure.is_transient() => match self.check(api).await {
-                Err(TopologyError::Failed { .. }) | Ok(()) => {
-                    Err(TopologyError::Failed { what: self.what(), failure })
-                }
-                different => different,
-            },
-            Err(failure) => Err(TopologyError::Failed { what: self.what(), failure }),
-        }
-    }
-
-    fn create_subject(&self) -> String {
-        let Self { stream, name, config, by_filter } = self;
-        match config["filter_subject"].as_str() {
-            Some(filter) if *by_filter => {
-                format!("CONSUMER.CREATE.{stream}.{name}.{filter}")
-            }
-            _ => format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"),
-        }
-    }
-
-    /// Checks the consumer, which must exist.
-    pub(super) async fn check(&self, api: &Api) -> Result<(), TopologyError> {
-        let subject = format!("CONSUMER.INFO.{}.{}", self.stream, self.name);
-        let question = json!({});
-        match until_answered(|| api.ask::<Described>(&subject, &question)).await {
-            Ok(found) => compare(&self.what(), &self.config, &found.config),
-            Err(failure) => Err(TopologyError::Failed { what: self.what(), failure }),
-        }
-    }
-
-    fn what(&self) -> String {
-        format!("{}/{}", self.stream, self.name)
-    }
-}
-
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Compares what the table says; what it leaves open is a person's choice.
-fn compare(what: &str, expected: &Value, found: &Value) -> Result<(), TopologyError> {
-    let Some(expected) = expected.as_object() else { return Ok(()) };
-    for (field, expected) in expected {
-        // The server leaves out what is false.
-        let found = found.get(field).unwrap_or(&Value::Bool(false));
-        if !covers(expected, found) {
-            return Err(TopologyError::Different {
-                what: what.to_owned(),
-                field: field.clone(),
-                expected: expected.clone(),
-                found: found.clone(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Whether `found` has all of `expected`; inside lists and objects it may have more.
-fn covers(expected: &Value, found: &Value) -> bool {
-    match (expected, found) {
-        (Value::Object(expected), Value::Object(found)) => expected
-            .iter()
-            .all(|(key, value)| found.get(key).is_some_and(|found| covers(value, found))),
-        (Value::Array(expected), Value::Array(found)) => {
-            expected.len() == found.len()
-                && expected.iter().zip(found).all(|(value, found)| covers(value, found))
-        }
-        (expected, found) => expected == found,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_changed_setting_is_named() {
-        let expected = json!({ "name": "A", "allow_direct": false, "sources": [{ "name": "T" }] });
-        let same = json!({ "name": "A", "sources": [{ "name": "T", "x": 1 }], "max_msgs": -1 });
-        assert!(compare("A", &expected, &same).is_ok());
-        let changed = json!({ "name": "A", "allow_direct": true, "sources": [{ "name": "T" }] });
-        let error = compare("A", &expected, &changed).map_err(|error| error.to_string());
-        assert_eq!(error, Err("`allow_direct` of `A` is true, but must be false".to_owned()));
-    }
 
     #[test]
     fn a_consumer_names_its_partition() {

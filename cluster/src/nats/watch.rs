@@ -2,37 +2,46 @@
 //!
 //! An ordered consumer replays the last message of each key and goes on. If it breaks, a new one
 //! replays again; what was already seen is left out, and a key that is missing from a replay is
-//! reported as gone.
+//! reported as gone. The server says nothing of a key that expires: its time to live is known, so it
+//! is looked for when that is over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::Pin,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use async_nats::jetstream::{
-    Message,
-    consumer::{DeliverPolicy, pull::Ordered, pull::OrderedConfig},
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        Message,
+        consumer::{DeliverPolicy, pull::Ordered, pull::OrderedConfig},
+    },
 };
 use clawnode_proto::Position;
 use futures_util::{Stream, StreamExt};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tracing::debug;
 
 use super::{
     api::Failure,
-    bucket::{NatsBucket, is_gone},
+    bucket::{NatsBucket, is_gone, time_to_live},
 };
-use crate::{Change, Entry, clock::Backoff};
+use crate::{Bucket, Change, Entry, clock::Backoff};
 
 /// Changes that wait for a slow watcher; the consumer waits too, so none is lost.
 const CAPACITY: usize = 256;
+
+/// How soon a key is looked for again that should have expired.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// One watcher: what it has told so far.
 struct Watcher {
     bucket: NatsBucket,
     prefix: String,
     known: BTreeMap<String, Position>,
+    /// When keys of limited life are looked for, the next first.
+    due: BTreeSet<(Instant, String)>,
     changes: mpsc::Sender<Change>,
 }
 
@@ -53,7 +62,7 @@ pub(super) async fn open(
 ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, Failure> {
     bucket.api.check_open()?;
     let (changes, receiver) = mpsc::channel(CAPACITY);
-    let watcher = Watcher { bucket, prefix, known: BTreeMap::new(), changes };
+    let watcher = Watcher { bucket, prefix, known: BTreeMap::new(), due: BTreeSet::new(), changes };
     let first = watcher.replay().await?;
     let closing = watcher.bucket.api.closing.clone();
     tokio::spawn(closing.run_until_cancelled_owned(watcher.run(first)));
@@ -110,8 +119,13 @@ impl Watcher {
                     self.gone(key).await?;
                 }
             }
+            let due = self.due.first().map(|(due, _)| *due);
             let message = tokio::select! {
                 () = self.changes.closed() => return Err(Unwatched),
+                () = until(due) => {
+                    self.look().await?;
+                    continue;
+                }
                 message = replay.messages.next() => message,
             };
             match message {
@@ -142,8 +156,8 @@ impl Watcher {
         if message.headers.as_ref().is_some_and(is_gone) {
             return self.gone(key).await;
         }
-        let position = match message.info() {
-            Ok(info) => Position(info.stream_sequence),
+        let (position, stored) = match message.info() {
+            Ok(info) => (Position(info.stream_sequence), SystemTime::from(info.published)),
             Err(error) => {
                 debug!(%error, "a watched message's reply subject is not readable");
                 return Ok(());
@@ -153,8 +167,31 @@ impl Watcher {
             return Ok(());
         }
         self.known.insert(key.clone(), position);
+        let none = HeaderMap::new();
+        let headers = message.headers.as_ref().unwrap_or(&none);
+        self.bucket.look_at(headers, &message.payload, (&message.subject, position.0));
+        if let Some(life) = message.headers.as_ref().and_then(time_to_live) {
+            // The server's clock and ours may differ; what is still there then is looked for again.
+            let age = stored.elapsed().unwrap_or_default();
+            self.due.insert((Instant::now() + life.saturating_sub(age), key.clone()));
+        }
         let entry = Entry { position, value: message.payload.clone() };
         self.tell(Change { key, entry: Some(entry) }).await
+    }
+
+    /// Looks for the key that is due next.
+    async fn look(&mut self) -> Result<(), Unwatched> {
+        let Some((_, key)) = self.due.pop_first() else { return Ok(()) };
+        let Some(known) = self.known.get(&key).copied() else { return Ok(()) };
+        match self.bucket.get(&key).await {
+            Ok(None) => self.gone(key).await,
+            // A later value comes, or came, with a time of its own.
+            Ok(Some(entry)) if entry.position != known => Ok(()),
+            Ok(Some(_)) | Err(_) => {
+                self.due.insert((Instant::now() + LOOK_AGAIN, key));
+                Ok(())
+            }
+        }
     }
 
     async fn gone(&mut self, key: String) -> Result<(), Unwatched> {
@@ -166,5 +203,13 @@ impl Watcher {
 
     async fn tell(&self, change: Change) -> Result<(), Unwatched> {
         self.changes.send(change).await.or(Err(Unwatched))
+    }
+}
+
+/// Waits until then; for ever if there is no such time.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }

@@ -147,7 +147,7 @@ fn unadmitted(error: &AdmitError, token: &JoinToken) -> Failure {
             Failure::new(Exit::Refused, "join_token_refused", message).hint(hint)
         }
         AdmitError::Connect(error) => ground::unconnected(error),
-        AdmitError::Store(_) | AdmitError::Credential(_) => {
+        AdmitError::Credential(_) => {
             Failure::new(Exit::Failed, "join_failed", ErrorChain(error).to_string()).hint(hint)
         }
     }

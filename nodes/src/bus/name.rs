@@ -87,8 +87,9 @@ pub async fn answer(substrate: Substrate, name: NodeName, process: ProcessId) {
     };
     while let Some(event) = asked.next().await {
         let BusEvent::Message(message) = event else { continue };
-        let Some(reply) = message.reply else { continue };
-        let told = substrate.bus.publish(reply, None, Bytes::from(process.to_string())).await;
+        let Some(reply) = message.answer_to() else { continue };
+        let told =
+            substrate.bus.publish(reply.to_owned(), None, Bytes::from(process.to_string())).await;
         if let Err(failure) = told {
             debug!(%failure, "an answer about the node's name was lost");
         }

@@ -15,12 +15,12 @@ use std::{
 use clawnode_cluster::{
     Clock, Substrate, SystemClock,
     nats::{
-        Birth, NatsOptions,
+        Birth, Known, NatsOptions, Restored,
         auth::{
             Authority, AuthorityError, BusRole, BusServer, JoinToken, Pushed, offer, push,
             server_config,
         },
-        connect,
+        connect, mirror, restore,
     },
 };
 use clawnode_proto::{ErrorChain, NodeName, subject::Prefix};
@@ -38,6 +38,9 @@ const CA: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
 /// How long the credential lives with which a command works on the bus, in seconds.
 const COMMAND_TTL: u64 = 300;
+
+/// The same for one that copies streams, which may take long.
+const KEEPER_TTL: u64 = 24 * 3_600;
 
 /// The operator's directory, opened.
 #[derive(Debug)]
@@ -184,24 +187,38 @@ impl Operator {
         }
     }
 
-    /// Opens the cluster as its operator; gives birth to it if it is not there.
-    async fn cluster(&self, config: &Config, birth: Birth) -> Result<Substrate, Failure> {
+    /// How the operator reaches the cluster.
+    fn cluster_options(&self, config: &Config, birth: Birth) -> Result<NatsOptions, Failure> {
         let credential = self.authority.brief(BusRole::Admin, None, (now(), COMMAND_TTL));
         let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
-        let options = NatsOptions {
+        Ok(NatsOptions {
             credential: Some(credential),
             partitions: config.cluster.partitions,
             replicas: ground::replicas(config),
+            known: self.authority.born().cloned(),
             birth,
             ..self.options()
-        };
-        connect(options).await.map_err(|error| ground::unconnected(&error))
+        })
+    }
+
+    /// Opens the cluster as its operator; gives birth to it if it is not there, and writes down how
+    /// it was born, so that this can be said again.
+    async fn cluster(&mut self, config: &Config, birth: Birth) -> Result<Substrate, Failure> {
+        let options = self.cluster_options(config, birth)?;
+        let opened = connect(options).await.map_err(|error| ground::unconnected(&error))?;
+        if let Some(cluster) = opened.health.cluster()
+            && self.authority.remember(Known { cluster, partitions: opened.partitions })
+        {
+            self.save()?;
+        }
+        Ok(opened)
     }
 
     /// Offers a node its credential on the bus, and makes the token to take it with.
     pub async fn admit(&mut self, config: &Config, it: &Admission) -> Result<Admitted, Failure> {
         let substrate = self.cluster(config, Birth::IfMissing).await?;
         let cluster = substrate.health.cluster().unwrap_or_default();
+        substrate.health.close().await;
         let dir = self.dir.clone();
         let unusable = |error: AuthorityError| unusable(&dir, &error);
         let now = now();
@@ -216,19 +233,38 @@ impl Operator {
             cluster: cluster.clone(),
             role: it.role,
             admission: admission.map_err(unusable)?,
+            offer: Some(credential.digest()),
         };
         let token = token.to_text().map_err(|error| {
             Failure::new(Exit::Failed, "internal", ErrorChain(&error).to_string())
         })?;
         // Written down before it can be used, so that it can be revoked.
         self.save()?;
-        let offered = offer(&substrate, &credential, it.ttl).await;
-        substrate.health.close().await;
-        offered.map_err(|error| {
+        let options = self.cluster_options(config, Birth::Never)?;
+        offer(&options, &credential, it.ttl).await.map_err(|error| {
             let message = format!("cannot offer the credential: {}", ErrorChain(&error));
             Failure::new(Exit::Failed, "bus_failed", message).hint("try again")
         })?;
         Ok(Admitted { token, user: credential.user().to_owned(), cluster })
+    }
+
+    /// How the operator mirrors and restores.
+    fn keeper_options(&self) -> Result<NatsOptions, Failure> {
+        let credential = self.authority.keeper((now(), KEEPER_TTL));
+        let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
+        Ok(NatsOptions { credential: Some(credential), ..self.options() })
+    }
+
+    /// Has the servers keep every record for so long; `None`: for ever. Says in which streams.
+    pub async fn mirror(&self, keep: Option<Duration>) -> Result<Vec<String>, Failure> {
+        let made = mirror(&self.keeper_options()?, keep).await;
+        made.map_err(|error| ground::unconnected(&error))
+    }
+
+    /// Brings back what was kept, but for what was stored in the last `without`.
+    pub async fn restore(&self, without: Duration) -> Result<Vec<Restored>, Failure> {
+        let restored = restore(&self.keeper_options()?, without).await;
+        restored.map_err(|error| ground::unconnected(&error))
     }
 
     /// Tells the servers what the keys say now.
@@ -241,7 +277,7 @@ impl Operator {
     }
 
     /// Creates what is missing of the cluster's streams and consumers.
-    pub async fn mend(&self, config: &Config) -> Result<(), Failure> {
+    pub async fn mend(&mut self, config: &Config) -> Result<(), Failure> {
         self.cluster(config, Birth::Mend).await?.health.close().await;
         Ok(())
     }

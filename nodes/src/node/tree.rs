@@ -133,9 +133,9 @@ impl Roots {
     async fn answer_one(&self, substrate: &Substrate, message: BusMessage) {
         // All other requests are answered by those whom they concern.
         let Ok(NodeRequest::Tree) = codec::decode(&message.payload) else { return };
-        let Some(to) = message.reply else { return };
+        let Some(to) = message.answer_to() else { return };
         let Ok(bytes) = codec::encode(&NodeReply::Tree { tree: self.tree().await }) else { return };
-        if let Err(failure) = substrate.bus.publish(to, None, Bytes::from(bytes)).await {
+        if let Err(failure) = substrate.bus.publish(to.to_owned(), None, Bytes::from(bytes)).await {
             debug!(%failure, "a tree was not sent");
         }
     }

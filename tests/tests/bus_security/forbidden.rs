@@ -3,16 +3,27 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use async_nats::{Event, Request, RequestErrorKind, ServerError};
+use async_nats::{Event, ServerError};
 use clawnode_cluster::nats::auth::{BusRole, push};
+use futures_util::StreamExt;
 
 use crate::support::{Operator, PATIENCE, Result, User, now};
 
-/// How long the word of a refusal may take after the server has answered what came later.
-const WORD_WITHIN: Duration = Duration::from_secs(2);
+/// How long the words of refusals may take after the server has answered what came later.
+const WORD_WITHIN: Duration = Duration::from_secs(3);
+/// Tries between two looks at what the server said; the client keeps twice as many of its words.
+const AT_ONCE: usize = 64;
 /// The streams of the cluster.
-const STREAMS: [&str; 6] =
-    ["CN_JOURNAL", "CN_INBOX", "CN_JOBS", "CN_TIMERS", "CN_BUCKET", "CN_BLOBS"];
+const STREAMS: [&str; 8] = [
+    "CN_JOURNAL",
+    "CN_INBOX",
+    "CN_JOBS",
+    "CN_TIMERS",
+    "CN_BUCKET",
+    "CN_BLOBS",
+    "CN_BIRTH",
+    "CN_OFFERS",
+];
 
 /// What somebody tries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +111,10 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "cn.kv.store.*.*",
         "cn.kv.store.echo.notes.k",
         "cn.birth",
+        "cn.offer.>",
+        "cn.offer.*",
+        "cn.join.>",
+        "cn.join.*",
         "cn.blob.>",
         "cn.blob.*.*",
         "cn.usage",
@@ -117,6 +132,8 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         format!("_INBOX.{other}.>"),
         format!("_INBOX.{other}.*"),
         format!("_INBOX.{other}.*.*"),
+        format!("cn.offer.{other}"),
+        format!("cn.join.{other}"),
         format!("$SYS.ACCOUNT.{account}.>"),
         format!("$SYS.ACCOUNT.{account}.CONNECT"),
         format!("$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"),
@@ -147,11 +164,14 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         "$JS.ACK.CN_BUCKET.a.1.1.1.1.0",
         "$JS.FC.CN_TIMERS.inbox.x",
         "$JS.EVENT.ADVISORY.API",
-        "_INBOX.x",
-        "_INBOX.x.y",
+        "_INBOX",
         "cn",
         "cn.x",
         "cn.feed.due",
+        "cn.join.x",
+        "cn.kv.join.x",
+        "$JS.API.STREAM.MSG.GET.CN_OFFERS",
+        "$JS.API.CONSUMER.MSG.NEXT.CN_OFFERS.x",
         "cn.due.0.ses_x.tmr_x",
         "cn.kv.x",
         "cn.kv.other.x",
@@ -188,8 +208,6 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
     .map(str::to_owned)
     .to_vec();
     publish.extend([
-        format!("_INBOX.{other}.x"),
-        format!("_INBOX.{other}.x.y"),
         format!("cn.kv.join.{other}.x"),
         format!("$SYS.REQ.ACCOUNT.{account}.INFO"),
         format!("$SYS.REQ.ACCOUNT.{account}.CONNZ"),
@@ -201,7 +219,6 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
     let is_node = is_worker || is_gateway;
     for stream in STREAMS {
         for operation in [
-            "STREAM.UPDATE",
             "STREAM.DELETE",
             "STREAM.MSG.DELETE",
             "STREAM.SNAPSHOT",
@@ -230,6 +247,10 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "DIRECT.GET.{}.cn.j.0.ses_x",
         ] {
             publish.push(format!("$JS.API.{}", end.replace("{}", stream)));
+        }
+        // What older builds made otherwise is changed by the operator.
+        if !(role == BusRole::Admin && ["CN_BUCKET", "CN_JOBS"].contains(&stream)) {
+            publish.push(format!("$JS.API.STREAM.UPDATE.{stream}"));
         }
         // A gateway sees how much waits in each partition.
         if !(is_gateway && stream == "CN_INBOX") {
@@ -304,6 +325,9 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         is_gateway,
         &["cn.kv.agent.default", "cn.kv.latch.all", "cn.kv.latch.tool.exec"],
     ));
+    let inboxes = [&format!("_INBOX.{other}.x"), "_INBOX.x", "_INBOX.x.y"];
+    // Nodes answer each other, and nobody else has anything to answer.
+    publish.extend(both(is_node, &inboxes));
     publish.extend(both(
         is_node,
         &[
@@ -320,7 +344,13 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "$JS.API.CONSUMER.CREATE.CN_BUCKET.spy.cn.kv.mcp.>",
         ],
     ));
-    let of_admin = ["cn.birth", "$JS.API.CONSUMER.DURABLE.CREATE.CN_INBOX.p0"];
+    let of_admin = [
+        "cn.birth",
+        "cn.offer.x",
+        "$JS.API.CONSUMER.CREATE.CN_OFFERS.x.cn.offer.x",
+        "$JS.API.CONSUMER.INFO.CN_OFFERS.x",
+        "$JS.API.CONSUMER.DURABLE.CREATE.CN_INBOX.p0",
+    ];
     publish.extend(both(role == BusRole::Admin, &of_admin));
     for stream in STREAMS {
         publish.extend(both(role == BusRole::Admin, &[&format!("$JS.API.STREAM.CREATE.{stream}")]));
@@ -329,6 +359,18 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         }
     }
     publish.push("$JS.API.CONSUMER.DURABLE.CREATE.CN_JOBS.exec".to_owned());
+    // An admission may say nothing at all.
+    publish.extend(both(
+        role != BusRole::Admission,
+        &["$JS.API.INFO", "$JS.API.STREAM.MSG.GET.CN_BIRTH", "$JS.API.STREAM.MSG.GET.CN_BUCKET"],
+    ));
+    for stream in STREAMS {
+        let looks = match stream {
+            "CN_OFFERS" => role == BusRole::Admin,
+            _ => role != BusRole::Admission,
+        };
+        publish.extend(both(looks, &[&format!("$JS.API.STREAM.INFO.{stream}")]));
+    }
     for stream in ["CN_TIMERS", "CN_JOBS"] {
         publish.push(format!("$JS.API.STREAM.MSG.GET.{stream}"));
     }
@@ -341,49 +383,84 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         .collect()
 }
 
-/// Whether the server refuses it.
-async fn is_refused(user: &mut User, it: &Try) -> Result<bool> {
+/// Which of `tries` the server refuses. At most [`AT_ONCE`] of them: its words wait in a queue of the
+/// client, which forgets what does not fit.
+async fn refused(user: &mut User, tries: &[Try]) -> Result<BTreeSet<Try>> {
     while user.told.try_recv().is_ok() {}
-    let subject = match it {
-        Try::Publish(subject) => {
-            user.client.publish(subject.clone(), "{}".into()).await?;
-            subject
-        }
-        Try::Subscribe(subject) => {
-            drop(user.client.subscribe(subject.clone()).await?);
-            subject
-        }
-        Try::Queue(subject) => {
-            drop(user.client.queue_subscribe(subject.clone(), "q".to_owned()).await?);
-            subject
-        }
-    };
-    // The server answers in order: what it has to say about it comes before this answer.
-    let nobody = user.client.new_inbox();
-    let answer = user.client.send_request(nobody, Request::new().timeout(Some(PATIENCE))).await;
-    assert!(answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders), "{it:?}");
-    let quoted = format!("\"{subject}\"");
-    let word = async {
-        while let Some(event) = user.told.recv().await {
-            if let Event::ServerError(ServerError::Other(text)) = &event
-                && text.to_lowercase().contains("permissions violation")
-                && text.contains(&quoted)
-            {
-                return true;
+    for it in tries {
+        match it {
+            Try::Publish(subject) => user.client.publish(subject.clone(), "{}".into()).await?,
+            Try::Subscribe(subject) => drop(user.client.subscribe(subject.clone()).await?),
+            Try::Queue(subject) => {
+                drop(user.client.queue_subscribe(subject.clone(), "q".to_owned()).await?);
             }
         }
-        false
+    }
+    // The server answers in order: what it has to say about them comes before this answer.
+    user.client.flush().await?;
+    let mut refused = BTreeSet::new();
+    let words = async {
+        while refused.len() < tries.len() {
+            let Some(event) = user.told.recv().await else { return };
+            let Event::ServerError(ServerError::Other(text)) = &event else { continue };
+            let word = text.to_lowercase();
+            refused.extend(tries.iter().filter(|it| it.is_meant(text, &word)).cloned());
+        }
     };
-    Ok(tokio::time::timeout(WORD_WITHIN, word).await.unwrap_or(false))
+    // Who is refused everything, as everybody must be, does not wait.
+    drop(tokio::time::timeout(WORD_WITHIN, words).await);
+    Ok(refused)
+}
+
+impl Try {
+    /// Whether the server's word is the refusal of this.
+    fn is_meant(&self, text: &str, word: &str) -> bool {
+        let (subject, about, with_queue) = match self {
+            Self::Publish(subject) => (subject, "publish to", false),
+            Self::Subscribe(subject) => (subject, "subscription to", false),
+            Self::Queue(subject) => (subject, "subscription to", true),
+        };
+        word.contains("permissions violation")
+            && word.contains(about)
+            && text.contains(&format!("\"{subject}\""))
+            && word.contains("using queue") == with_queue
+    }
 }
 
 /// What of the table is not refused.
 async fn allowed(user: &mut User, table: &BTreeSet<Try>) -> Result<Vec<Try>> {
+    let table: Vec<Try> = table.iter().cloned().collect();
     let mut allowed = Vec::new();
-    for it in table {
-        if !is_refused(user, it).await? {
-            allowed.push(it.clone());
+    for tries in table.chunks(AT_ONCE) {
+        let refused = refused(user, tries).await?;
+        allowed.extend(tries.iter().filter(|it| !refused.contains(it)).cloned());
+    }
+    Ok(allowed)
+}
+
+/// What of the table may be published once a request came that asks for an answer there: the user
+/// sends such requests to itself.
+async fn allowed_as_answers(user: &mut User, table: &BTreeSet<Try>) -> Result<Vec<Try>> {
+    let inbox = user.client.new_inbox();
+    let mut requests = user.client.subscribe(inbox.clone()).await?;
+    let publish = table.iter().filter(|it| matches!(it, Try::Publish(_))).cloned();
+    let mut allowed = Vec::new();
+    for tries in publish.collect::<Vec<_>>().chunks(AT_ONCE) {
+        for it in tries {
+            let Try::Publish(subject) = it else { continue };
+            let asked = user.client.publish_with_reply(inbox.clone(), subject.clone(), "".into());
+            asked.await?;
         }
+        // The last one asks for nothing. The server delivers none that asks for an answer at an
+        // acknowledgement's subject, and so on.
+        user.client.publish(inbox.clone(), "".into()).await?;
+        while let Some(request) = tokio::time::timeout(PATIENCE, requests.next()).await? {
+            if request.reply.is_none() {
+                break;
+            }
+        }
+        let refused = refused(user, tries).await?;
+        allowed.extend(tries.iter().filter(|it| !refused.contains(it)).cloned());
     }
     Ok(allowed)
 }
@@ -393,10 +470,23 @@ async fn grant_1_holds_for(role: BusRole) -> Result {
     let authority = operator.authority()?;
     let other = authority.brief(role, None, (now(), 60))?;
     let own = authority.brief(role, None, (now(), 3_600))?;
-    let table = forbidden(role, &authority.account_id(), other.user());
+    let mut table = forbidden(role, &authority.account_id(), other.user());
+    let own_inbox = format!("_INBOX.{}.x", own.user());
+    if role == BusRole::Admission {
+        // Of the node with the same user, which may be there by now, it neither hears nor answers.
+        table.extend([Try::Publish(own_inbox.clone()), Try::Subscribe(own_inbox)]);
+    }
+    // Its own offer is for one who waits for it in a group, and for no listener.
+    let offered = format!("cn.join.{}", own.user());
+    table.extend([Try::Subscribe(offered.clone()), Try::Queue(offered)]);
     assert!(table.len() >= 200, "{role}: {}", table.len());
     let mut user = operator.user(&own).await?;
     assert_eq!(allowed(&mut user, &table).await?, Vec::new(), "{role}");
+    // An admission cannot send itself anything.
+    if role != BusRole::Admission {
+        let answers = allowed_as_answers(&mut user, &table).await?;
+        assert_eq!(answers, Vec::new(), "{role} answers wherever it likes");
+    }
     Ok(())
 }
 

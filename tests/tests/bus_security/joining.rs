@@ -18,6 +18,7 @@ fn token(operator: &Operator, authority: &mut Authority, ago: u64, life: u64) ->
         cluster: "01ABC".to_owned(),
         role: BusRole::Worker,
         admission: authority.brief(BusRole::Admission, Some(&credential), (now() - ago, life))?,
+        offer: Some(credential.digest()),
     };
     Ok(token.to_text()?)
 }

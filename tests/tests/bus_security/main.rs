@@ -4,10 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod forbidden;
+mod foreign;
 mod hostile;
 mod identity;
 mod joining;
+mod kept;
 mod nodes;
 mod partings;
+mod renewal;
 mod revocation;
 mod support;
+mod table;

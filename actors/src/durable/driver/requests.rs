@@ -149,8 +149,8 @@ async fn answer_one<K: EntityKind>(
             Some(NodeReply::Frames { frames, truncated })
         }
     };
-    if let (Some(reply), Some(to)) = (reply, message.reply) {
-        answer(context, to, &reply).await;
+    if let (Some(reply), Some(to)) = (reply, message.answer_to()) {
+        answer(context, to.to_owned(), &reply).await;
     }
 }
 

@@ -8,9 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    credential::{Credential, CredentialError, INBOX, ROLE_TAG},
+    credential::{Credential, CredentialError, ROLE_TAG},
     grants::{BusRole, Grants},
     jwt::{self, JwtError},
+};
+use crate::{
+    INBOX,
+    nats::{mirror, options::Known},
 };
 
 /// The layout of the file that this build knows.
@@ -48,6 +52,9 @@ struct Sealed {
     /// configuration at every start.
     #[serde(default)]
     changed: u64,
+    /// How the cluster was born, once it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    born: Option<Known>,
 }
 
 /// A user that a credential was made for.
@@ -103,6 +110,7 @@ impl Authority {
             revoked: BTreeMap::new(),
             issued: Vec::new(),
             changed: 0,
+            born: None,
         })
     }
 
@@ -158,6 +166,18 @@ impl Authority {
         &self.prefix
     }
 
+    /// How the cluster was born, as far as it was written down here.
+    pub const fn born(&self) -> Option<&Known> {
+        self.sealed.born.as_ref()
+    }
+
+    /// Writes down how the cluster was born; whether that is news.
+    pub fn remember(&mut self, born: Known) -> bool {
+        let is_news = self.sealed.born.as_ref() != Some(&born);
+        self.sealed.born = Some(born);
+        is_news
+    }
+
     /// The users that credentials were made for, oldest first.
     pub fn issued(&self) -> &[Issued] {
         &self.sealed.issued
@@ -199,7 +219,11 @@ impl Authority {
             .roles
             .iter()
             .map(|(role, key)| {
-                let mut grants = Grants::of(*role, &self.prefix);
+                // Admissions have theirs in their own tokens. Those of older builds have nothing.
+                let mut grants = match role {
+                    BusRole::Admission => Grants::default(),
+                    role => Grants::of(*role, &self.prefix),
+                };
                 let more = self.widened.iter().filter(|(it, _)| it == role);
                 grants.publish.extend(more.clone().map(|(_, subject)| subject.clone()));
                 grants.subscribe.extend(more.map(|(_, subject)| subject.clone()));
@@ -267,16 +291,46 @@ impl Authority {
         seed: &str,
         (now, ttl): (u64, u64),
     ) -> Result<Credential, AuthorityError> {
-        let unknown = || AuthorityError::Unknown(role.to_string());
-        let key = self.roles.get(&role).ok_or_else(unknown)?;
         let pair = KeyPair::from_seed(seed).map_err(|error| JwtError::Key(error.to_string()))?;
-        let nats = json!({
-            "issuer_account": self.account_id(),
-            "tags": [format!("{ROLE_TAG}{role}")],
-        });
+        let tags = json!([format!("{ROLE_TAG}{role}")]);
+        let (key, nats) = if role == BusRole::Admission {
+            let grants = Grants::of_user(role, &self.prefix, &pair.public_key());
+            let mut nats = grants.template();
+            nats["tags"] = tags;
+            (&self.account, nats)
+        } else {
+            let unknown = || AuthorityError::Unknown(role.to_string());
+            let key = self.roles.get(&role).ok_or_else(unknown)?;
+            (key, json!({ "issuer_account": self.account_id(), "tags": tags }))
+        };
         let end = Some(now.saturating_add(ttl));
         let jwt = jwt::sign(key, (&pair.public_key(), name), (now, end), "user", nats)?;
         Ok(Credential::new(jwt, seed.to_owned())?)
+    }
+
+    /// A credential that may mirror and restore the streams that have mirrors, for `ttl` seconds. It is
+    /// of no role: no node has anything of it.
+    pub fn keeper(&self, (now, ttl): (u64, u64)) -> Result<Credential, AuthorityError> {
+        let pair = KeyPair::new_user();
+        let user = pair.public_key();
+        let inbox = format!("{INBOX}.{user}.>");
+        let mut publish = vec![inbox.clone()];
+        for stream in mirror::streams(&self.prefix) {
+            for operation in
+                ["INFO", "CREATE", "UPDATE", "DELETE", "PURGE", "MSG.GET", "MSG.DELETE"]
+            {
+                publish.push(format!("$JS.API.STREAM.{operation}.{stream}"));
+            }
+        }
+        let nats = json!({
+            "subs": -1, "data": -1, "payload": -1,
+            "pub": { "allow": publish },
+            "sub": { "allow": [inbox, self.prefix.heartbeats()] },
+            "tags": [format!("{ROLE_TAG}{}", BusRole::Admin)],
+        });
+        let end = Some(now.saturating_add(ttl));
+        let jwt = jwt::sign(&self.account, (&user, "keeper"), (now, end), "user", nats)?;
+        Ok(Credential::new(jwt, seed_of(&pair)?)?)
     }
 
     /// A credential in the system account that may tell the servers of accounts, for `ttl` seconds.

@@ -9,11 +9,10 @@ use super::{
     grants::BusRole,
     jwt::{self, Claims, JwtError},
 };
+use crate::INBOX;
 
 /// The tag by which users of our making are known; the role follows it.
 pub(super) const ROLE_TAG: &str = "clawnode-role:";
-/// What the inboxes of our users begin with; the user's public key follows.
-pub(super) const INBOX: &str = "_INBOX";
 
 /// A user's credential. Not printable.
 #[derive(Clone)]
@@ -104,6 +103,11 @@ impl Credential {
     /// Where only this user may listen for answers; `None` if it is not of our making.
     pub(in crate::nats) fn inbox(&self) -> Option<String> {
         self.role.map(|_| format!("{INBOX}.{}", self.user))
+    }
+
+    /// What tells it from every other, and is no secret.
+    pub fn digest(&self) -> String {
+        blake3::hash(self.jwt.as_bytes()).to_hex().to_string()
     }
 
     pub(super) fn jwt(&self) -> &str {

@@ -1,35 +1,35 @@
 //! What each role may publish and subscribe to: the one table, made from the names in
 //! [`Prefix`](clawnode_proto::subject::Prefix) and [`topology`](crate::nats::topology).
 //!
-//! GRANT-1: a role has what its code uses and nothing besides. What that leaves to a credential
-//! that is stolen, because NATS grants subjects and not messages: a worker may write any journal
-//! (each append is fenced, none is secret from a worker), and whoever may use `STREAM.MSG.GET` on a
-//! stream may read all of it. A process's own request subject carries an id that it makes at its
-//! start, so a worker may listen on those of others too; an answer given there in bad faith costs
-//! time, and never safety.
+//! GRANT-1: a role has what its code uses and nothing besides. GRANT-2: what that leaves to a
+//! credential that is stolen is in `docs/stolen-credentials.md`, and nothing besides: NATS grants subjects and not
+//! messages, whoever may use `STREAM.MSG.GET` on a stream may read all of it, and whoever may ask a
+//! server anything may have it write its answer anywhere. A process's own request subject carries an
+//! id that it makes at its start, so a node may listen on those of others too; an answer given there
+//! in bad faith costs time, and never safety.
 
 use std::fmt;
 
 use clawnode_proto::{
     node::NodeRole,
     subject::{
-        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, JOIN_KEYS, LATCH_KEYS, LETTER_KEYS,
-        MCP_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
+        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS, MCP_KEYS,
+        Prefix, SSH_KEYS, STORE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::credential::INBOX;
-use crate::nats::{
-    signals::elections,
-    topology::{DUE_CONSUMER, Names},
+use crate::{
+    INBOX,
+    nats::{
+        signals::elections,
+        topology::{DUE_CONSUMER, Names, TAKERS},
+    },
 };
 
 /// What the server puts in a user's public key for.
 const SUBJECT: &str = "{{subject()}}";
-/// How long a process may answer a request, in nanoseconds: longer than any of them waits.
-const ANSWER_TTL: u64 = 60_000_000_000;
 
 /// What a credential is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -52,8 +52,6 @@ pub enum BusRole {
 pub(super) struct Grants {
     pub(super) publish: Vec<String>,
     pub(super) subscribe: Vec<String>,
-    /// Whether it may answer requests that reach it, each once.
-    pub(super) answers: bool,
 }
 
 // === impl BusRole ===
@@ -110,10 +108,12 @@ impl Grants {
     pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
         let names = Names::new(prefix);
         let mut it = Self::default();
-        // Answers come here; a round trip is a request to nobody there.
-        let inbox = format!("{INBOX}.{SUBJECT}.>");
-        it.publish.push(inbox.clone());
-        it.subscribe.push(inbox);
+        if role != BusRole::Admission {
+            // Answers come here; a round trip is a request to nobody there.
+            let inbox = format!("{INBOX}.{SUBJECT}.>");
+            it.publish.push(inbox.clone());
+            it.subscribe.push(inbox);
+        }
         match role {
             BusRole::Worker => it.worker(prefix, &names),
             BusRole::Gateway => it.gateway(prefix, &names),
@@ -122,10 +122,11 @@ impl Grants {
                 it.gateway(prefix, &names);
             }
             BusRole::Admin => it.admin(prefix, &names),
+            // It waits for its own offer, of which the server sends one. It may say nothing, not even
+            // ask: the server would write its answers wherever a question says. And it may not listen
+            // to answers, which are for the node that has the same user by now.
             BusRole::Admission => {
-                it.api("STREAM.MSG.GET", &names.bucket);
-                // Its own offer, which it takes away once it has it.
-                it.publish(prefix.bucket(&format!("{JOIN_KEYS}{SUBJECT}")));
+                it.subscribe.push(format!("{} {TAKERS}", prefix.joining(SUBJECT)));
             }
         }
         it.publish.sort_unstable();
@@ -146,11 +147,11 @@ impl Grants {
     /// What every node needs: to see that the cluster is as it must be, and who is there.
     fn any_node(&mut self, prefix: &Prefix, names: &Names) {
         self.publish("$JS.API.INFO".to_owned());
-        for stream in &names.all() {
+        for stream in names.all().iter().chain([&names.birth]) {
             self.api("STREAM.INFO", stream);
         }
         self.api("CONSUMER.INFO", &format!("{}.{DUE_CONSUMER}", names.timers));
-        for stream in [&names.journal, &names.bucket, &names.blobs] {
+        for stream in [&names.journal, &names.bucket, &names.blobs, &names.birth] {
             self.api("STREAM.MSG.GET", stream);
         }
         // Watching agents, latches, and what is approved of MCP servers: a consumer of the watcher's
@@ -169,8 +170,9 @@ impl Grants {
             self.subscribe.push(subject);
         }
         self.publish(prefix.events());
-        // Who asks for a name is answered.
-        self.answers = true;
+        // Who asks is answered, and only there: a permission to answer wherever a request says (NATS'
+        // response permission) lets a user that sends itself requests publish anywhere.
+        self.publish(format!("{INBOX}.>"));
     }
 
     fn worker(&mut self, prefix: &Prefix, names: &Names) {
@@ -233,35 +235,51 @@ impl Grants {
 
     fn admin(&mut self, prefix: &Prefix, names: &Names) {
         self.publish("$JS.API.INFO".to_owned());
-        for stream in &names.all() {
+        for stream in names.all().iter().chain([&names.birth, &names.offers]) {
             self.api("STREAM.INFO", stream);
             self.api("STREAM.CREATE", stream);
+        }
+        // What older builds made otherwise.
+        for stream in [&names.bucket, &names.jobs] {
+            self.api("STREAM.UPDATE", stream);
         }
         for consumer in [format!("{}.{DUE_CONSUMER}", names.timers), format!("{}.*", names.inbox)] {
             self.api("CONSUMER.DURABLE.CREATE", &consumer);
             self.api("CONSUMER.INFO", &consumer);
         }
-        self.api("STREAM.MSG.GET", &names.bucket);
+        for stream in [&names.bucket, &names.birth] {
+            self.api("STREAM.MSG.GET", stream);
+        }
         self.publish(prefix.birth());
-        self.publish(prefix.bucket(&format!("{JOIN_KEYS}*")));
+        let offers = prefix.offer("*");
+        self.api("CONSUMER.CREATE", &format!("{}.*.{offers}", names.offers));
+        self.api("CONSUMER.INFO", &format!("{}.*", names.offers));
+        self.publish(offers);
     }
 
-    /// As a signing key's template has it.
+    /// The same for this user alone, where a signing key's template cannot say it: servers leave out
+    /// what is put together to name a group as well.
+    pub(super) fn of_user(role: BusRole, prefix: &Prefix, user: &str) -> Self {
+        let named = |all: Vec<String>| all.iter().map(|it| it.replace(SUBJECT, user)).collect();
+        let Self { publish, subscribe } = Self::of(role, prefix);
+        Self { publish: named(publish), subscribe: named(subscribe) }
+    }
+
+    /// As a signing key's template has it, or a user.
     pub(super) fn template(&self) -> Value {
-        let mut template = json!({
+        // To name nothing would be to allow everything.
+        let allowed = |all: &[String]| match all {
+            [] => json!({ "deny": [">"] }),
+            some => json!({ "allow": some }),
+        };
+        json!({
             "subs": -1,
             "data": -1,
             "payload": -1,
-            "pub": { "allow": self.publish },
-            "sub": { "allow": self.subscribe },
+            "pub": allowed(&self.publish),
+            "sub": allowed(&self.subscribe),
             "allowed_connection_types": ["STANDARD"],
-        });
-        if self.answers {
-            // A process hears requests with two subscriptions, and the server counts the second
-            // delivery of one as an answer (nats-server 2.15).
-            template["resp"] = json!({ "max": 2, "ttl": ANSWER_TTL });
-        }
-        template
+        })
     }
 }
 
@@ -287,11 +305,24 @@ mod tests {
     }
 
     #[test]
+    fn grant_1_no_role_may_answer_wherever_a_request_says() {
+        for role in BusRole::ALL {
+            let template = Grants::of(role, &Prefix::default()).template();
+            assert!(template.get("resp").is_none(), "{role}: {template}");
+            let is_node = !matches!(role, BusRole::Admin | BusRole::Admission);
+            let granted = Grants::of(role, &Prefix::default()).publish;
+            assert_eq!(granted.contains(&format!("{INBOX}.>")), is_node, "{role}");
+        }
+    }
+
+    #[test]
     fn grant_1_no_role_has_a_wildcard_over_more_than_it_uses() {
         let prefix = Prefix::default();
         for role in BusRole::ALL {
             let it = Grants::of(role, &prefix);
-            for subject in it.publish.iter().chain(&it.subscribe) {
+            let inboxes = format!("{INBOX}.>");
+            let publish = it.publish.iter().filter(|subject| **subject != inboxes);
+            for subject in publish.chain(&it.subscribe) {
                 let first: Vec<&str> = subject.split('.').take(3).collect();
                 assert!(!first[..2].iter().any(|token| ["*", ">"].contains(token)), "{subject}");
                 assert!(!subject.starts_with("$SYS"), "{role}: {subject}");

@@ -3,7 +3,8 @@
 //! A tenant is a NATS account, and a cluster has one. Three kinds of keys sign, each less than the
 //! one above it: the **operator** signs accounts, an account's **signing keys** sign users, a
 //! **user** signs the server's challenge. There is one signing key for each [`BusRole`], and the
-//! role's permissions stand beside that key in the account, not in the users: changing the table in
+//! role's permissions stand beside that key in the account, not in the users (but for admissions, which
+//! are one user's each and live for hours; the account's own key signs those): changing the table in
 //! `grants` and pushing the account changes what every user of the role may do, and replacing the
 //! key ends them all.
 //!

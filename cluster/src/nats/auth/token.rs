@@ -36,8 +36,10 @@ pub struct JoinToken {
     pub cluster: String,
     /// The role that the node will have.
     pub role: BusRole,
-    /// The user that the node will be, as it may ask for its credential.
+    /// The user that the node will be, as it may wait for its credential.
     pub admission: Credential,
+    /// What is offered to it ([`Credential::digest`]); `None` in a token of an older build.
+    pub offer: Option<String>,
 }
 
 /// As it travels.
@@ -50,6 +52,8 @@ struct Wire {
     role: BusRole,
     jwt: String,
     seed: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offer: Option<String>,
 }
 
 /// Text that is no join token. Never quotes it.
@@ -82,6 +86,7 @@ impl JoinToken {
             role: self.role,
             jwt: self.admission.jwt().to_owned(),
             seed: self.admission.seed().to_owned(),
+            offer: self.offer.clone(),
         };
         let body = serde_json::to_vec(&wire).map_err(|_error| TokenError::Garbled)?;
         let mut bytes = sum(&body).to_vec();
@@ -112,6 +117,7 @@ impl JoinToken {
             ca: wire.ca,
             cluster: wire.cluster,
             role: wire.role,
+            offer: wire.offer,
         })
     }
 }
@@ -145,11 +151,13 @@ mod tests {
             cluster: "c".to_owned(),
             role: BusRole::Worker,
             admission: authority.brief(BusRole::Admission, None, (1, 60)).unwrap(),
+            offer: Some("d".to_owned()),
         };
         let text = token.to_text().unwrap();
         let read = JoinToken::from_text(&format!(" {text}\n")).unwrap();
         assert_eq!(read.admission.user(), token.admission.user());
         assert_eq!((read.urls, read.role), (token.urls.clone(), BusRole::Worker));
+        assert_eq!(read.offer, token.offer);
         let shown = format!("{token:?}");
         assert!(!shown.contains(token.admission.seed()), "{shown}");
         for cut in 1..text.len() {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use clawnode_cluster::nats::auth::{BusServer, Pushed};
 use serde_json::json;
 
-use super::{init, join_token, revoke};
+use super::{init, join_token, keep, revoke};
 use crate::{
     bus::operator::Operator,
     cli::{context::Context, output::Output},
@@ -31,6 +31,10 @@ pub(in crate::cli) enum ClusterCommand {
     Certify(CertifyArgs),
     /// Tell the servers the permissions of this build, and create what the cluster lacks
     Push(DirArgs),
+    /// Have the servers keep every record of sessions, whatever nodes remove or destroy
+    Mirror(keep::MirrorArgs),
+    /// Bring sessions back from the mirror; all nodes must be stopped
+    Restore(keep::RestoreArgs),
 }
 
 /// Where the keys are.
@@ -69,6 +73,8 @@ pub(in crate::cli) async fn run(
         ClusterCommand::Revoke(args) => revoke::run(&args, context).await,
         ClusterCommand::Certify(args) => certify(&args, context),
         ClusterCommand::Push(args) => push(&args, context).await,
+        ClusterCommand::Mirror(args) => keep::mirror(&args, context).await,
+        ClusterCommand::Restore(args) => keep::restore(&args, context).await,
     }
 }
 
@@ -84,7 +90,7 @@ fn certify(args: &CertifyArgs, context: &Context) -> Result<Exit, Failure> {
 }
 
 async fn push(args: &DirArgs, context: &Context) -> Result<Exit, Failure> {
-    let operator = Operator::open(&args.path(context))?;
+    let mut operator = Operator::open(&args.path(context))?;
     let pushed = operator.push().await?;
     operator.mend(&context.loaded.config).await?;
     warn_of_missing(context.out, &operator, &pushed);

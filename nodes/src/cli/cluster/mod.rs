@@ -3,6 +3,7 @@
 mod command;
 mod init;
 mod join_token;
+mod keep;
 mod revoke;
 
 pub(super) use command::{ClusterCommand, run};

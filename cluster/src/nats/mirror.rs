@@ -1,0 +1,276 @@
+//! A mirror that keeps every record, and the way back from it.
+//!
+//! One worker's credential can empty the journals: a snapshot replaces what it sums up by a message
+//! that the server lets replace everything as well (`topology`). A mirror is another stream to which
+//! the server itself copies each message; nobody publishes to it, what is removed from the journals
+//! stays there, and no credential of a node says anything about it. Large content is mirrored too.
+//!
+//! To restore, the server copies back: the stream is made anew as a mirror of its mirror, so that each
+//! record has the position that it had, which fences and snapshots go by. Then what was never to be
+//! (a message that replaced everything) is taken out, what snapshots had replaced as well, and the
+//! stream is itself again. Nothing is removed from the mirror before all of that is done.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use async_nats::{HeaderValue, header::NATS_ROLLUP};
+use clawnode_proto::subject::Prefix;
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+use tracing::info;
+
+use super::{
+    api::{Api, Failure},
+    connect::{ConnectError, failed, reach},
+    foreign::is_foreign,
+    journal::ROLLUP_SUBJECT,
+    options::NatsOptions,
+    spec::{StreamSpec, TopologyError},
+    stream::Reader,
+    topology::{self, Names},
+};
+
+/// How soon a node is heard of that runs: a few of its heartbeats.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
+/// How long the server may take to copy without getting on.
+const STALLED: Duration = Duration::from_secs(30);
+/// How soon it is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What was brought back of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Its name.
+    pub stream: String,
+    /// The records that it has now.
+    pub records: u64,
+    /// Messages that were left out: those that had replaced everything, and what nobody of us wrote.
+    pub left_out: u64,
+}
+
+/// What a stream says of itself.
+#[derive(Debug, Default, Deserialize)]
+struct State {
+    #[serde(default)]
+    messages: u64,
+    #[serde(default)]
+    last_seq: u64,
+}
+
+/// The streams that have mirrors: what sessions are made of.
+fn mirrored(prefix: &Prefix, replicas: u8) -> [StreamSpec; 2] {
+    let (_, _, [journal, _, blobs]) = topology::streams(prefix, replicas);
+    [journal, blobs]
+}
+
+/// Makes the mirrors, or changes for how long they keep a record; `None`: for ever. Says which there
+/// are.
+pub async fn mirror(
+    options: &NatsOptions,
+    keep: Option<Duration>,
+) -> Result<Vec<String>, ConnectError> {
+    let api = reach(options).await?;
+    let mut made = Vec::new();
+    for spec in mirrored(&options.prefix, 1) {
+        let name = make(&api, &spec.name, keep).await.map_err(|it| failed(options, it))?;
+        made.push(name);
+    }
+    Ok(made)
+}
+
+/// Brings back from the mirrors what was there, but for what was stored in the last `without`. No node
+/// may run.
+pub async fn restore(
+    options: &NatsOptions,
+    without: Duration,
+) -> Result<Vec<Restored>, ConnectError> {
+    let api = reach(options).await?;
+    if is_alive(&api, &options.prefix).await.map_err(|error| failed(options, error))? {
+        return Err(failed(options, "nodes of this cluster run; stop them first"));
+    }
+    let mut restored = Vec::new();
+    for spec in mirrored(&options.prefix, 1) {
+        let one = bring_back(&api, &options.prefix, &spec.name, without).await;
+        restored.push(one.map_err(|failure| failed(options, failure))?);
+    }
+    Ok(restored)
+}
+
+/// Whether a node is heard of.
+async fn is_alive(api: &Api, prefix: &Prefix) -> Result<bool, async_nats::SubscribeError> {
+    let mut heartbeats = api.client.subscribe(prefix.heartbeats()).await?;
+    Ok(timeout(HEARD_WITHIN, heartbeats.next()).await.is_ok())
+}
+
+fn kept(name: &str) -> String {
+    format!("{name}_KEPT")
+}
+
+/// Whose streams the operator's credential for this is about.
+pub(super) fn streams(prefix: &Prefix) -> Vec<String> {
+    let Names { journal, blobs, .. } = Names::new(prefix);
+    [&journal, &blobs].iter().flat_map(|name| [(*name).clone(), kept(name)]).collect()
+}
+
+/// Makes the mirror of one stream, or changes it.
+async fn make(api: &Api, name: &str, keep: Option<Duration>) -> Result<String, Failure> {
+    let of = config(api, name).await?;
+    let mut wanted = plain(&kept(name), &of);
+    wanted["mirror"] = json!({ "name": name });
+    wanted["deny_delete"] = json!(true);
+    wanted["deny_purge"] = json!(true);
+    wanted["max_age"] = json!(keep.map_or(0, |keep| keep.as_nanos()));
+    match change(api, "CREATE", &wanted).await {
+        Err(failure) if failure.is_stream_exists() => change(api, "UPDATE", &wanted).await?,
+        made => made?,
+    }
+    Ok(kept(name))
+}
+
+/// Makes a stream anew from its mirror.
+async fn bring_back(
+    api: &Api,
+    prefix: &Prefix,
+    name: &str,
+    without: Duration,
+) -> Result<Restored, Failure> {
+    let mirror = config(api, &kept(name)).await?;
+    let keep = mirror["max_age"].as_u64().filter(|age| *age > 0).map(Duration::from_nanos);
+    // A mirror of nothing: what was there stays, whatever becomes of the stream.
+    let mut alone = plain(&kept(name), &mirror);
+    for field in ["deny_delete", "deny_purge", "max_age"] {
+        alone[field] = mirror[field].clone();
+    }
+    change(api, "UPDATE", &alone).await?;
+    match ask(api, "DELETE", name, &json!({})).await {
+        Err(failure) if failure.is_stream_not_found() => {}
+        deleted => drop(deleted?),
+    }
+    let mut copy = plain(name, &mirror);
+    copy["mirror"] = json!({ "name": kept(name) });
+    change(api, "CREATE", &copy).await?;
+    until_copied(api, name).await?;
+    let reader = Reader::new(api.clone(), name.to_owned()).await?;
+    let left_out = if name == Names::new(prefix).journal {
+        trim_journals(api, &reader, &prefix.journals(), without).await?
+    } else {
+        trim_blobs(api, &reader, &prefix.blobs()).await?
+    };
+    // Itself again.
+    let replicas = mirror["num_replicas"].as_u64().and_then(|it| u8::try_from(it).ok());
+    let mut specs = mirrored(prefix, replicas.unwrap_or(1)).into_iter();
+    if let Some(spec) = specs.find(|spec| spec.name == name) {
+        spec.remake(api).await.map_err(|error| match error {
+            TopologyError::Failed { failure, .. } => failure,
+            different @ TopologyError::Different { .. } => Failure::Rejected(different.to_string()),
+        })?;
+    }
+    // The mirror is made anew as well: it has to begin with what is there now.
+    ask(api, "DELETE", &kept(name), &json!({})).await?;
+    make(api, name, keep).await?;
+    let records = state(api, name).await?.messages;
+    info!(stream = name, records, left_out, "restored from its mirror");
+    Ok(Restored { stream: name.to_owned(), records, left_out })
+}
+
+/// Takes out of the journals what replaced everything, what was stored in the last `without`, and, as
+/// the server had done, what snapshots replaced.
+async fn trim_journals(
+    api: &Api,
+    reader: &Reader,
+    filter: &str,
+    without: Duration,
+) -> Result<u64, Failure> {
+    let is_recent = |at: SystemTime| at.elapsed().unwrap_or_default() < without;
+    let (mut snapshots, mut left_out, mut from) = (BTreeMap::new(), 0, 1);
+    while let Some(message) = reader.next(filter, from).await? {
+        from = message.sequence + 1;
+        let replaces = message.headers.get(NATS_ROLLUP).map(HeaderValue::as_str);
+        let is_record = replaces.is_none_or(|all| all == ROLLUP_SUBJECT)
+            && !is_recent(message.time.into())
+            && !is_foreign(Some(&message.headers), &message.payload);
+        if !is_record {
+            remove(api, reader.name(), message.sequence).await?;
+            left_out += 1;
+        } else if replaces.is_some() {
+            snapshots.insert(message.subject.to_string(), message.sequence);
+        }
+    }
+    for (subject, sequence) in snapshots {
+        let before = json!({ "filter": subject, "seq": sequence });
+        ask(api, "PURGE", reader.name(), &before).await?;
+    }
+    Ok(left_out)
+}
+
+/// Leaves of each part of a blob what was stored first: only one content can be under its digest.
+async fn trim_blobs(api: &Api, reader: &Reader, filter: &str) -> Result<u64, Failure> {
+    let (mut first, mut left_out, mut from) = (BTreeMap::new(), 0, 1);
+    while let Some(message) = reader.next(filter, from).await? {
+        from = message.sequence + 1;
+        let known = first.entry(message.subject.to_string()).or_insert(message.sequence);
+        if *known != message.sequence {
+            remove(api, reader.name(), message.sequence).await?;
+            left_out += 1;
+        }
+    }
+    Ok(left_out)
+}
+
+/// Waits until the server has copied everything.
+async fn until_copied(api: &Api, name: &str) -> Result<(), Failure> {
+    let whole = state(api, &kept(name)).await?;
+    let (mut so_far, mut moved) = (0, Instant::now());
+    loop {
+        let copied = state(api, name).await?;
+        if copied.messages >= whole.messages {
+            return Ok(());
+        }
+        if copied.last_seq > so_far {
+            (so_far, moved) = (copied.last_seq, Instant::now());
+        }
+        if moved.elapsed() > STALLED {
+            return Err(Failure::Unknown(format!("`{name}` is not copied any further")));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// A stream of this name that is stored as `like` is, and nothing besides.
+fn plain(name: &str, like: &Value) -> Value {
+    json!({
+        "name": name,
+        "storage": "file",
+        "num_replicas": like["num_replicas"],
+        "retention": "limits",
+        "discard": "old",
+        "allow_direct": false,
+    })
+}
+
+async fn config(api: &Api, name: &str) -> Result<Value, Failure> {
+    Ok(ask(api, "INFO", name, &json!({})).await?["config"].clone())
+}
+
+async fn state(api: &Api, name: &str) -> Result<State, Failure> {
+    let info = ask(api, "INFO", name, &json!({})).await?;
+    serde_json::from_value(info["state"].clone())
+        .map_err(|error| Failure::Rejected(error.to_string()))
+}
+
+async fn change(api: &Api, how: &str, config: &Value) -> Result<(), Failure> {
+    let name = config["name"].as_str().unwrap_or_default();
+    ask(api, how, name, config).await.map(drop)
+}
+
+async fn remove(api: &Api, name: &str, sequence: u64) -> Result<(), Failure> {
+    ask(api, "MSG.DELETE", name, &json!({ "seq": sequence })).await.map(drop)
+}
+
+async fn ask(api: &Api, how: &str, name: &str, question: &Value) -> Result<Value, Failure> {
+    api.ask(&format!("STREAM.{how}.{name}"), question).await
+}

@@ -1,0 +1,74 @@
+//! `cluster mirror` and `cluster restore`.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::command::DirArgs;
+use crate::{
+    bus::operator::Operator,
+    cli::context::Context,
+    config::units::parse_duration,
+    failure::{Exit, Failure},
+};
+
+/// What people must know of a mirror.
+const KEEPS: &str = "\
+A mirror is two more streams on the same servers, CN_JOURNAL_KEPT and CN_BLOBS_KEPT, to which the servers
+copy each record. No node may touch them. They also keep what is deleted: name a time with `--keep` after which
+that is gone.";
+/// What people must know of a restoration.
+const BRINGS: &str = "\
+Stop all nodes, and revoke the credential that did the harm, before. Every record comes back where it was; left
+out are messages that replaced everything, and with `--without-last` what was stored in that time. Cut off,
+it is run again.";
+
+/// `cluster mirror`.
+#[derive(Debug, Args)]
+#[command(after_help = KEEPS)]
+pub(in crate::cli) struct MirrorArgs {
+    #[command(flatten)]
+    pub dir: DirArgs,
+    /// For how long records are kept; for ever unless named
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub keep: Option<Duration>,
+}
+
+/// `cluster restore`.
+#[derive(Debug, Args)]
+#[command(after_help = BRINGS)]
+pub(in crate::cli) struct RestoreArgs {
+    #[command(flatten)]
+    pub dir: DirArgs,
+    /// Leave out what was stored in this time until now
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    pub without_last: Duration,
+}
+
+/// `cluster mirror`.
+pub(super) async fn mirror(args: &MirrorArgs, context: &Context) -> Result<Exit, Failure> {
+    let operator = Operator::open(&args.dir.path(context))?;
+    let streams = operator.mirror(args.keep).await?;
+    context.out.document(&json!({ "streams": streams }), |_| {
+        format!("every record is kept in {}", streams.join(" and "))
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// `cluster restore`.
+pub(super) async fn restore(args: &RestoreArgs, context: &Context) -> Result<Exit, Failure> {
+    let operator = Operator::open(&args.dir.path(context))?;
+    let restored = operator.restore(args.without_last).await?;
+    let streams: Vec<Value> = restored
+        .iter()
+        .map(|it| json!({ "name": it.stream, "records": it.records, "left_out": it.left_out }))
+        .collect();
+    context.out.document(&json!({ "streams": streams }), |_| {
+        let line = |it: &clawnode_cluster::nats::Restored| {
+            format!("{}: {} records, {} left out", it.stream, it.records, it.left_out)
+        };
+        restored.iter().map(line).collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(Exit::Ok)
+}
