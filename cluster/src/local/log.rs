@@ -8,6 +8,7 @@ use std::{
 };
 
 use clawnode_proto::{EntityId, Position};
+use tracing::warn;
 
 use super::{
     disk::{Disk, DiskFile},
@@ -74,6 +75,8 @@ pub(super) struct Log {
     pub(super) segments: BTreeMap<u32, Segment>,
     active: u32,
     file: Arc<dyn DiskFile>,
+    /// Up to where the active segment is known to be synced.
+    synced: u64,
     /// The group that is being put together.
     buffer: Vec<u8>,
 }
@@ -90,11 +93,22 @@ impl Log {
         files: Arc<Files>,
         segments: BTreeMap<u32, Segment>,
     ) -> Option<Self> {
-        let (&active, _) = segments.last_key_value()?;
+        let (&active, &Segment { len: synced, .. }) = segments.last_key_value()?;
         let file = files.get(active)?;
         let segment_bytes = u64::from(segment_bytes.clamp(4 << 10, 1 << 30));
         let buffer = Vec::new();
-        Some(Self { disk, dir, store, segment_bytes, files, segments, active, file, buffer })
+        Some(Self {
+            disk,
+            dir,
+            store,
+            segment_bytes,
+            files,
+            segments,
+            active,
+            file,
+            synced,
+            buffer,
+        })
     }
 
     pub(super) fn active(&self) -> u32 {
@@ -194,8 +208,20 @@ impl Log {
         }
     }
 
-    pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.sync()
+    /// Makes everything durable that was written. After an error the log cannot be used any more.
+    ///
+    /// Linux keeps pages readable that it failed to write, and takes them for clean: the next
+    /// process would read them as if they were on the disk. So they are cut off, if that works; if
+    /// not, the next start writes them again ([`super::reader::Reader::settle`]).
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if let Err(error) = self.file.sync() {
+            if let Err(error) = self.file.truncate(self.synced) {
+                warn!(%error, "cannot cut off what was not synced; the next start does it");
+            }
+            return Err(error);
+        }
+        self.synced = self.end();
+        Ok(())
     }
 
     /// Begins the next segment. The one before must be synced.
@@ -207,6 +233,7 @@ impl Log {
         self.segments.insert(head.id, Segment { len: SEGMENT_HEADER, live: 0 });
         self.active = head.id;
         self.file = file;
+        self.synced = SEGMENT_HEADER;
         Ok(())
     }
 

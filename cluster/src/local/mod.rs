@@ -60,6 +60,6 @@ pub use open::{open, open_read_only};
 pub use options::Planted;
 pub use options::{LocalOptions, OpenError};
 #[cfg(feature = "test-util")]
-pub use power_cut::PowerCutDisk;
+pub use power_cut::{Fault, PowerCutDisk};
 pub use repair::{DamagedSpan, RepairReport, inspect, repair};
 pub use shared::LocalControl;

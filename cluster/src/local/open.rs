@@ -56,6 +56,10 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
     }
     let (partitions, store) = format_of(&*disk, dir, options.partitions, &*options.clock)?;
+    // A process that died may have left names unsynced that the log is going to build upon.
+    for dir in [dir, &blob_dir] {
+        disk.sync_dir(dir).map_err(OpenError::unsynced(dir))?;
+    }
     let index_state = IndexState::new(dir);
     let recovered = recover_with_index(&*disk, &log_dir, store, &index_state, &options)?;
     let Recovered { index, files, segments, next_position, damages } = recovered;

@@ -127,6 +127,18 @@ pub enum OpenError {
         /// What was found.
         detail: String,
     },
+    /// What the last process wrote could not be made durable, so nothing of it may be served.
+    #[error(
+        "cannot make `{}` durable: {source}; nothing is served that is not on the disk: \
+         look at the disk and the kernel's log, then start again",
+        .path.display()
+    )]
+    Unsynced {
+        /// Which segment or directory.
+        path: PathBuf,
+        /// What the disk said.
+        source: io::Error,
+    },
     /// The index failed twice, the second time when it was new.
     #[error("index `{}` cannot be built: {detail}; delete that folder and try again", .dir.display())]
     Index {
@@ -148,6 +160,12 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// For `map_err`: what could not be synced.
+    pub(super) fn unsynced(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Unsynced { path, source }
+    }
+
     /// For `map_err`: what was tried on which path.
     pub(super) fn io(
         action: &'static str,

@@ -3,6 +3,10 @@
 //! After [`PowerCutDisk::cut_power`] each file has its synced bytes and any part of the rest, torn
 //! at sectors; each directory has its synced names and any part of the later changes. Handles from
 //! before the cut are dead.
+//!
+//! A failed sync does what it does on Linux: any part of the dirty sectors reaches the disk, all of
+//! them become clean, and the page cache keeps what was written. No later sync writes them again.
+//! The length of a file is metadata: it stays to be written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +27,7 @@ const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub struct PowerCutDisk {
     state: Arc<Mutex<State>>,
-    /// The power cuts before the process that uses it; absent for whoever holds the plug.
+    /// The life of the process that uses it; absent for whoever holds the plug.
     life: Option<u64>,
 }
 
@@ -35,21 +39,38 @@ struct State {
     synced_names: BTreeMap<PathBuf, usize>,
     files: Vec<File>,
     dirs: BTreeSet<PathBuf>,
-    /// How often the power was cut.
-    cuts: u64,
+    /// How often the power was cut or the process was killed.
+    lives: u64,
     /// Bytes that may still be written.
     free: Option<u64>,
-    /// Whether syncs fail.
+    /// Whether syncs fail until further notice.
     syncs_fail: bool,
-    /// Changes until the power goes, and what chance then does.
-    cut_in: Option<(u64, ChaCha8Rng)>,
+    /// Whether the next sync fails.
+    next_sync_fails: bool,
+    /// Decides which sectors reach the disk when a sync fails.
+    chance: Option<ChaCha8Rng>,
+    /// Changes until a fault, and what chance then does.
+    fault_in: Option<(u64, Fault, ChaCha8Rng)>,
+}
+
+/// What happens to a disk, or to the process that uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The power goes: the process ends, and what is not on the disk is lost.
+    PowerCut,
+    /// The process is killed: what it wrote stays in the page cache, and is not synced.
+    Kill,
+    /// The next sync of a file fails, once.
+    FailedSync,
 }
 
 #[derive(Clone, Debug, Default)]
 struct File {
+    /// As the page cache has it.
     live: Vec<u8>,
-    synced: Vec<u8>,
-    /// Sectors that were written since the last sync, and whether the length changed.
+    /// As the disk has it.
+    stored: Vec<u8>,
+    /// Sectors that the next sync writes.
     dirty: BTreeSet<usize>,
 }
 
@@ -57,7 +78,7 @@ struct File {
 struct Handle {
     disk: PowerCutDisk,
     file: usize,
-    cuts: u64,
+    life: u64,
 }
 
 // === impl PowerCutDisk ===
@@ -73,9 +94,19 @@ impl PowerCutDisk {
         self.lock().lose_power(rng);
     }
 
-    /// The power goes in the middle of the `changes`th change (write, sync, name) from now.
-    pub fn cut_after(&self, changes: u64, seed: u64) {
-        self.lock().cut_in = Some((changes, ChaCha8Rng::seed_from_u64(seed)));
+    /// The fault comes in the middle of the `changes`th change (write, sync, name) from now.
+    pub fn fail_after(&self, changes: u64, fault: Fault, seed: u64) {
+        self.lock().fault_in = Some((changes, fault, ChaCha8Rng::seed_from_u64(seed)));
+    }
+
+    /// The process is killed; what it wrote stays readable for the next.
+    pub fn kill(&self) {
+        self.lock().lives += 1;
+    }
+
+    /// Memory pressure: the page cache forgets all clean pages, and they are read from the disk.
+    pub fn drop_cache(&self) {
+        self.lock().files.iter_mut().for_each(File::drop_clean);
     }
 
     /// From now on only `free` more bytes can be written; `None` for no bound.
@@ -83,9 +114,11 @@ impl PowerCutDisk {
         self.lock().free = free;
     }
 
-    /// Whether syncs fail from now on.
-    pub fn fail_syncs(&self, fail: bool) {
-        self.lock().syncs_fail = fail;
+    /// Whether syncs fail from now on; `seed` decides which sectors reach the disk all the same.
+    pub fn fail_syncs(&self, fail: bool, seed: u64) {
+        let mut state = self.lock();
+        state.syncs_fail = fail;
+        state.chance = Some(ChaCha8Rng::seed_from_u64(seed));
     }
 
     /// The files there are, with what the running system sees in them.
@@ -102,21 +135,25 @@ impl PowerCutDisk {
     /// The disk as a process sees it that starts now: with the power, the process is gone, and
     /// nothing that a thread of it still does reaches the disk.
     pub(super) fn in_this_life(&self) -> Self {
-        let life = self.lock().cuts;
+        let life = self.lock().lives;
         Self { state: Arc::clone(&self.state), life: Some(life) }
     }
 
     fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.lock();
         match self.life {
-            Some(life) if life != state.cuts => Err(io::Error::other("the power was cut")),
+            Some(life) if life != state.lives => Err(ended()),
             _ => Ok(state),
         }
     }
 
-    fn handle(&self, file: usize, cuts: u64) -> Arc<dyn DiskFile> {
-        Arc::new(Handle { disk: self.clone(), file, cuts })
+    fn handle(&self, file: usize, life: u64) -> Arc<dyn DiskFile> {
+        Arc::new(Handle { disk: self.clone(), file, life })
     }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the power was cut, or the process was killed")
 }
 
 impl Disk for PowerCutDisk {
@@ -126,17 +163,17 @@ impl Disk for PowerCutDisk {
         let file = state.files.len();
         state.files.push(File::default());
         state.names.insert(path.to_owned(), file);
-        let cuts = state.cuts;
+        let life = state.lives;
         drop(state);
-        Ok(self.handle(file, cuts))
+        Ok(self.handle(file, life))
     }
 
     fn open(&self, path: &Path, _writable: bool) -> io::Result<Arc<dyn DiskFile>> {
         let state = self.alive()?;
         let file = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
-        let cuts = state.cuts;
+        let life = state.lives;
         drop(state);
-        Ok(self.handle(file, cuts))
+        Ok(self.handle(file, life))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -171,7 +208,11 @@ impl Disk for PowerCutDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.alive()?;
         state.change()?;
-        state.sync_allowed()?;
+        // Names are metadata of a journalling file system: one that cannot write them goes
+        // read-only, so a later success is one.
+        if state.syncs_fail {
+            return Err(io::Error::other("the disk failed"));
+        }
         let State { names, synced_names, .. } = &mut *state;
         let is_here = |path: &PathBuf| path.parent() == Some(dir);
         synced_names.retain(|path, _| !is_here(path));
@@ -189,8 +230,9 @@ impl Disk for PowerCutDisk {
 
 impl State {
     fn lose_power(&mut self, rng: &mut impl Rng) {
-        self.cuts += 1;
-        self.cut_in = None;
+        self.lives += 1;
+        self.fault_in = None;
+        self.next_sync_fails = false;
         let (live, mut names) = (std::mem::take(&mut self.names), self.synced_names.clone());
         let paths: BTreeSet<PathBuf> = live.keys().chain(names.keys()).cloned().collect();
         for path in paths {
@@ -208,23 +250,35 @@ impl State {
         self.names = names;
     }
 
-    /// Counts a change; it may be the one in which the power goes.
+    /// Counts a change; a fault may come in the middle of it.
     fn change(&mut self) -> io::Result<()> {
-        match self.cut_in.take() {
-            Some((0 | 1, mut rng)) => {
-                self.lose_power(&mut rng);
-                Err(io::Error::other("the power was cut"))
-            }
-            Some((left, rng)) => {
-                self.cut_in = Some((left - 1, rng));
-                Ok(())
-            }
-            None => Ok(()),
+        let Some((left, fault, mut rng)) = self.fault_in.take() else { return Ok(()) };
+        if left > 1 {
+            self.fault_in = Some((left - 1, fault, rng));
+            return Ok(());
         }
+        match fault {
+            Fault::PowerCut => self.lose_power(&mut rng),
+            Fault::Kill => self.lives += 1,
+            Fault::FailedSync => {
+                self.next_sync_fails = true;
+                self.chance = Some(rng);
+                return Ok(());
+            }
+        }
+        Err(ended())
     }
 
-    fn sync_allowed(&self) -> io::Result<()> {
-        if self.syncs_fail { Err(io::Error::other("the disk failed")) } else { Ok(()) }
+    fn sync(&mut self, file: usize) -> io::Result<()> {
+        let fails = std::mem::take(&mut self.next_sync_fails) || self.syncs_fail;
+        let file = &mut self.files[file];
+        if fails {
+            let chance = self.chance.get_or_insert_with(|| ChaCha8Rng::seed_from_u64(0));
+            file.fail_sync(chance);
+            return Err(io::Error::other("the disk failed"));
+        }
+        file.sync();
+        Ok(())
     }
 }
 
@@ -233,30 +287,66 @@ impl File {
         self.dirty.extend(from / SECTOR..to.div_ceil(SECTOR));
     }
 
-    fn lose_power(&mut self, rng: &mut impl Rng) {
-        let longest = self.live.len().max(self.synced.len());
-        let shortest = self.live.len().min(self.synced.len());
-        let mut after = self.synced.clone();
-        if !self.dirty.is_empty() {
-            after.resize(rng.random_range(shortest..=longest), 0);
+    /// Puts a sector on the disk, as far as the file goes there.
+    fn store(&mut self, sector: usize) {
+        let from = sector * SECTOR;
+        let to = (from + SECTOR).min(self.stored.len()).min(self.live.len());
+        if from < to {
+            self.stored[from..to].copy_from_slice(&self.live[from..to]);
         }
+    }
+
+    fn sync(&mut self) {
+        self.stored.resize(self.live.len(), 0);
         for sector in std::mem::take(&mut self.dirty) {
-            let from = sector * SECTOR;
-            let to = (from + SECTOR).min(after.len()).min(self.live.len());
-            if from < to && rng.random_bool(0.5) {
-                after[from..to].copy_from_slice(&self.live[from..to]);
+            self.store(sector);
+        }
+    }
+
+    fn fail_sync(&mut self, rng: &mut impl Rng) {
+        for sector in std::mem::take(&mut self.dirty) {
+            if rng.random_bool(0.5) {
+                // Where the disk's file is shorter, blocks are written and the length is not.
+                let end = ((sector + 1) * SECTOR).min(self.live.len());
+                self.stored.resize(self.stored.len().max(end), 0);
+                self.store(sector);
             }
         }
-        self.live.clone_from(&after);
-        self.synced = after;
+    }
+
+    fn drop_clean(&mut self) {
+        for sector in 0..self.live.len().div_ceil(SECTOR) {
+            if self.dirty.contains(&sector) {
+                continue;
+            }
+            let from = sector * SECTOR;
+            let to = (from + SECTOR).min(self.live.len());
+            for at in from..to {
+                self.live[at] = self.stored.get(at).copied().unwrap_or(0);
+            }
+        }
+    }
+
+    fn lose_power(&mut self, rng: &mut impl Rng) {
+        let longest = self.live.len().max(self.stored.len());
+        let shortest = self.live.len().min(self.stored.len());
+        if longest != shortest || !self.dirty.is_empty() {
+            self.stored.resize(rng.random_range(shortest..=longest), 0);
+        }
+        for sector in std::mem::take(&mut self.dirty) {
+            if rng.random_bool(0.5) {
+                self.store(sector);
+            }
+        }
+        self.live.clone_from(&self.stored);
     }
 }
 
 impl Handle {
     fn with<T>(&self, act: impl FnOnce(&mut State, usize) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.lock();
-        if state.cuts != self.cuts {
-            return Err(io::Error::other("the power was cut"));
+        if state.lives != self.life {
+            return Err(ended());
         }
         act(&mut state, self.file)
     }
@@ -311,11 +401,7 @@ impl DiskFile for Handle {
     fn sync(&self) -> io::Result<()> {
         self.with(|state, file| {
             state.change()?;
-            state.sync_allowed()?;
-            let file = &mut state.files[file];
-            file.synced.clone_from(&file.live);
-            file.dirty.clear();
-            Ok(())
+            state.sync(file)
         })
     }
 }

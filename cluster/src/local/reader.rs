@@ -37,6 +37,8 @@ pub(super) struct End {
     pub(super) at: u64,
     /// The highest position up to there.
     pub(super) position: u64,
+    /// Where the group of the last record begins; only this group can be unsynced.
+    pub(super) group: u64,
 }
 
 /// Something between records that is none.
@@ -124,36 +126,35 @@ impl Reader {
         Ok(None)
     }
 
-    /// Goes over all headers: where they end, where the last group begins, what is bad.
-    pub(super) fn walk(&mut self) -> io::Result<(End, u64, Option<Bad>)> {
-        let mut end = End { at: SEGMENT_HEADER, position: 0 };
-        let mut group = end.at;
+    /// Goes over all headers: where they end, and what is bad.
+    pub(super) fn walk(&mut self) -> io::Result<(End, Option<Bad>)> {
+        let mut end = End { at: SEGMENT_HEADER, position: 0, group: SEGMENT_HEADER };
         while end.at < self.len {
             let Some(header) = self.header(end.at)? else {
                 let at = end.at;
                 // Only a later group proves that this place was once whole.
                 let next = self.resync(at, |_, group| group > at)?;
-                return Ok((end, group, Some(Bad { at, next })));
+                return Ok((end, Some(Bad { at, next })));
             };
-            group = end.at - u64::from(header.batch_back).min(end.at);
+            end.group = end.at - u64::from(header.batch_back).min(end.at);
             end.position = end.position.max(header.position.0);
             end.at += header.record_len();
         }
-        Ok((end, group, None))
+        Ok((end, None))
     }
 
     /// Where a segment that was closed ends: at its end, or it is damaged.
     pub(super) fn closed_end(&mut self) -> Result<End, OpenError> {
         match self.walk().map_err(OpenError::io("read", &self.path))? {
-            (end, _, None) => Ok(end),
-            (_, _, Some(bad)) => Err(self.damaged(bad.at)),
+            (end, None) => Ok(end),
+            (_, Some(bad)) => Err(self.damaged(bad.at)),
         }
     }
 
     /// Where the last segment ends: before what a crash left half-written. `synced` is the offset
     /// up to which the index knows it to have been synced.
     pub(super) fn open_end(&mut self, synced: u64) -> Result<End, OpenError> {
-        let (mut end, group, bad) = self.walk().map_err(OpenError::io("read", &self.path))?;
+        let (mut end, bad) = self.walk().map_err(OpenError::io("read", &self.path))?;
         if let Some(bad) = bad {
             // The bytes are there, and were synced: this is damage. A file that is shorter than
             // what was synced has lost its end, which is all that can be said of it.
@@ -163,7 +164,7 @@ impl Reader {
             }
         }
         // A group that is known to be synced was answered: damage in it is damage, not a tear.
-        let mut at = group.max(synced);
+        let mut at = end.group.max(synced);
         while at < end.at {
             let read = self.header(at).and_then(|header| match header {
                 Some(header) => Ok(Some((header, header.fits(self.body(at, &header)?)))),
@@ -185,6 +186,35 @@ impl Reader {
             );
         }
         Ok(end)
+    }
+
+    /// Makes the last segment durable up to `end`, and cuts what follows.
+    ///
+    /// A process that died may have left its last group unsynced, or with a failed sync behind it;
+    /// after that Linux takes the pages for clean, and a sync alone would not write them. So the
+    /// group is written over itself, with the segment's head if no group before it proves that the
+    /// head is on the disk. What precedes the last group was synced before that group was written.
+    pub(super) fn settle(&mut self, end: End) -> Result<(), OpenError> {
+        let tried = self.write_again(end).and_then(|()| self.file.sync());
+        tried.map_err(OpenError::unsynced(&self.path))
+    }
+
+    fn write_again(&mut self, end: End) -> io::Result<()> {
+        if end.at < self.len {
+            self.file.truncate(end.at)?;
+        }
+        self.len = end.at;
+        let file = Arc::clone(&self.file);
+        let mut at = if end.group <= SEGMENT_HEADER { 0 } else { end.group };
+        while at < end.at {
+            // What is cached may reach beyond the end.
+            let left = usize::try_from(end.at - at).map_err(io::Error::other)?;
+            let bytes = self.bytes(at, CHUNK)?;
+            let bytes = &bytes[..bytes.len().min(left)];
+            file.write_at(at, bytes)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
     }
 
     fn damaged(&self, offset: u64) -> OpenError {

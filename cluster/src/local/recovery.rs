@@ -80,7 +80,8 @@ pub(super) fn recover_with_index(
     })
 }
 
-/// Finds the log's end, cuts what is torn, and brings the index up to it.
+/// Finds the log's end, cuts what is torn, makes the rest durable, and only then (LOC-2) brings
+/// the index up to it.
 pub(super) fn recover(
     disk: &dyn Disk,
     log_dir: &Path,
@@ -101,13 +102,17 @@ pub(super) fn recover(
         let synced = synced(reader.segment);
         let end = if at + 1 == count { reader.open_end(synced) } else { reader.closed_end() };
         let end = end.map_err(ReplayError::Open)?;
-        if end.at < reader.len && writable {
-            let cut = reader.file.truncate(end.at).and_then(|()| reader.file.sync());
-            cut.map_err(OpenError::io("cut", &reader.path)).map_err(ReplayError::Open)?;
+        if writable && at + 1 == count {
+            reader.settle(end).map_err(ReplayError::Open)?;
         }
         reader.len = end.at;
         highest = highest.max(end.position);
         ends.push(end);
+    }
+    if writable {
+        // A process that died may have left the name of its last segment unsynced.
+        let synced = disk.sync_dir(log_dir);
+        synced.map_err(OpenError::unsynced(log_dir)).map_err(ReplayError::Open)?;
     }
     if let Some(applied) = applied {
         let place = readers.iter().find(|reader| reader.segment == applied.segment);

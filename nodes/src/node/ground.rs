@@ -126,6 +126,8 @@ pub fn refused(error: &OpenError) -> Failure {
             .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
         OpenError::Damaged { .. } => Failure::new(Exit::Failed, "log_damaged", message)
             .hint("`clawnode journal repair` says what it would cut out; `--yes` does it"),
+        OpenError::Unsynced { .. } => Failure::new(Exit::Failed, "disk_failed", message)
+            .hint("`clawnode doctor` looks for causes; the kernel's log names a failing disk"),
         OpenError::Index { .. } | OpenError::Io { .. } => {
             Failure::new(Exit::Failed, "data_dir_unusable", message)
                 .hint("`clawnode doctor` looks for causes")

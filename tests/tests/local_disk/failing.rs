@@ -5,12 +5,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, StoreError, Write,
-    local::{PowerCutDisk, open},
+    local::{Fault, LocalOptions, OpenError, PowerCutDisk, open},
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::support::{Home, NONE, Result, append, entity, input, options, texts};
+
+fn options_on(disk: &Arc<PowerCutDisk>) -> LocalOptions {
+    LocalOptions { disk: Some(Arc::clone(disk)), ..options() }
+}
+
+/// A text of several sectors.
+fn long(word: &str) -> String {
+    format!("{word} ").repeat(400)
+}
+
+fn bytes_of_log(disk: &PowerCutDisk) -> usize {
+    let is_log = |path: &std::path::Path| path.extension().is_some_and(|it| it == "seg");
+    disk.files().iter().filter(|(path, _)| is_log(path)).map(|(_, bytes)| bytes.len()).sum()
+}
 
 #[tokio::test]
 async fn a_full_disk_refuses_input_early_and_loses_nothing() -> Result {
@@ -73,7 +87,7 @@ async fn a_failed_sync_ends_the_store() -> Result {
     let (store, control) = open(home.path(), options.clone())?;
     let first = append(&store, "one", NONE, "first").await?;
     let mut consumer = store.inbox.consume(entity("one").partition(store.partitions), 0).await?;
-    disk.fail_syncs(true);
+    disk.fail_syncs(true, 7);
     let write = Write { bytes: Bytes::from_static(b"second"), rollup: false };
     let answer = store.journal.append(entity("one"), first, write).await;
     let is_closed = |error: &StoreError| matches!(error, StoreError::Closed { .. });
@@ -89,10 +103,108 @@ async fn a_failed_sync_ends_the_store() -> Result {
     assert!(store.bus.publish("a".to_owned(), None, Bytes::new()).await.is_err());
     home.close(store).await;
     drop((consumer, control));
-    disk.fail_syncs(false);
+    disk.fail_syncs(false, 7);
     disk.cut_power(&mut ChaCha8Rng::seed_from_u64(7));
     let (store, _control) = open(home.path(), options)?;
     assert_eq!(texts(&store, "one").await?[0], "first");
     home.close(store).await;
+    Ok(())
+}
+
+/// LOC-1: what the page cache keeps after a failed sync is no base to write on.
+#[tokio::test]
+async fn a_failed_sync_and_a_restart_leave_no_hole() -> Result {
+    for seed in 0..30 {
+        let home = Home::new()?;
+        let disk = Arc::new(PowerCutDisk::new());
+        let (store, control) = open(home.path(), options_on(&disk))?;
+        let first = append(&store, "one", NONE, &long("first")).await?;
+        let synced = bytes_of_log(&disk);
+        disk.fail_syncs(true, seed);
+        let write = Write { bytes: Bytes::from(long("second")), rollup: false };
+        let answer = store.journal.append(entity("one"), first, write).await;
+        assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
+        control.fatal().await;
+        home.close(store).await;
+        disk.fail_syncs(false, 0);
+        assert_eq!(bytes_of_log(&disk), synced, "what was not synced is taken back");
+
+        let (store, _control) = open(home.path(), options_on(&disk))?;
+        let position = store.journal.position(entity("one")).await?;
+        append(&store, "one", position, &long("third")).await?;
+        append(&store, "two", NONE, &long("another")).await?;
+        let expected = texts(&store, "one").await?;
+        home.close(store).await;
+        if seed % 2 == 0 {
+            disk.drop_cache();
+        } else {
+            disk.cut_power(&mut ChaCha8Rng::seed_from_u64(seed));
+        }
+        std::fs::remove_dir_all(home.path().join("index"))?;
+        let (store, _control) = open(home.path(), options_on(&disk))
+            .map_err(|error| format!("seed {seed}: {error}"))?;
+        assert_eq!(texts(&store, "one").await?, expected, "seed {seed}");
+        assert_eq!(texts(&store, "two").await?, [long("another")], "seed {seed}");
+        home.close(store).await;
+    }
+    Ok(())
+}
+
+/// The same where what was not synced could not be taken back: the process dies with the error.
+#[tokio::test]
+async fn pages_that_a_failed_sync_left_clean_are_written_again() -> Result {
+    for seed in 0..30 {
+        let home = Home::new()?;
+        let disk = Arc::new(PowerCutDisk::new());
+        let (store, _control) = open(home.path(), options_on(&disk))?;
+        append(&store, "one", NONE, &long("first")).await?;
+        let write = Write { bytes: Bytes::from(long("second")), rollup: false };
+        // The write, and the sync: the process is killed between the two.
+        disk.fail_after(2, Fault::Kill, seed);
+        let first = store.journal.position(entity("one")).await?;
+        let answer = store.journal.append(entity("one"), first, write).await;
+        assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
+        home.close(store).await;
+
+        // Nothing is served before it is on the disk, and a start that fails serves nothing.
+        disk.fail_after(1, Fault::FailedSync, seed);
+        let error = open(home.path(), options_on(&disk)).expect_err("the disk fails");
+        assert!(matches!(error, OpenError::Unsynced { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(".seg` durable") && text.contains("start again"), "{text}");
+
+        let (store, _control) = open(home.path(), options_on(&disk))?;
+        let served = texts(&store, "one").await?;
+        assert_eq!(served, [long("first"), long("second")], "the page cache has it");
+        // Without a word in between: nothing else is synced.
+        disk.cut_power(&mut ChaCha8Rng::seed_from_u64(seed));
+        home.close(store).await;
+        let (store, _control) = open(home.path(), options_on(&disk))?;
+        assert_eq!(texts(&store, "one").await?, served, "seed {seed}: it was shown");
+        home.close(store).await;
+    }
+    Ok(())
+}
+
+/// The same for the head of a segment and its name.
+#[tokio::test]
+async fn a_segment_that_was_begun_is_made_durable() -> Result {
+    // A start makes the segment: it writes the head, syncs it, and syncs its name.
+    for (change, seed) in (1..8).flat_map(|change| (0..8).map(move |seed| (change, seed))) {
+        let home = Home::new()?;
+        let disk = Arc::new(PowerCutDisk::new());
+        disk.fail_after(change, Fault::Kill, seed);
+        if let Ok((store, _control)) = open(home.path(), options_on(&disk)) {
+            home.close(store).await;
+        }
+        disk.kill();
+        let (store, _control) = open(home.path(), options_on(&disk))?;
+        append(&store, "one", NONE, "answered").await?;
+        disk.cut_power(&mut ChaCha8Rng::seed_from_u64(seed));
+        home.close(store).await;
+        let (store, _control) = open(home.path(), options_on(&disk))?;
+        assert_eq!(texts(&store, "one").await?, ["answered"], "change {change}, seed {seed}");
+        home.close(store).await;
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, Substrate, Timer, Write,
-    local::{LocalControl, OpenError, Planted, PowerCutDisk, open},
+    local::{Fault, LocalControl, OpenError, Planted, PowerCutDisk, open},
 };
 use clawnode_proto::{Digest, EntityId, Input, JobId, Position, TimerId, job::Job};
 use rand::{Rng, SeedableRng};
@@ -42,14 +42,15 @@ enum Asked {
     Job(JobId),
 }
 
-/// Random work by several writers until the power goes, several times over.
+/// Random work by several writers until the power goes, the process is killed or a sync fails,
+/// several times over.
 async fn survive(seed: u64, planted: Option<Planted>) -> Result {
     const WRITERS: u64 = 4;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let disk = Arc::new(PowerCutDisk::new());
     let dir = tempfile::tempdir()?;
     let mut told: Vec<Told> = (0..WRITERS).map(|_| Told::default()).collect();
-    for life in 0..4 {
+    for life in 0..6 {
         let mut options = options();
         options.disk = Some(Arc::clone(&disk));
         options.planted = planted;
@@ -57,12 +58,13 @@ async fn survive(seed: u64, planted: Option<Planted>) -> Result {
         if rng.random_bool(0.4) && dir.path().join("index").exists() {
             std::fs::remove_dir_all(dir.path().join("index"))?;
         }
-        // The power may go while the log is being opened, too.
-        disk.cut_after(rng.random_range(1..150), rng.random());
+        // The fault may come while the log is being opened, too.
+        let fault = [Fault::PowerCut, Fault::Kill, Fault::FailedSync][rng.random_range(0..3)];
+        disk.fail_after(rng.random_range(1..150), fault, rng.random());
         let (store, control) = match open(dir.path(), options) {
             Ok(opened) => opened,
-            Err(OpenError::Io { .. }) => continue,
-            Err(error) => return Err(error.into()),
+            Err(OpenError::Io { .. } | OpenError::Unsynced { .. }) => continue,
+            Err(error) => return Err(format!("seed {seed}, life {life}: {error}").into()),
         };
         let checked = check(&store, &mut told).await;
         if let Err(error) = checked {
@@ -85,13 +87,17 @@ async fn survive(seed: u64, planted: Option<Planted>) -> Result {
         }
         told = ended.into_values().collect();
         store.health.close().await;
+        if rng.random_bool(0.3) {
+            disk.drop_cache();
+        }
     }
     let mut options = options();
     // Whatever was left of an armed cut is gone with the last one.
     disk.cut_power(&mut rng);
     options.disk = Some(Arc::clone(&disk));
     options.segment_bytes = 8 << 10;
-    let (store, _control) = open(dir.path(), options)?;
+    let (store, _control) =
+        open(dir.path(), options).map_err(|error| format!("seed {seed}, at the end: {error}"))?;
     let checked = check(&store, &mut told).await;
     store.health.close().await;
     checked.map_err(|error| format!("seed {seed}, at the end: {error}").into())
@@ -333,7 +339,7 @@ async fn check(store: &Substrate, told: &mut [Told]) -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_survives_power_cuts() -> Result {
+async fn what_was_answered_survives_power_cuts_kills_and_failed_syncs() -> Result {
     for seed in 0..40 {
         survive(seed, None).await?;
     }
