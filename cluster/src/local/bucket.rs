@@ -96,7 +96,7 @@ fn check(key: &str, value: usize) -> Result<(), StoreError> {
 /// Where a value is, unless it has expired.
 fn place(shared: &Shared, value: &[u8]) -> Option<(Position, Loc)> {
     let (expires, position, loc) = decode_timed(value)?;
-    (expires == 0 || expires > shared.clock.now().0).then_some((position, loc))
+    (expires == 0 || expires > shared.lifetime()).then_some((position, loc))
 }
 
 fn places(

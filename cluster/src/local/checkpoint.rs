@@ -118,6 +118,16 @@ impl Engine {
                 .map_err(|source| Fatal::Disk { action: "read", source })?,
         };
         let Some((mut reader, at)) = victim else { return Ok(Step::Done) };
+        if self.log.wants_rotation() {
+            // Nobody else does it where nothing but this is written.
+            match self.rotate() {
+                Ok(()) => {}
+                Err(WriteError::Clean(error)) => return Ok(Step::Stuck(error.to_string())),
+                Err(WriteError::Fatal(source)) => {
+                    return Err(Fatal::Disk { action: "begin a segment of", source });
+                }
+            }
+        }
         let mut staged = Staged::default();
         let (at, stuck) = match self.copy(&mut reader, at, &mut staged)? {
             Ok(at) => (at, None),

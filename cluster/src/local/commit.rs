@@ -272,7 +272,7 @@ impl Engine {
 
     /// Where a value is, 0 if it is absent or has expired.
     fn value_position(&self, index: &Index, group: &Group, key: &str) -> Result<Position, Fatal> {
-        let now = self.shared.clock.now().0;
+        let now = self.shared.lifetime();
         let value = group.staged.value(index, key)?;
         Ok(value
             .filter(|(expires, _, _)| *expires == 0 || *expires > now)
@@ -294,10 +294,12 @@ impl Engine {
             true
         })?;
         let mut expired = Vec::new();
+        let lifetime = self.shared.lifetime();
         index.each(keys::EXPIRIES, Bound::Unbounded, &mut |key, _| {
             let Some((at, key)) = keys::split_expiry(key) else { return true };
-            if at > now || expired.len() == DUE_AT_ONCE {
-                soon(at);
+            if at > lifetime || expired.len() == DUE_AT_ONCE {
+                // By the clock, which may be ahead of it.
+                soon(at.max(lifetime).saturating_add(now.saturating_sub(lifetime)));
                 return false;
             }
             expired.push(key.to_owned());

@@ -1,6 +1,11 @@
 //! What a data directory says of itself: its format, and whether its index may be trusted.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -43,7 +48,7 @@ pub(super) fn format_of(
     let path = dir.join("format");
     let write = |format: &Format| {
         let text = serde_json::to_vec(format)
-            .map_err(std::io::Error::other)
+            .map_err(io::Error::other)
             .map_err(OpenError::io("write", &path))?;
         write_whole(disk, &path, &text).map_err(OpenError::io("write", &path))
     };
@@ -123,12 +128,30 @@ impl IndexState {
     pub(super) fn set_aside(&self) -> Result<(), OpenError> {
         let aside = self.index.with_extension("old");
         if aside.exists() {
-            std::fs::remove_dir_all(&aside).map_err(OpenError::io("remove", &aside))?;
+            fs::remove_dir_all(&aside).map_err(OpenError::io("remove", &aside))?;
         }
         if self.index.exists() {
-            std::fs::rename(&self.index, &aside).map_err(OpenError::io("rename", &self.index))?;
+            fs::rename(&self.index, &aside).map_err(OpenError::io("rename", &self.index))?;
         }
         Ok(())
+    }
+
+    /// Gives up what can be built anew, because the disk has no room: first the index that was put
+    /// aside, and then, if that is not enough, the one in use. Says whether there is room now.
+    pub(super) fn make_room(&self, has_room: impl Fn() -> bool) -> Result<bool, OpenError> {
+        let remove = |path: &Path| match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(OpenError::io("remove", path)(error))
+            }
+            _ => Ok(()),
+        };
+        if !has_room() {
+            remove(&self.index.with_extension("old"))?;
+        }
+        if !has_room() {
+            remove(&self.index)?;
+        }
+        Ok(has_room())
     }
 
     pub(super) fn failed(&self, error: &IndexError) -> OpenError {
@@ -139,23 +162,65 @@ impl IndexState {
 
 /// What the state says while a process of this boot of the machine has the index.
 fn open_mark() -> Vec<u8> {
-    match std::fs::read("/proc/sys/kernel/random/boot_id") {
-        Ok(boot) => [b"open ", boot.trim_ascii()].concat(),
-        // Not Linux: only a clean close is trusted.
-        Err(_) => Vec::new(),
-    }
+    // Without one, only a clean close is trusted.
+    boot_id().map(|boot| format!("open {boot}").into_bytes()).unwrap_or_default()
 }
 
-fn sync_tree(dir: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
+/// Which boot of the machine this is; unknown if it is not Linux.
+pub(super) fn boot_id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn sync_tree(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             sync_tree(&entry.path())?;
         } else {
-            std::fs::File::open(entry.path())?.sync_all()?;
+            fs::File::open(entry.path())?.sync_all()?;
         }
     }
     RealDisk.sync_dir(dir)
+}
+
+/// Makes a data directory with its parents, with durable names, and keeps others out of it.
+pub(super) fn prepare(dir: &Path) -> Result<(), OpenError> {
+    let is_absent = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let made = dir.ancestors().take_while(is_absent).count();
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    created.map_err(OpenError::io("create", dir))?;
+    // The directory's own name also if it was there: the process that made it may have died.
+    for path in dir.ancestors().take(made.max(1)) {
+        let parent =
+            path.parent().map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it });
+        let Some(parent) = parent else { break };
+        match RealDisk.sync_dir(parent) {
+            // A parent that we may not read is not ours, and we have made nothing in it.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
+                return Err(OpenError::unsynced(parent)(error));
+            }
+            _ => {}
+        }
+    }
+    keep_private(dir);
+    Ok(())
+}
+
+/// Keeps the group and others out of a data directory that exists: journals, blobs and keys are in
+/// it. A directory of another owner stays as it is; what is made in it is private by the umask.
+pub fn keep_private(dir: &Path) {
+    let Ok(about) = fs::metadata(dir) else { return };
+    let mode = about.permissions().mode();
+    // The six lowest bits are what the group and others may do.
+    if mode.trailing_zeros() >= 6 {
+        return;
+    }
+    let shown = dir.display();
+    match fs::set_permissions(dir, Permissions::from_mode(mode & 0o7700)) {
+        Ok(()) => warn!(dir = %shown, "others could look into the data directory; now they cannot"),
+        Err(error) => warn!(dir = %shown, %error, "others can look into the data directory"),
+    }
 }
 
 /// Where the segments are.

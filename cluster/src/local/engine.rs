@@ -27,6 +27,9 @@ use crate::StoreError;
 const CLOCK_LOOK: Duration = Duration::from_secs(1);
 /// How long a free-space reading is believed.
 const ROOM_FOR: Duration = Duration::from_secs(1);
+/// The free space is looked at this often while nothing happens, so that `ready` and the warnings
+/// tell of a full disk before a message is refused. Less wakes an idle process for nothing.
+const ROOM_LOOK: Duration = Duration::from_secs(5);
 /// How many written bytes (16 MiB) make a free-space reading old.
 const ROOM_BYTES: u64 = 16 << 20;
 
@@ -143,10 +146,8 @@ impl Engine {
             }
             self.scrub_if_due();
             self.clean_a_little()?;
-            if self.shared.low.load(Ordering::Relaxed) {
-                // Nobody may be sending, because we are not ready: look by ourselves.
-                self.has_room();
-            }
+            // Nobody may be sending: whether we are ready must not depend on it.
+            self.has_room();
         }
     }
 
@@ -165,7 +166,8 @@ impl Engine {
         let due = due.into_iter().chain(self.scrub.due);
         let is_low = self.shared.low.load(Ordering::Relaxed);
         let owed = (is_low || !self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
-        armed.into_iter().chain(jobs).chain(due).chain(owed).min()
+        let look = Some(now + ROOM_LOOK);
+        armed.into_iter().chain(jobs).chain(due).chain(owed).chain(look).min()
     }
 
     /// Begins a checkpoint for what was deleted, if it is time.
@@ -257,8 +259,11 @@ impl Engine {
         let mut guard = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut index) = guard.take() {
             index.flush().map_err(Fatal::Index)?;
+            let is_stored = index.is_stored();
             drop(index);
-            self.index_state.set_clean();
+            if is_stored {
+                self.index_state.set_clean();
+            }
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ pub(super) struct Applied {
 pub(super) enum Index {
     /// On disk, and what is on its way there.
     Sled(sled::Db, Changes),
-    /// For readers that must not write.
+    /// For readers that must not write, and where the disk has no room for it.
     Memory(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
@@ -80,6 +80,11 @@ impl Index {
             .flush_every_ms(None)
             .segment_size(256 << 10);
         guarded(|| config.open()).map(|db| Self::Sled(db, Changes::new()))
+    }
+
+    /// Whether another process finds it again.
+    pub(super) const fn is_stored(&self) -> bool {
+        matches!(self, Self::Sled(..))
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {

@@ -4,10 +4,11 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Seek, Write},
     path::Path,
+    sync::PoisonError,
     time::Duration,
 };
 
-use super::OpenError;
+use super::{OpenError, shared::Shared};
 
 /// The file whose lock says that a directory is in use.
 const FILE: &str = "lock";
@@ -35,10 +36,17 @@ impl DirLock {
             .map_err(OpenError::io("open", &path))?;
         take(dir, &mut file, File::try_lock)?;
         let holder = format!("process {}", std::process::id());
-        file.set_len(0)
+        let written = file
+            .set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(holder.as_bytes()))
-            .map_err(OpenError::io("write", &path))?;
+            .and_then(|()| file.write_all(holder.as_bytes()));
+        match written {
+            // Then others are told "another process"; the lock holds without it.
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
+                return Err(OpenError::io("write", &path)(error));
+            }
+            _ => {}
+        }
         Ok(Self { _file: file })
     }
 
@@ -53,6 +61,13 @@ impl DirLock {
         };
         take(dir, &mut file, File::try_lock_shared)?;
         Ok(Some(Self { _file: file }))
+    }
+}
+
+impl Shared {
+    /// Holds a reader's lock for as long as this lives, or until it is closed.
+    pub(super) fn keep(&self, lock: Option<DirLock>) {
+        *self.reader_lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! Files of a data directory: `lock` (who holds it), `format` (version, partitions), `log/*.seg`
 //! (truth), `blobs/*` (content by digest), `index/` (sled; may be deleted at any time while no
-//! process runs), `index.state` (whether `index/` may be trusted), `moved.json` (where its sessions
-//! went, if they did).
+//! process runs), `index.state` (whether `index/` may be trusted), `clock` (how far the clock may be
+//! believed), `moved.json` (where its sessions went, if they did).
 //!
 //! Invariants: LOC-1 nothing is answered before it is synced. LOC-2 the index holds nothing that
 //! is not in the synced log. LOC-3 a segment goes only after every live record in it has a synced
@@ -37,6 +37,7 @@ mod inbox;
 mod index;
 mod jobs;
 mod journal;
+mod lifetime;
 mod lock;
 mod log;
 mod moved;
@@ -54,6 +55,7 @@ mod timers;
 pub(crate) mod watch;
 
 pub use bus::LocalBus;
+pub use directory::keep_private;
 pub use moved::{Moved, identity, moved, set_moved, take_back};
 pub use open::{open, open_read_only};
 #[cfg(feature = "test-util")]

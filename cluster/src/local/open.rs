@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     ops::Bound,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, RwLock, atomic::AtomicBool},
     time::Duration,
@@ -17,13 +16,14 @@ use super::{
     blobs::LocalBlobs,
     bucket::LocalBucket,
     deliveries::{Deliveries, JobQueue},
-    directory::{IndexState, format_of, log_dir, read_format},
+    directory::{IndexState, format_of, log_dir, prepare, read_format},
     disk::{Disk, RealDisk},
     engine::{Crowd, Engine, Room, Scrub},
     inbox::LocalInbox,
     index::{Index, IndexError, decode_job, decode_waiting, keys},
     jobs::LocalJobs,
     journal::LocalJournal,
+    lifetime::Lifetime,
     lock::DirLock,
     log::{Files, Log},
     moved::refuse_moved,
@@ -44,11 +44,7 @@ const NO_ACK_WAIT: Duration = Duration::from_hours(24 * 365);
 /// doors are dropped; the caller should await [`LocalControl::fatal`] and exit when it resolves.
 pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalControl), OpenError> {
     let disk = disk_of(&options);
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(OpenError::io("create", dir))?;
+    prepare(dir)?;
     let lock = DirLock::exclusive(dir)?;
     refuse_moved(dir)?;
     let (log_dir, blob_dir) = (log_dir(dir), dir.join("blobs"));
@@ -78,8 +74,9 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         dir: dir.to_owned(),
         detail: "its log has no segment".to_owned(),
     })?;
-    let shared = share(dir, partitions, &options, index, files, waiting, damages);
-    let engine = Engine {
+    let lifetime = Lifetime::open(dir, &*options.clock);
+    let shared = share((dir, lifetime), partitions, &options, index, files, waiting, damages);
+    let mut engine = Engine {
         shared: Arc::clone(&shared),
         log,
         index_state,
@@ -95,6 +92,8 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         answer_before_sync: is_planted(&options),
         lock: Some(lock),
     };
+    // Before anybody asks whether it is ready.
+    engine.has_room();
     engine.spawn().map_err(OpenError::io("start the thread of", &log_dir))?;
     Ok(substrate(shared, disk, blob_dir, options.prefix, partitions))
 }
@@ -122,7 +121,8 @@ pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut options = LocalOptions::new(Prefix::default(), clock);
     options.ack_wait = NO_ACK_WAIT;
-    let shared = share(dir, partitions, &options, index, files, waiting, damages);
+    let lifetime = Lifetime::believing(&*options.clock);
+    let shared = share((dir, lifetime), partitions, &options, index, files, waiting, damages);
     shared.queue.end("it is open for reading only");
     shared.done.send_replace(true);
     let (substrate, control) =
@@ -185,7 +185,7 @@ fn load(index: &Index, partitions: u16) -> Result<(Waiting, Option<u64>), IndexE
 // === the parts together ===
 
 fn share(
-    dir: &Path,
+    (dir, lifetime): (&Path, Lifetime),
     partitions: u16,
     options: &LocalOptions,
     index: Index,
@@ -204,6 +204,7 @@ fn share(
         partitions,
         ack_wait: options.ack_wait,
         clock: Arc::clone(&options.clock),
+        lifetime,
         index: RwLock::new(Some(index)),
         files,
         deliveries: Mutex::new(deliveries),

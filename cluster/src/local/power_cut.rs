@@ -355,14 +355,17 @@ impl Handle {
 impl DiskFile for Handle {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.with(|state, file| {
+            let from = usize::try_from(offset).map_err(io::Error::other)?;
+            let len = state.files[file].live.len();
+            // What is written over itself takes no room.
             let room = usize::try_from(state.free.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-            let fits = bytes.len().min(room);
+            let end = len.max(from).saturating_add(room);
+            let to = from.saturating_add(bytes.len()).min(end);
+            let fits = to - from;
             if let Some(free) = &mut state.free {
-                *free -= fits as u64;
+                *free -= to.saturating_sub(len.max(from)) as u64;
             }
             let file = &mut state.files[file];
-            let from = usize::try_from(offset).map_err(io::Error::other)?;
-            let to = from + fits;
             if file.live.len() < to {
                 file.live.resize(to, 0);
             }

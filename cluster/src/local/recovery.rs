@@ -20,6 +20,10 @@ use super::{
     reader::{Damage, Reader, ReplayError, replay},
 };
 
+/// Free bytes (16 MiB) below which the index is kept in memory: sled fails for good where a write
+/// does, and what is stored can still be read.
+const INDEX_ROOM: u64 = 16 << 20;
+
 /// A log with its index, ready to be used.
 #[derive(Debug)]
 pub(super) struct Recovered {
@@ -38,6 +42,16 @@ pub(super) fn recover_with_index(
     state: &IndexState,
     options: &LocalOptions,
 ) -> Result<Recovered, OpenError> {
+    // A disk that does not say how full it is may be written until it refuses.
+    let is_full = || disk.free_bytes(log_dir).is_ok_and(|free| free < INDEX_ROOM);
+    if !state.make_room(|| !is_full())? {
+        warn!("the disk is full: the index is kept in memory, and messages are refused");
+        let index = Index::Memory(BTreeMap::new());
+        return recover(disk, log_dir, store, index, true).map_err(|error| match error {
+            ReplayError::Open(error) => error,
+            ReplayError::Index(error) => state.failed(&error),
+        });
+    }
     if state.index.exists() {
         let trusted = state.is_trusted();
         state.set_open()?;

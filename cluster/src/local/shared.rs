@@ -19,6 +19,7 @@ use super::{
     bus::LocalBus,
     deliveries::{Deliveries, JobQueue},
     index::{Index, IndexError, Loc},
+    lifetime::Lifetime,
     lock::DirLock,
     log::{Files, ReadError},
     reader::Damage,
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     pub(super) partitions: u16,
     pub(super) ack_wait: Duration,
     pub(super) clock: Arc<dyn Clock>,
+    /// What values expire by.
+    pub(super) lifetime: Lifetime,
     /// `None` once it is let go. The engine holds it for writing from the moment it answers until
     /// the answer is visible.
     pub(super) index: RwLock<Option<Index>>,
@@ -298,11 +301,6 @@ impl Shared {
 
     fn damaged(&self) -> MutexGuard<'_, HashMap<EntityId, Damage>> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Holds a reader's lock for as long as this lives, or until it is closed.
-    pub(super) fn keep(&self, lock: Option<DirLock>) {
-        *self.reader_lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
     }
 
     /// Looks something up.

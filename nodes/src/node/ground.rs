@@ -53,6 +53,8 @@ pub async fn open(
     {
         let member = crate::bus::join::member(loaded, roles, join).await?;
         if member.is_some() || config.cluster.nats.is_some() {
+            // It holds this node's credential and token.
+            local::keep_private(&config.node.data_dir);
             let substrate = nats(config, member, Some(process), ack_wait(loaded)).await?;
             return Ok(Ground { substrate, control: None });
         }

@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Timer, Write};
-use clawnode_proto::{TimerId, Timestamp};
+use clawnode_proto::{TimerId, Timestamp, limits};
 
-use crate::support::{FAR, Home, NONE, Result, entity, everything, fill, input, texts};
+use crate::support::{
+    FAR, Home, NONE, Result, append, entity, everything, fill, input, options, texts,
+};
 
 /// LOC-3.
 #[tokio::test]
@@ -72,6 +74,29 @@ async fn dead_segments_go_by_themselves() -> Result {
     let segments = home.segments()?;
     assert!(segments <= 2, "{segments} segments are left");
     assert_eq!(texts(&store, "one").await?, ["399".repeat(100)]);
+    home.close(store).await;
+    Ok(())
+}
+
+/// Offsets in a segment have 32 bits, so a segment must end even where only cleaning writes.
+#[tokio::test]
+async fn a_checkpoint_of_an_idle_store_begins_segments() -> Result {
+    // What one step copies at most, and a record that goes beyond it.
+    const STEP: u64 = (1 << 20) + limits::APPEND_BYTES as u64;
+    let home = Home::new()?;
+    let (store, control) = home.open()?;
+    let text = "x".repeat(limits::APPEND_BYTES / 2);
+    for n in 0..24 {
+        append(&store, &format!("session{n}"), NONE, &text).await?;
+    }
+    control.checkpoint().await?;
+    let mut longest = 0;
+    for entry in std::fs::read_dir(home.path().join("log"))? {
+        longest = longest.max(entry?.metadata()?.len());
+    }
+    let bound = u64::from(options().segment_bytes) + STEP;
+    assert!(longest <= bound, "a segment of {longest} bytes, at most {bound}");
+    assert_eq!(texts(&store, "session23").await?, [text]);
     home.close(store).await;
     Ok(())
 }

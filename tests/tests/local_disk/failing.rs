@@ -208,3 +208,64 @@ async fn a_segment_that_was_begun_is_made_durable() -> Result {
     }
     Ok(())
 }
+
+/// Reads are served from a disk without a free byte, and messages as soon as there is room.
+#[tokio::test]
+async fn a_start_needs_no_free_byte() -> Result {
+    for index_too in [false, true] {
+        let home = Home::new()?;
+        let disk = Arc::new(PowerCutDisk::new());
+        let mut options = options_on(&disk);
+        options.head_room = 64 << 20;
+        let (store, _control) = open(home.path(), options.clone())?;
+        append(&store, "one", NONE, "first").await?;
+        store.inbox.put(&input("one", "waits")?).await?;
+        home.close(store).await;
+        if index_too {
+            // What the last rebuild left is the first to go.
+            std::fs::rename(home.path().join("index"), home.path().join("index.old"))?;
+        }
+
+        disk.set_free(Some(0));
+        let (store, _control) = open(home.path(), options.clone())?;
+        for name in ["index", "index.old"] {
+            assert!(!home.path().join(name).exists(), "`{name}` is given up");
+        }
+        assert!(store.health.ready().await.is_err(), "it says so before anybody asks for more");
+        assert_eq!(store.health.warnings().await[0].name, "local.disk_full");
+        assert_eq!(texts(&store, "one").await?, ["first"]);
+        assert_eq!(store.inbox.read(entity("one"), NONE).await?.len(), 1);
+        let refused = store.inbox.put(&input("one", "too much")?).await.expect_err("full");
+        assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+
+        disk.set_free(None);
+        while store.health.ready().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        store.inbox.put(&input("one", "in time")?).await?;
+        home.close(store).await;
+        let (store, _control) = open(home.path(), options)?;
+        assert_eq!(store.inbox.read(entity("one"), NONE).await?.len(), 2);
+        assert!(home.path().join("index").exists(), "it is built anew where there is room");
+        home.close(store).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_is_noticed_without_a_message() -> Result {
+    let home = Home::new()?;
+    let disk = Arc::new(PowerCutDisk::new());
+    let mut options = options_on(&disk);
+    options.head_room = 64 << 20;
+    let (store, _control) = open(home.path(), options)?;
+    store.health.ready().await?;
+    disk.set_free(Some(32 << 20));
+    // Nobody sends anything.
+    while store.health.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.health.warnings().await[0].name, "local.disk_full");
+    home.close(store).await;
+    Ok(())
+}

@@ -5,6 +5,7 @@
 mod cleaning;
 mod damage;
 mod failing;
+mod lifetimes;
 mod old_jobs;
 mod opening;
 mod power_cuts;

@@ -1,7 +1,10 @@
 //! What the log asks of the system, as `strace` sees it.
 
 use std::{
+    collections::BTreeSet,
+    fs::Permissions,
     io::{BufRead, BufReader, Write as _},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -53,12 +56,51 @@ fn an_answer_before_the_sync_is_found_by_its_system_calls() -> Result {
     Ok(())
 }
 
+#[test]
+fn the_names_of_made_directories_are_synced_before_anything_is_answered() -> Result {
+    let home = Home::new()?;
+    let dir = home.path().join("made").join("data");
+    let trace = trace(&dir, false)?;
+    let mut unsynced = BTreeSet::new();
+    let mut made = 0;
+    for line in trace.lines().take_while(|line| !line.contains("\"answered ")) {
+        if line.contains("mkdir") && line.ends_with("= 0") {
+            let path = Path::new(line.split('"').nth(1).ok_or("a path")?);
+            // The index may be built anew at any time.
+            if !path.starts_with(dir.join("index")) {
+                unsynced.insert(path.parent().ok_or("a parent")?.to_owned());
+                made += 1;
+            }
+        } else if line.contains("fsync(") {
+            let path = line.split(['<', '>']).nth(1).ok_or("a path")?;
+            unsynced.remove(Path::new(path));
+        }
+    }
+    assert_eq!((made, unsynced), (4, BTreeSet::new()), "made, data, log and blobs:\n{trace}");
+    let mode = |path: &Path| Ok::<_, std::io::Error>(path.metadata()?.permissions().mode() & 0o777);
+    assert_eq!(mode(&dir)?, 0o700);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_directory_that_others_may_look_into_is_made_private() -> Result {
+    let home = Home::new()?;
+    for mode in [0o755, 0o2775] {
+        std::fs::set_permissions(home.path(), Permissions::from_mode(mode))?;
+        let (store, _control) = home.open()?;
+        home.close(store).await;
+        let found = home.path().metadata()?.permissions().mode() & 0o777;
+        assert_eq!(found, 0o700, "{mode:o}");
+    }
+    Ok(())
+}
+
 /// The system calls of a child's work.
 fn trace(dir: &Path, planted: bool) -> Result<String> {
     let out = tempfile::NamedTempFile::new()?;
     let mut command = Command::new("strace");
     command
-        .args(["-f", "-y", "-qq", "-e", "trace=fdatasync,fsync,write,pwrite64", "-o"])
+        .args(["-f", "-y", "-qq", "-e", "trace=fdatasync,fsync,write,pwrite64,mkdir,mkdirat", "-o"])
         .arg(out.path())
         .arg(std::env::current_exe()?)
         .args(["--exact", "system_calls::child_holds_the_directory", "--nocapture"])
