@@ -21,7 +21,10 @@ use clawnode_cluster::{
     membership::{Announcer, Members, Membership},
 };
 use clawnode_proto::{ProcessId, feed::EventBody, node::NodeRole};
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    runtime::Handle,
+    sync::{oneshot, watch},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -30,6 +33,7 @@ use crate::{
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
     gateway::{self, Serving},
+    host,
     node::{
         backend::NodeBackend,
         greet::{self, Saying},
@@ -48,6 +52,7 @@ use crate::{
         tools::{self, NodeTools},
     },
     telemetry,
+    watchdog::Watchdog,
 };
 
 /// What a node is told.
@@ -99,6 +104,10 @@ struct Running {
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let NodeArgs { loaded, roles, join, ready, stop } = args;
+    let _watchdog = Watchdog::start(Handle::current()).map_err(|error| {
+        Failure::new(Exit::Failed, "internal", format!("cannot start the watchdog: {error}"))
+    })?;
+    warn_of_files(&loaded.config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let hooks = hooks::open(&loaded)?;
@@ -156,6 +165,14 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
             Err(Failure::new(Exit::Failed, "store_failed", format!("the store has failed: {why}"))
                 .hint("look at the disk, then start again: what was answered is safe"))
         }
+    }
+}
+
+/// A limit of open files that is too low shows only once connections and segments are many.
+fn warn_of_files(config: &Config) {
+    let (limit, wanted) = (host::files(), host::files_wanted(config.gateway.max_connections));
+    if limit < wanted {
+        warn!(limit, wanted, "few files may be open at once; raise the hard limit");
     }
 }
 
@@ -303,15 +320,17 @@ async fn open_gateway(
     let process = ready.process;
     let (url, socket) = (serving.url.clone(), serving.socket.clone());
     let file = NodeFile { url, socket, pid: std::process::id(), process };
-    std::fs::create_dir_all(&dir).and_then(|()| file.write(&dir)).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            "data_dir_unusable",
-            format!("cannot write into `{}`: {error}", dir.display()),
-        )
-        .hint("name another directory with `--data-dir`")
-    })?;
-    running.node_file = Some((file, dir));
+    match std::fs::create_dir_all(&dir).and_then(|()| file.write(&dir)) {
+        Ok(()) => running.node_file = Some((file, dir)),
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            warn!(url = serving.url, "the disk is full: commands find this node by `--url` only");
+        }
+        Err(error) => {
+            let message = format!("cannot write into `{}`: {error}", dir.display());
+            return Err(Failure::new(Exit::Failed, "data_dir_unusable", message)
+                .hint("name another directory with `--data-dir`"));
+        }
+    }
     running.serving = Some(serving);
     Ok(())
 }

@@ -16,6 +16,8 @@ pub enum Exit {
     Usage = 2,
     /// No node, or no server that it needs, can be reached.
     Unreachable = 69,
+    /// The node hung, and its watchdog ended it.
+    Hung = 70,
     /// The token is missing or wrong, or this may not be done.
     Refused = 77,
     /// The configuration is wrong.

@@ -10,6 +10,8 @@ pub mod client;
 pub mod config;
 pub mod failure;
 pub mod gateway;
+pub mod host;
 pub mod keeping;
 pub mod node;
 pub mod telemetry;
+pub mod watchdog;

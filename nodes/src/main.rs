@@ -3,13 +3,14 @@
 
 use std::process::ExitCode;
 
-use clawnode::{cli, config::Env, failure::Exit};
+use clawnode::{cli, config::Env, failure::Exit, host};
 
 /// A node makes and drops many small values on many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    host::prepare();
     let args: Vec<_> = std::env::args_os().collect();
     if let Some(code) = cli::sandboxed_exec(&args) {
         return ExitCode::from(code);

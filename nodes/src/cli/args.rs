@@ -20,6 +20,7 @@ Exit codes:
   1   it was tried and failed
   2   the command line is wrong
   69  the node, or a server that it needs, cannot be reached
+  70  the node hung, and ended itself; start it again
   77  refused: the token is missing or wrong, or this is not allowed
   78  the configuration is wrong
 

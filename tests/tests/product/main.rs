@@ -18,6 +18,7 @@ mod telemetry;
 mod timeouts;
 mod tools;
 mod turns;
+mod watchdog;
 
 use clawnode_proto::{llm::Text, view::TurnView};
 use clawnode_tests::{

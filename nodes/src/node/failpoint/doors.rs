@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -107,6 +107,8 @@ pub(super) enum Armed {
     Poison(String, Mutex<BTreeSet<EntityId>>, Dies),
     /// Whoever passes a door panics, by chance.
     Panics(Chance),
+    /// Once a message is stored, all workers of the runtime are blocked for so long, once.
+    Blocks(Duration, AtomicBool),
 }
 
 /// What dies of a poison.
@@ -154,12 +156,22 @@ impl Armed {
         if let Some(chance) = text.strip_prefix("panics:") {
             return Chance::parse(chance).map(Self::Panics);
         }
+        if let Some(seconds) = text.strip_prefix("blocks:") {
+            let time = Duration::from_secs(seconds.parse().ok()?);
+            return Some(Self::Blocks(time, AtomicBool::new(false)));
+        }
         let (name, times) = text.split_once(':').unwrap_or((text, "1"));
         let (_, point) = POINTS.iter().find(|(known, _)| *known == name)?;
         Some(Self::Point(*point, AtomicU64::new(times.parse().ok()?)))
     }
 
     pub(super) fn pass(&self, here: Point) {
+        if let Self::Blocks(time, done) = self
+            && here == Point::AfterPut
+            && !done.swap(true, Ordering::Relaxed)
+        {
+            block(*time);
+        }
         if let Self::Point(point, left) = self
             && *point == here
             && left.fetch_sub(1, Ordering::Relaxed) == 1
@@ -238,6 +250,17 @@ impl Armed {
             }
         }
     }
+}
+
+/// Blocks all workers of the runtime, as a call that waits for the disk or a lock would.
+fn block(time: Duration) {
+    tracing::warn!(?time, "a planted block of the runtime");
+    let workers = tokio::runtime::Handle::current().metrics().num_workers();
+    // Some more than there are workers: one of them may wait where no other worker finds it.
+    for _ in 0..workers * 2 {
+        tokio::spawn(async move { std::thread::sleep(time) });
+    }
+    std::thread::sleep(time);
 }
 
 /// As `kill -9` does it: nothing is flushed, nobody is told.

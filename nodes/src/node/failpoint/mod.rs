@@ -5,6 +5,7 @@
 //! `poison:TEXT` at every append to a session whose journal has TEXT, as if folding it killed.
 //! `poison-panic:TEXT` makes whoever folds it panic, and `panics:PER_MILLION:SEED` whoever passes a
 //! door of sessions or jobs, or asks an actor of a session for the time, by chance.
+//! `blocks:SECONDS` blocks all workers of the runtime once a message is stored.
 
 mod chance;
 mod doors;

@@ -1,0 +1,29 @@
+//! What a process asks of its host before it starts any thread.
+
+use rustix::{
+    fs::Mode,
+    process::{Resource, Rlimit, getrlimit, setrlimit, umask},
+};
+
+/// Files that the node keeps open beside connections: segments of the log, programs, sockets. A log
+/// of 32 GiB has about a thousand segments.
+const FILES_BESIDE_CONNECTIONS: u64 = 2_048;
+
+/// Lets nobody but the owner read what this process and its programs write, and lets it open as
+/// many files as it may. The umask belongs to the whole process: call this before any thread runs.
+pub fn prepare() {
+    umask(Mode::RWXG | Mode::RWXO);
+    let limit = getrlimit(Resource::Nofile);
+    // A limit that cannot be raised is told by `doctor`, and by the node at its start.
+    let _raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// How many files this process may have open; `u64::MAX` without a limit.
+pub fn files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// How many files a node should be able to open that serves so many connections.
+pub fn files_wanted(connections: u32) -> u64 {
+    u64::from(connections) + FILES_BESIDE_CONNECTIONS
+}
