@@ -26,14 +26,12 @@ pub(super) struct RestoreArgs {
 
 /// `backup`.
 pub(super) async fn backup(args: BackupArgs, context: &Context) -> Result<Exit, Failure> {
-    refuse_beside_a_node(context, "a backup").await?;
     let done = keeping::backup(&context.loaded.config, &args.file).await?;
     report(context, "wrote", &done)
 }
 
 /// `restore`.
 pub(super) async fn restore(args: RestoreArgs, context: &Context) -> Result<Exit, Failure> {
-    refuse_beside_a_node(context, "a restore").await?;
     let done = keeping::restore(&context.loaded.config, &args.file).await?;
     report(context, "restored from", &done)
 }
@@ -43,17 +41,4 @@ fn report(context: &Context, verb: &str, done: &BackupView) -> Result<Exit, Fail
         format!("{verb} `{}`: {} sessions, {} bytes", it.file, it.sessions, it.bytes)
     })?;
     Ok(Exit::Ok)
-}
-
-/// The directory is a node's own while it runs.
-pub(super) async fn refuse_beside_a_node(context: &Context, what: &str) -> Result<(), Failure> {
-    match context.running().await? {
-        None => Ok(()),
-        Some(client) => Err(Failure::new(
-            Exit::Failed,
-            "conflict",
-            format!("{what} needs the directory alone, and a node runs at `{}`", client.url()),
-        )
-        .hint("stop the node first")),
-    }
 }

@@ -1,6 +1,9 @@
 //! Keeping a data directory as one file, and bringing it back: a tar of what is truth.
 //!
-//! The index and the lock are left out, because they are made anew.
+//! The index and the lock are left out, because they are made anew, and so is the token: a copy in an
+//! archive would be a credential that nobody looks after. Older backups have it, and keep it.
+//!
+//! A backup holds every conversation: it is its owner's alone (0600), and so is what comes of it.
 //!
 //! A file to restore may be anybody's (S-18): of it only plain files and folders below the names
 //! that a backup has are made, each once, in a folder that nobody else uses; anything else refuses
@@ -9,8 +12,9 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, File},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
 };
 
@@ -23,7 +27,11 @@ use crate::{
 };
 
 /// What is kept, beside the directory's root; all else is made anew.
-const KEPT: &[&str] = &["format", "log", "blobs", "moved.json", TOKEN_FILE];
+const KEPT: &[&str] = &["format", "log", "blobs", "moved.json"];
+/// What older backups have besides.
+const KEPT_BEFORE: &[&str] = &[TOKEN_FILE];
+/// What the group and others may do with it: nothing.
+const MASK: u32 = 0o077;
 /// Files and folders of one backup at most: each blob is one, and each takes half a kilobyte of it.
 const ENTRIES_MAX: u64 = 1 << 24;
 /// Deepest file, the root's own being 1: blobs lie two folders deep.
@@ -35,7 +43,8 @@ pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, Failu
         return Err(failed(file, &"it exists already").hint("name a file that does not exist"));
     }
     let temporary = part(file);
-    let out = File::create_new(&temporary).map_err(|error| failed(&temporary, &error))?;
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+    let out = made.map_err(|error| failed(&temporary, &error))?;
     let mut tar = tar::Builder::new(out);
     for name in KEPT {
         let path = dir.join(name);
@@ -52,7 +61,7 @@ pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, Failu
         out.metadata()
     });
     let bytes = done.map_err(|error| failed(&temporary, &error))?.len();
-    fs::rename(&temporary, file).map_err(|error| failed(file, &error))?;
+    rename(&temporary, file)?;
     Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }
 
@@ -70,7 +79,8 @@ pub fn read(file: &Path, dir: &Path) -> Result<u64, Failure> {
     let input = File::open(file).map_err(|error| failed(file, &error))?;
     let bytes = input.metadata().map_err(|error| failed(file, &error))?.len();
     let temporary = part(dir);
-    fs::create_dir_all(&temporary).map_err(|error| failed(&temporary, &error))?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&temporary);
+    made.map_err(|error| failed(&temporary, &error))?;
     let unpacked = unpack(input, &temporary);
     if let Err(error) = unpacked {
         if let Err(error) = fs::remove_dir_all(&temporary) {
@@ -81,13 +91,23 @@ pub fn read(file: &Path, dir: &Path) -> Result<u64, Failure> {
     if dir.exists() {
         fs::remove_dir(dir).map_err(|error| failed(dir, &error))?;
     }
-    fs::rename(&temporary, dir).map_err(|error| failed(dir, &error))?;
+    rename(&temporary, dir)?;
     Ok(bytes)
+}
+
+/// Gives what is whole its name, durably.
+fn rename(temporary: &Path, to: &Path) -> Result<(), Failure> {
+    let renamed = fs::rename(temporary, to).and_then(|()| {
+        let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    });
+    renamed.map_err(|error| failed(to, &error))
 }
 
 fn unpack(input: File, into: &Path) -> io::Result<()> {
     let mut tar = tar::Archive::new(input);
     tar.set_overwrite(false);
+    tar.set_mask(MASK);
     let mut entries = 0;
     for entry in tar.entries()? {
         entries += 1;
@@ -109,14 +129,19 @@ fn unpack(input: File, into: &Path) -> io::Result<()> {
             return Err(io::Error::other(format!("it ends in the middle of `{}`", path.display())));
         }
     }
-    if into.join("format").is_file() { Ok(()) } else { Err(io::Error::other("it has no `format`")) }
+    if !into.join("format").is_file() {
+        return Err(io::Error::other("it has no `format`"));
+    }
+    // One call for all files and folders that were made.
+    Ok(rustix::fs::syncfs(File::open(into)?)?)
 }
 
 /// The path of something that a backup has.
 fn kept(path: &Path) -> io::Result<PathBuf> {
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     let first = path.components().next().map(Component::as_os_str);
-    let known = first.is_some_and(|first| KEPT.iter().any(|kept| first == OsStr::new(kept)));
+    let mut names = KEPT.iter().chain(KEPT_BEFORE);
+    let known = first.is_some_and(|first| names.any(|kept| first == OsStr::new(kept)));
     if plain && known && path.components().count() <= DEPTH_MAX {
         Ok(path.to_owned())
     } else {
@@ -226,6 +251,41 @@ mod tests {
         let (dir, path) = crafted(&[file("token", "x")]);
         let failure = read(&path, &dir.path().join("data")).unwrap_err();
         assert!(failure.message.contains("no `format`"), "{}", failure.message);
+    }
+
+    /// Whatever the umask of the process is, and whatever the archive says.
+    #[test]
+    fn a_backup_and_what_comes_of_it_are_their_owners_alone() {
+        let mode = |path: &Path| {
+            let about = fs::metadata(path).unwrap();
+            std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        for name in ["log", "blobs"] {
+            fs::create_dir_all(data.join(name)).unwrap();
+            fs::write(data.join(name).join("one"), "a conversation").unwrap();
+        }
+        fs::write(data.join("format"), "1").unwrap();
+        fs::write(data.join(TOKEN_FILE), "the operator's token").unwrap();
+        let file = dir.path().join("kept.tar");
+        write(&data, &file, 1).unwrap();
+        assert_eq!(mode(&file), 0o600);
+        let bytes = fs::read(&file).unwrap();
+        let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(has("a conversation"));
+        assert!(!has("the operator's token"), "a backup holds no credential");
+
+        // Each folder of the archive says 0755 and each file 0644, as the umask of this test has it.
+        let restored = dir.path().join("restored");
+        read(&file, &restored).unwrap();
+        for folder in ["", "log", "blobs"] {
+            assert_eq!(mode(&restored.join(folder)) & 0o077, 0, "`{folder}`");
+        }
+        for path in ["format", "log/one", "blobs/one"] {
+            assert_eq!(mode(&restored.join(path)) & 0o077, 0, "`{path}`");
+        }
+        assert!(!restored.join(TOKEN_FILE).exists());
     }
 
     /// The planted twin: what is refused here the library alone lets in.

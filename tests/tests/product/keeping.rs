@@ -1,6 +1,10 @@
 //! Snapshots, deletion, export, backup and restore.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use clawnode_tests::{
     model::{ModelServer, Script},
@@ -9,6 +13,7 @@ use clawnode_tests::{
     wait::until,
 };
 use futures_util::TryStreamExt as _;
+use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
 use super::{Outcome, said, scene};
@@ -235,5 +240,80 @@ async fn a_backup_brings_everything_back() -> Outcome {
     node.client()?.chat(&Message::new("ada", "and go on")).await?;
     node.stop().await?;
     assert_eq!(other.run(&["journal", "verify"]).await?.code, 0);
+    Ok(())
+}
+
+/// An address that a node left behind may be another's by now.
+#[tokio::test]
+async fn what_needs_the_directory_alone_asks_its_lock_and_no_stranger() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    node.client()?.chat(&Message::new("ada", "hello")).await?;
+    for check in [&["journal", "repair"][..], &["backup", "beside.tar"]] {
+        let refused = home.run(check).await?;
+        assert_eq!(refused.code, 1, "{check:?} beside a node: {refused:?}");
+        assert!(refused.err.contains(&format!("process {}", node.pid())), "{refused:?}");
+    }
+    node.stop().await?;
+
+    let other = Home::new(Ground::Local)?;
+    let stranger = Node::up(&other).await?;
+    std::fs::copy(other.data().join("node.json"), home.data().join("node.json")).unwrap();
+    for check in [&["journal", "repair"][..], &["backup", "kept.tar"]] {
+        let done = home.run(check).await?;
+        assert_eq!(done.code, 0, "{check:?}: {done:?}");
+    }
+    stranger.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_node_writes_is_its_owners_alone() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let private = |path: &Path| {
+        // Some files come and go.
+        let Ok(about) = std::fs::metadata(path) else { return };
+        let mode = about.permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+    };
+    std::fs::create_dir_all(home.data()).unwrap();
+    std::fs::set_permissions(home.data(), Permissions::from_mode(0o755)).unwrap();
+    let node = Node::up(&home).await?;
+    node.client()?.chat(&Message::new("ada", "hello")).await?;
+    let mut folders = vec![home.data()];
+    while let Some(folder) = folders.pop() {
+        private(&folder);
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            private(&path);
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    node.stop().await?;
+    let kept = home.run(&["backup", "kept.tar"]).await?;
+    assert_eq!(kept.code, 0, "{kept:?}");
+    private(&home.path().join("kept.tar"));
+    Ok(())
+}
+
+/// Whatever the soft limit is; `doctor` raises it as a node does.
+#[tokio::test]
+async fn a_process_raises_its_limit_of_open_files() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX).min(10_000);
+    let doctor = home.command(&["doctor", "--json"]);
+    let doctor = doctor.as_std();
+    let mut shell = tokio::process::Command::new("/bin/sh");
+    // Few, and not more than the kernel takes; what is raised is the soft limit.
+    shell.args(["-c", &format!("ulimit -Hn {hard}; ulimit -Sn 64; exec \"$0\" \"$@\"")]);
+    shell.arg(doctor.get_program()).args(doctor.get_args()).env_clear();
+    shell.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let told: Value = serde_json::from_slice(&shell.output().await.unwrap().stdout).unwrap();
+    let checks = told["checks"].as_array().cloned().unwrap_or_default();
+    let files = checks.iter().find(|check| check["name"] == "limits.files");
+    let found = files.and_then(|check| check["found"].as_str()).unwrap_or_default();
+    assert!(found.starts_with(&format!("{hard} open files")), "{told}");
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::{
     cli::context::Context,
     client::TOKEN_FILE,
     config::{ProviderOptions, Wire, units::ByteSize},
+    host,
 };
 
 /// Below this a node soon refuses input.
@@ -29,7 +30,9 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     let config = &context.loaded.config;
     let mut checks = vec![configuration(context)];
     checks.push(data_dir(&config.node.data_dir));
+    checks.push(private(&config.node.data_dir));
     checks.push(disk(&config.node.data_dir));
+    checks.push(files(host::files(), host::files_wanted(config.gateway.max_connections)));
     checks.push(token(&config.node.data_dir.join(TOKEN_FILE)));
     checks.push(exposure(context));
     checks.push(network::listen(context).await);
@@ -102,6 +105,38 @@ fn tempfile_in(folder: &Path) -> std::io::Result<()> {
     let probe = folder.join(format!(".clawnode-doctor-{}", std::process::id()));
     fs::File::create_new(&probe)?;
     fs::remove_file(probe)
+}
+
+/// Only the directory keeps others from its journals and blobs.
+fn private(path: &Path) -> Check {
+    const NAME: &str = "data_dir.private";
+    let shown = path.display();
+    match fs::metadata(path) {
+        // The six lowest bits are what the group and others may do.
+        Ok(about) if about.permissions().mode().trailing_zeros() >= 6 => {
+            Check::green(NAME, format!("`{shown}` is its owner's alone"))
+        }
+        Ok(about) => {
+            let mode = about.permissions().mode() & 0o777;
+            let found = format!("`{shown}` has mode {mode:03o}: others may look into it");
+            Check::red(NAME, found, &format!("chmod 700 {shown}; a node does it when it starts"))
+        }
+        // Whether it can be made and used is another check.
+        Err(_) => Check::green(NAME, "no data directory yet; made when a node starts"),
+    }
+}
+
+/// A node raises the soft limit to the hard one, as this process has done.
+fn files(limit: u64, wanted: u64) -> Check {
+    const NAME: &str = "limits.files";
+    let found = format!("{limit} open files, {wanted} wanted");
+    if limit < wanted {
+        let fix = "raise the hard limit (`ulimit -Hn`, `LimitNOFILE=` in systemd), or lower \
+                   `gateway.max_connections`";
+        Check::yellow(NAME, found, fix)
+    } else {
+        Check::green(NAME, found)
+    }
 }
 
 fn disk(path: &Path) -> Check {
@@ -259,6 +294,24 @@ mod tests {
             assert_eq!(check.verdict, verdict, "{mode:o}");
             assert!(!check.found.contains("secret"));
         }
+    }
+
+    #[test]
+    fn a_data_directory_that_others_may_look_into_is_red() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(private(&dir.path().join("absent")).verdict, Verdict::Green);
+        for (mode, verdict) in
+            [(0o700, Verdict::Green), (0o750, Verdict::Red), (0o701, Verdict::Red)]
+        {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(private(dir.path()).verdict, verdict, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn too_few_open_files_are_yellow() {
+        assert_eq!(files(1_023, 1_024).verdict, Verdict::Yellow);
+        assert_eq!(files(1_024, 1_024).verdict, Verdict::Green);
     }
 
     #[test]
