@@ -55,7 +55,7 @@ fn a_session_that_never_rests_is_snapshotted() {
         run.replies(&[]);
         assert_eq!(run.started.len(), 1, "a call is under way, always");
     }
-    assert!(run.archives.len() >= 3, "{}", run.archives.len());
+    assert!(run.archives.len() >= 2, "{}", run.archives.len());
     // What is in the journal and what was archived is the whole past, and each state is its sum.
     let whole = Entity::<Session>::of(key().entity(), &loaded(&run)).unwrap();
     assert_eq!(whole.state.closed.len(), 39);

@@ -40,7 +40,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     fn compose(&mut self, now: Timestamp) -> Result<(), Stop> {
-        if self.is_snapshot_due() {
+        if self.is_snapshot_due(false) {
             return self.archive();
         }
         self.draft_inputs(now)?;
@@ -267,6 +267,9 @@ impl<K: EntityKind> Machine<K> {
         if at_rest && doomed {
             return self.erase(now);
         }
+        if at_rest && self.is_snapshot_due(true) {
+            return self.archive();
+        }
         let released = !self.claimed || self.core().is_some_and(|core| core.released);
         let idle = self.now.steady.since(self.idle_since) >= self.options.passivate_after;
         let empty = self.held.is_empty() && self.queue.is_empty();
@@ -311,15 +314,19 @@ impl<K: EntityKind> Machine<K> {
         Err(Stop::Released)
     }
 
-    /// Whether the journal is to be shortened now: between two appends the state is what is stored,
-    /// whatever runs meanwhile.
-    fn is_snapshot_due(&self) -> bool {
+    /// Whether the journal is to be shortened now. Between two appends the state is what is stored,
+    /// whatever runs meanwhile; what runs has to wait for it, so rest is waited for as long.
+    fn is_snapshot_due(&self, at_rest: bool) -> bool {
         let Some(entity) = self.entity() else { return false };
         let is_between = self.claimed && self.draft.is_empty() && !self.draining;
         let every = self.options.snapshot_every.max(1);
-        is_between
-            && self.growth.is_due(entity.core.events_since_snapshot, every)
-            && !K::doomed(&entity.state)
+        let events = entity.core.events_since_snapshot;
+        let is_due = if at_rest {
+            self.growth.is_due(events, every)
+        } else {
+            self.growth.is_overdue(events, every)
+        };
+        is_between && is_due && !K::doomed(&entity.state)
     }
 
     fn archive(&mut self) -> Result<(), Stop> {

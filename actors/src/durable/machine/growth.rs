@@ -60,9 +60,18 @@ impl Growth {
         self.hold = events.saturating_add(every);
     }
 
+    /// Whether one is due for an entity at rest.
     pub(super) const fn is_due(&self, events: u64, every: u64) -> bool {
         let has_grown = self.journal >= self.state || events >= every.saturating_mul(EVENTS_MOST);
         let is_due = (events >= every && has_grown) || self.journal >= JOURNAL_MOST;
+        is_due && events >= self.hold
+    }
+
+    /// Whether one is due also while something runs, which has to wait for it: twice as late.
+    pub(super) const fn is_overdue(&self, events: u64, every: u64) -> bool {
+        let has_grown =
+            self.journal / 2 >= self.state || events / 2 >= every.saturating_mul(EVENTS_MOST);
+        let is_due = (events / 2 >= every && has_grown) || self.journal >= JOURNAL_MOST;
         is_due && events >= self.hold
     }
 }
@@ -117,5 +126,18 @@ mod tests {
         growth.failed(200, 200);
         assert!(!growth.is_due(399, 200));
         assert!(growth.is_due(400, 200));
+    }
+
+    #[test]
+    fn rest_is_waited_for_but_not_for_ever() {
+        let mut growth = Growth::default();
+        growth.storing(1_000);
+        growth.stored(10, true);
+        growth.stored(1_000, false);
+        assert!(growth.is_due(200, 200));
+        assert!(!growth.is_overdue(400, 200), "the journal is as large as the state, not twice");
+        growth.stored(1_000, false);
+        assert!(!growth.is_overdue(399, 200));
+        assert!(growth.is_overdue(400, 200));
     }
 }
