@@ -13,13 +13,14 @@ use std::{
     time::Duration,
 };
 
-use super::connections::Connections;
 use clawnode_proto::{
     ErrorCode,
     llm::Usage,
     overview::{Latency, StatsView},
     session::TurnOutcome,
 };
+
+use super::connections::Connections;
 
 /// Upper bounds of the buckets of a duration, in seconds.
 const BUCKETS: [f64; 12] =
@@ -288,6 +289,8 @@ impl Drop for Open<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
 
     #[test]
@@ -314,14 +317,16 @@ mod tests {
         metrics.refusal(ErrorCode::Unauthorized);
         metrics.usage(&Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() });
         let open = metrics.socket();
+        let connections = Connections::new(NonZeroUsize::MIN, NonZeroUsize::MIN);
         let mut out = String::new();
-        metrics.render(&mut out);
+        metrics.render(&connections, &mut out);
         for expected in [
             "# TYPE clawnode_gateway_requests_total counter\n",
             "clawnode_gateway_requests_total{route=\"/ws\",status=\"101\"} 2\n",
             "clawnode_gateway_refusals_total{code=\"unauthorized\"} 1\n",
             "clawnode_gateway_tokens_total{direction=\"output\"} 4\n",
             "clawnode_gateway_sockets 1\n",
+            "clawnode_gateway_evicted_total 0\n",
             "clawnode_gateway_request_seconds_bucket{le=\"0.001\"} 0\n",
             "clawnode_gateway_request_seconds_bucket{le=\"0.0025\"} 1\n",
             "clawnode_gateway_request_seconds_bucket{le=\"120\"} 1\n",
@@ -332,7 +337,7 @@ mod tests {
         }
         drop(open);
         out.clear();
-        metrics.render(&mut out);
+        metrics.render(&connections, &mut out);
         assert!(out.contains("clawnode_gateway_sockets 0\n"));
     }
 }
