@@ -21,12 +21,12 @@ const SESSIONS: usize = 10_000;
 const SESSIONS_SOAK: usize = 1_000_000;
 
 fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
-    run(&SimOptions { seed, planted, trace: false, sessions: None, hooks: false })
+    run(&SimOptions { seed, planted, trace: false, sessions: None, hooks: false, large: false })
 }
 
 /// Runs the seed again with its trace, and fails with its end.
 fn replay(seed: u64, planted: Planted) -> Report {
-    traced(&SimOptions { seed, planted, trace: true, sessions: None, hooks: false })
+    traced(&SimOptions { seed, planted, trace: true, sessions: None, hooks: false, large: false })
 }
 
 fn traced(options: &SimOptions) -> Report {
@@ -83,7 +83,14 @@ fn sim_hooks() {
 }
 
 fn hooked(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
-    run(&SimOptions { seed, planted, trace: planted == Planted::None, sessions: None, hooks: true })
+    run(&SimOptions {
+        seed,
+        planted,
+        trace: planted == Planted::None,
+        sessions: None,
+        hooks: true,
+        large: false,
+    })
 }
 
 /// HOOK-1: what a hook decided and nobody wrote down is found, and the seed is green without.
@@ -124,7 +131,17 @@ fn sim_soak() {
 fn sim_replay() {
     let (seed, planted) = (number("CLAWNODE_SEED").unwrap_or(1), Planted::None);
     let sessions = number("CLAWNODE_SESSIONS").and_then(|count| usize::try_from(count).ok());
-    println!("{:?}", traced(&SimOptions { seed, planted, trace: true, sessions, hooks: false }));
+    println!(
+        "{:?}",
+        traced(&SimOptions {
+            seed,
+            planted,
+            trace: true,
+            sessions,
+            hooks: false,
+            large: std::env::var_os("CLAWNODE_LARGE").is_some()
+        })
+    );
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -136,8 +153,14 @@ fn number(name: &str) -> Option<u64> {
 /// for their sender and 20 % of reads show the past.
 fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<Report, Box<Failure>> {
     let began = std::time::Instant::now();
-    let ran =
-        run(&SimOptions { seed, planted, trace: false, sessions: Some(sessions), hooks: false });
+    let ran = run(&SimOptions {
+        seed,
+        planted,
+        trace: false,
+        sessions: Some(sessions),
+        hooks: false,
+        large: false,
+    });
     println!("seed {seed}, {sessions} sessions, {:?}: {ran:?}", began.elapsed());
     ran
 }
@@ -262,4 +285,15 @@ planted! {
     finds_run_before_started: RunBeforeStarted in 1000 by ["JOB-1"];
     finds_discard_newest_state: DiscardNewestState in 50 by ["I3"];
     finds_run_once_again: RunOnceAgain in 1000 by ["JOB-4"];
+    finds_heir_ignored: HeirIgnored in 4000 by ["OWN-1"];
+    finds_never_asks: NeverAsks in 1000 by ["OWN-1"];
+    finds_releases_while_running: ReleasesWhileRunning in 1000 by ["OWN-1"];
+    finds_acts_fenced: ActsFenced in 4000 by ["F1"];
+    finds_hands_on_backwards: HandsOnBackwards in 1000 by ["MSG-2"];
+    finds_approval_of_anything: ApprovalOfAnything in 1000 by ["APR-1"];
+    finds_approval_too_late: ApprovalTooLate in 1000 by ["APR-1"];
+    finds_late_steers_dropped: LateSteersDropped in 1000 by ["MSG-2", "MSG-3"];
+    finds_progress_forgotten: ProgressForgotten in 1000 by ["OUT-1"];
+    finds_folds_first: FoldsFirst in 1000 by ["E1"];
+    finds_short_memory: ShortMemory in 1000 by ["D1"];
 }

@@ -24,6 +24,8 @@ use super::{
     archive,
     kind::{EntityKind, Violation},
 };
+#[cfg(feature = "test-util")]
+use crate::durable::Planted;
 
 /// Whether an entity is in service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +164,11 @@ impl Core {
         self.incarnation = Some(head.incarnation);
         self.released = matches!(kernel, Some(KernelEvent::Released(_)));
         self.events_since_snapshot += 1;
-        if head.progress {
+        #[cfg(feature = "test-util")]
+        let forgets = Planted::ProgressForgotten.is_in_folds();
+        #[cfg(not(feature = "test-util"))]
+        let forgets = false;
+        if head.progress && !forgets {
             self.claims_without_progress = 0;
         }
         match kernel {
@@ -209,8 +215,9 @@ impl Core {
         let head = &sealed.head;
         self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
         self.known.insert(input);
-        while self.accepted.len() > DEDUP_MIN
-            && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > DEDUP_AGE)
+        let (least, age) = memory();
+        while self.accepted.len() > least
+            && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > age)
         {
             if let Some(oldest) = self.accepted.pop_front() {
                 self.known.remove(&oldest.input);
@@ -285,6 +292,15 @@ impl Core {
         }
         core
     }
+}
+
+/// How many inputs are known again at least, and for how long.
+fn memory() -> (usize, std::time::Duration) {
+    #[cfg(feature = "test-util")]
+    if Planted::ShortMemory.is_in_folds() {
+        return (32, std::time::Duration::from_mins(1));
+    }
+    (DEDUP_MIN, DEDUP_AGE)
 }
 
 fn kernel_event(id: EntityId, sealed: &Sealed) -> Result<Option<KernelEvent>, FoldError> {

@@ -1,5 +1,7 @@
 //! Protocol bugs that the simulator must find. Compiled for tests only.
 
+use std::cell::Cell;
+
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Planted {
@@ -50,4 +52,55 @@ pub enum Planted {
     RunBeforeStarted,
     /// A tool that may run once is run again when its runner died.
     RunOnceAgain,
+    /// Whoever claimed since admission is not asked.
+    HeirIgnored,
+    /// An owner that lives is never asked.
+    NeverAsks,
+    /// A drain gives up entities whose calls run.
+    ReleasesWhileRunning,
+    /// An append is acted upon though somebody else has claimed behind it.
+    ActsFenced,
+    /// A dispatcher hands on what came last first.
+    HandsOnBackwards,
+    /// A decision about another action counts, if it is about the same call.
+    ApprovalOfAnything,
+    /// A decision that comes too late counts.
+    ApprovalTooLate,
+    /// What comes too late to join a turn is forgotten.
+    LateSteersDropped,
+    /// Progress does not count.
+    ProgressForgotten,
+    /// What was given back or found is folded before anybody has claimed it.
+    FoldsFirst,
+    /// An input is known again for a minute only, and not behind thirty others.
+    ShortMemory,
+}
+
+thread_local! {
+    static IN_FOLDS: Cell<Planted> = const { Cell::new(Planted::None) };
+}
+
+/// While it lives, the folds of this thread have a bug: they take nothing but events, so nobody
+/// can tell them.
+#[derive(Debug)]
+pub(crate) struct InFolds(());
+
+// === impl Planted ===
+
+impl Planted {
+    pub(crate) fn in_folds(self) -> InFolds {
+        IN_FOLDS.set(self);
+        InFolds(())
+    }
+
+    /// Whether the folds of this thread have this bug.
+    pub(crate) fn is_in_folds(self) -> bool {
+        IN_FOLDS.get() == self
+    }
+}
+
+impl Drop for InFolds {
+    fn drop(&mut self) {
+        IN_FOLDS.set(Planted::None);
+    }
 }

@@ -11,6 +11,8 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::tools::ToolCall;
+#[cfg(feature = "test-util")]
+use crate::durable::Planted;
 use crate::durable::Violation;
 
 /// A person was asked about a call.
@@ -87,11 +89,16 @@ impl ToolCall {
 
     /// Takes a decision: the first one about the action that was asked about, in time (APR-3).
     pub(super) fn decide(&mut self, it: ApprovalDecided, now: Timestamp) {
+        #[cfg(feature = "test-util")]
+        let (any, late) =
+            (Planted::ApprovalOfAnything.is_in_folds(), Planted::ApprovalTooLate.is_in_folds());
+        #[cfg(not(feature = "test-util"))]
+        let (any, late) = (false, false);
         if let Some(approval) = &mut self.approval
             && self.end.is_none()
             && approval.is_open()
-            && approval.action == it.action
-            && now <= approval.expires
+            && (approval.action == it.action || any)
+            && (now <= approval.expires || late)
         {
             approval.brought = Some(it.decided);
         }

@@ -84,6 +84,7 @@ async fn simulate(seed: u64, sessions: usize) -> Result<(), Error> {
         trace: false,
         sessions: Some(sessions),
         hooks: false,
+        large: false,
     };
     let report = run(&options).map_err(|failure| failure.to_string())?;
     let resident = resident_bytes(std::process::id()).await?;

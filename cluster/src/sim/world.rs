@@ -75,6 +75,8 @@ pub struct World<D> {
     down_until: u64,
     tickets: u64,
     pub(super) changes: Vec<Change>,
+    /// Whose inbox was read as it was a while ago.
+    misread: Vec<EntityId>,
 }
 
 impl<D> World<D> {
@@ -101,6 +103,7 @@ impl<D> World<D> {
             down_until: 0,
             tickets: 0,
             changes: Vec::new(),
+            misread: Vec::new(),
         }
     }
 
@@ -117,6 +120,11 @@ impl<D> World<D> {
     /// What changed since this was asked last, in order.
     pub fn changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Entities of whose inbox somebody was shown the past since this was asked last.
+    pub fn misread(&mut self) -> Vec<EntityId> {
+        std::mem::take(&mut self.misread)
     }
 
     /// Whether no input waits for anybody.
@@ -336,6 +344,9 @@ impl<D> World<D> {
             Request::Put(input) => self.put(input),
             Request::Inbox(entity, after) => {
                 let as_of = self.as_of();
+                if as_of < self.now().0 {
+                    self.misread.push(entity);
+                }
                 Reply::Waiting(self.inboxes.read(entity, after, as_of))
             }
             Request::Scan(partition) => {

@@ -33,7 +33,7 @@ pub(super) async fn read_inbox<K: EntityKind>(
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
             let arrived = |one: Waiting| (one.position, arrived(context, entity, one));
-            In::Inbox(entity, waiting.into_iter().map(arrived).collect())
+            In::Inbox(entity, after, waiting.into_iter().map(arrived).collect())
         }
         Err(failure) => {
             warn!(%entity, %failure, "inbox cannot be read now; trying again");

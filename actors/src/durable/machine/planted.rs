@@ -1,6 +1,9 @@
 //! Bugs planted into the entity machine, for the simulator to find. Compiled for tests only.
 
-use clawnode_cluster::{AppendAnswer, Record, Write, outcome::Verdict};
+use clawnode_cluster::{
+    AppendAnswer, Record, Write,
+    outcome::{Verdict, of_read_back},
+};
 use clawnode_proto::{
     CodecError, Digest, EventId, Grammar, Head, Position, Sealed,
     event::{VERSION, encode_record},
@@ -46,6 +49,11 @@ impl Grammar for Encoded {
 }
 
 impl<K: EntityKind> Machine<K> {
+    /// Whether its journal was folded, or is empty: what can be poisoned has been read.
+    pub fn is_folded(&self) -> bool {
+        matches!(self.body, Body::Whole(_))
+    }
+
     pub(super) fn planted(&self, bug: Planted) -> bool {
         self.options.planted == bug
     }
@@ -152,6 +160,15 @@ impl<K: EntityKind> Machine<K> {
             Planted::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
                 self.redraft(Redraft::Anew)?;
                 Ok(None)
+            }
+            Planted::ActsFenced if verdict == Verdict::Fenced => {
+                let Busy::Appending(flight) = &self.busy else { return Ok(None) };
+                let first = after_expected.first();
+                let is_own = |it: &&Record| {
+                    of_read_back(flight.first, std::slice::from_ref(*it)) != Verdict::Fenced
+                };
+                let own = first.filter(is_own).map(|it| Verdict::Stored(it.position));
+                Ok(Some(own.unwrap_or(verdict)))
             }
             Planted::RebaseOnConflict if verdict == Verdict::Fenced => {
                 if let Busy::Appending(flight) = &mut self.busy {

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn what_nobody_can_read_is_acknowledged_once_it_is_kept_and_not_before() {
         let mut partition = rung();
-        let inbox = In::Inbox(entity(), vec![(Position(1), unreadable())]);
+        let inbox = In::Inbox(entity(), Position(0), vec![(Position(1), unreadable())]);
         let out = partition.handle(AT, inbox);
         assert!(matches!(out[..], [Out::SetAside(_, Position(1), ..)]), "{out:?}");
         let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_now_comes_again() {
         let mut partition = rung();
-        partition.handle(AT, In::Inbox(entity(), vec![(Position(1), unreadable())]));
+        partition.handle(AT, In::Inbox(entity(), Position(0), vec![(Position(1), unreadable())]));
         let out = partition.handle(AT, In::Aside(entity(), Position(1), false));
         assert_eq!(out, [Out::Nak(HandleId(7), PUT_OFF)]);
         assert_eq!((partition.entities(), partition.handles()), (0, 0));
@@ -106,7 +106,7 @@ mod tests {
         let name = "one".parse().unwrap();
         let input = Input::new(Kind::Session, &key.to_string(), name, AT, &body).unwrap();
         let waiting = vec![(Position(1), unreadable()), (Position(2), Arrived::Input(input))];
-        let out = partition.handle(AT, In::Inbox(entity(), waiting));
+        let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));
         assert!(
             matches!(
                 &out[..],
@@ -129,7 +129,7 @@ mod tests {
             (Position(2), Arrived::TooNew(id, 9)),
             (Position(3), unreadable()),
         ];
-        let out = partition.handle(AT, In::Inbox(entity(), waiting));
+        let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));
         let [Out::SetAside(_, Position(1), ..), Out::Forward(_, forwarded, needs)] = &out[..]
         else {
             panic!("{out:?}");

@@ -90,7 +90,12 @@ impl Partition {
                     self.scanned(entity);
                 }
             }
-            In::Inbox(entity, waiting) => self.inbox(entity, waiting),
+            In::Inbox(entity, after, waiting) => {
+                // Of a read that was given up: what is before it may not have been read since.
+                if self.reads(entity, after) {
+                    self.inbox(entity, waiting);
+                }
+            }
             In::Aside(entity, position, kept) => self.aside(entity, position, kept),
             In::Tail(entity, last) => self.tail(entity, last),
             In::ReadFailed(entity) => self.read_failed(now, entity),
@@ -121,6 +126,7 @@ impl Partition {
             done: BTreeSet::new(),
             handles: BTreeMap::new(),
             reading: false,
+            read_after: Position(0),
             rung: false,
             losses: 0,
             asks: Vec::new(),
@@ -184,7 +190,13 @@ impl Partition {
         }
         slot.reading = true;
         let after = slot.seen;
+        slot.read_after = after;
         self.out.push(Out::ReadInbox(entity, after));
+    }
+
+    /// Whether its inbox is being read from this position on.
+    fn reads(&self, entity: EntityId, after: Position) -> bool {
+        self.slots.get(&entity).is_some_and(|slot| slot.reading && slot.read_after == after)
     }
 
     fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Arrived)>) {
@@ -241,6 +253,12 @@ impl Partition {
     fn hand_on(&mut self, entity: EntityId) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let inputs = std::mem::take(&mut slot.buffered);
+        #[cfg(feature = "test-util")]
+        let inputs = if self.planted == crate::durable::Planted::HandsOnBackwards {
+            inputs.into_iter().rev().collect()
+        } else {
+            inputs
+        };
         if !inputs.is_empty() {
             self.out.push(Out::Deliver(entity, inputs));
         }
@@ -256,9 +274,14 @@ impl Partition {
             return;
         }
         slot.last = last.map(|last| last.process);
+        #[cfg(feature = "test-util")]
+        let asks = self.planted != crate::durable::Planted::NeverAsks;
+        #[cfg(not(feature = "test-util"))]
+        let asks = true;
         match last {
             Some(last)
                 if !last.released
+                    && asks
                     && last.process != self.me
                     && !self.dead.contains(&last.process) =>
             {
@@ -433,7 +456,9 @@ impl Partition {
             }
         }
         for entity in again {
-            if self.draining {
+            // Whoever is active has an actor, which ends first, with what it has under way.
+            let is_active = |slot: &Slot| slot.phase == Phase::Active;
+            if self.draining && !self.slots.get(&entity).is_some_and(is_active) {
                 self.gone(now, entity, Gone::Released);
             } else {
                 self.ring(entity);
@@ -473,7 +498,8 @@ mod tests {
 
     fn inbox(partition: &mut Partition, numbers: &[u64]) -> Vec<Out> {
         let waiting = numbers.iter().map(|n| (Position(*n), Arrived::Input(input(*n))));
-        partition.handle(NOW, In::Inbox(entity(), waiting.collect()))
+        let after = partition.slots.get(&entity()).map_or(Position(0), |slot| slot.read_after);
+        partition.handle(NOW, In::Inbox(entity(), after, waiting.collect()))
     }
 
     /// A partition whose entity is active and has done its first input.
@@ -526,6 +552,43 @@ mod tests {
         assert_eq!(out[0], Out::Deliver(entity(), vec![input(2)]));
         inbox(&mut partition, &[]);
         assert_eq!(partition.handle(NOW, scan()), [], "it is in hand");
+    }
+
+    /// A read was under way when another one failed: its answer leaves out what is before it.
+    #[test]
+    fn a_late_answer_does_not_let_what_came_later_go_first() {
+        let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
+        deliver(&mut partition, 1, false);
+        inbox(&mut partition, &[1]);
+        let out = deliver(&mut partition, 2, false);
+        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        // The tail cannot be read, so all begins anew.
+        assert_eq!(partition.handle(NOW, In::ReadFailed(entity())), []);
+        let second = || vec![(Position(2), Arrived::Input(input(2)))];
+        let late = || In::Inbox(entity(), Position(1), second());
+        assert_eq!(partition.handle(NOW, late()), []);
+        let out = partition.handle(Timestamp(60_000), In::Tick);
+        let again = Out::ReadInbox(entity(), Position(0));
+        assert!(out.contains(&again), "{out:?}");
+        assert_eq!(partition.handle(NOW, late()), []);
+        assert_eq!(inbox(&mut partition, &[1, 2]), [Out::ReadTail(entity())]);
+        let out = partition.handle(NOW, In::Tail(entity(), None));
+        let [Out::Activate(..), Out::Deliver(_, inputs)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*inputs, [input(1), input(2)]);
+    }
+
+    /// What an actor has under way when its process is drained is not given up because its inbox
+    /// cannot be read meanwhile.
+    #[test]
+    fn a_failed_read_gives_up_nobody_who_is_active_while_draining() {
+        let mut partition = active();
+        deliver(&mut partition, 2, false);
+        assert_eq!(partition.handle(NOW, In::Drain), []);
+        partition.handle(NOW, In::ReadFailed(entity()));
+        let out = partition.handle(NOW, In::Tick);
+        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        let out = partition.handle(NOW, In::Gone(entity(), Gone::Released));
+        assert!(out.contains(&Out::Drained), "{out:?}");
     }
 
     #[test]

@@ -126,14 +126,18 @@ mod tests {
     fn foreign(input: &Input) -> (Partition, Vec<Out>) {
         let (mut partition, entity) = (partition(), input.entity);
         deliver(&mut partition, entity, 1);
-        partition
-            .handle(NOW, In::Inbox(entity, vec![(Position(1), Arrived::Input(input.clone()))]));
+        partition.handle(
+            NOW,
+            In::Inbox(entity, Position(0), vec![(Position(1), Arrived::Input(input.clone()))]),
+        );
         partition.handle(NOW, In::Tail(entity, None));
         let needs = Needs::Event("new".to_owned());
         let out = partition.handle(NOW, In::TooNew(entity, needs.clone()));
         assert_eq!(out, [Out::ReadInbox(entity, Position(0))]);
-        let out = partition
-            .handle(NOW, In::Inbox(entity, vec![(Position(1), Arrived::Input(input.clone()))]));
+        let out = partition.handle(
+            NOW,
+            In::Inbox(entity, Position(0), vec![(Position(1), Arrived::Input(input.clone()))]),
+        );
         assert_eq!(out, [Out::Forward(entity, input.id, needs)]);
         (partition, out)
     }
@@ -148,7 +152,11 @@ mod tests {
         assert_eq!(partition.entities(), 0);
         // From now on it is known: nobody folds the journal again only to find out.
         deliver(&mut partition, input.entity, 2);
-        let read = In::Inbox(input.entity, vec![(Position(2), Arrived::Input(input.clone()))]);
+        let read = In::Inbox(
+            input.entity,
+            Position(0),
+            vec![(Position(2), Arrived::Input(input.clone()))],
+        );
         let out = partition.handle(NOW, read);
         assert!(matches!(out[..], [Out::Forward(..)]), "{out:?}");
     }
@@ -174,7 +182,7 @@ mod tests {
         deliver(&mut partition, entity, 1);
         let (first, second) = (Arrived::TooNew(new.id, 2), Arrived::Input(plain));
         let read = vec![(Position(1), first), (Position(2), second)];
-        let out = partition.handle(NOW, In::Inbox(entity, read));
+        let out = partition.handle(NOW, In::Inbox(entity, Position(0), read));
         assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(2))]);
     }
 

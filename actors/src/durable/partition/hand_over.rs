@@ -120,7 +120,7 @@ mod tests {
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         partition.handle(NOW, In::Scanned(vec![input.entity]));
         let read = vec![(Position(1), Arrived::Input(input.clone()))];
-        partition.handle(NOW, In::Inbox(input.entity, read));
+        partition.handle(NOW, In::Inbox(input.entity, Position(0), read));
         let released = LastWriter { process: ProcessId::from_u128(2), released: true };
         partition.handle(NOW, In::Tail(input.entity, Some(released)));
         partition.handle(NOW, In::Drain);

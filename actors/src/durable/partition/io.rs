@@ -107,7 +107,7 @@ pub enum In {
     /// Entities with waiting inputs, found by a scan.
     Scanned(Vec<EntityId>),
     /// The entity's inbox, as asked.
-    Inbox(EntityId, Vec<(Position, Arrived)>),
+    Inbox(EntityId, Position, Vec<(Position, Arrived)>),
     /// What nobody can read was put aside whole, as asked; or could not be.
     Aside(EntityId, Position, bool),
     /// The entity's last writer, as asked.

@@ -44,6 +44,8 @@ pub(super) struct Slot {
     pub(super) done: BTreeSet<Position>,
     pub(super) handles: BTreeMap<Position, HandleId>,
     pub(super) reading: bool,
+    /// Where the last read of the inbox began.
+    pub(super) read_after: Position,
     pub(super) rung: bool,
     pub(super) losses: u32,
     pub(super) asks: Vec<(AskId, InputId)>,

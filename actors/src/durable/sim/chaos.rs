@@ -41,6 +41,7 @@ impl Sim {
             self.spawn();
         }
         self.poisoned = self.clients.first().map(|client| client.input.entity);
+        self.ledger.poisoned = self.poisoned.filter(|_| self.plan.poison.is_some());
         for (at, client) in self.clients.iter().enumerate() {
             self.world.later(CLIENTS, client.after, Note::Send(at));
         }
@@ -73,6 +74,7 @@ impl Sim {
             }
             Note::Thaw(process) => {
                 self.remark(*process, || "thaws".to_owned());
+                self.judge.befalls(self.world.now().0, *process);
                 self.world.thaw(*process);
                 Ok(())
             }
@@ -111,9 +113,9 @@ impl Sim {
             return self.nothing_leaks();
         }
         let calm_for = self.world.now().0 - self.started - self.plan.busy;
-        let most = if self.plan.scale.is_some() {
+        let most = if self.plan.is_long() {
             CALM_MOST_SCALE
-        } else if self.plan.poison || self.plan.is_operated() {
+        } else if self.plan.poison.is_some() || self.plan.is_operated() {
             CALM_MOST_POISONED
         } else {
             CALM_MOST
@@ -177,7 +179,7 @@ impl Sim {
         self.remark(id, || format!("begins, clock {skew} ms"));
         self.processes.insert(id, process);
         self.world.start(id, true);
-        self.pull_job(id);
+        self.pull_jobs(id);
         let tick = self.world.rng.random_range(1..1_000);
         self.world.later(id, tick, Note::Tick);
         for partition in 0..self.plan.partitions {
@@ -253,6 +255,8 @@ impl Sim {
     /// A process is gone for good.
     pub(super) fn lose(&mut self, process: ProcessId) -> Result<(), Violation> {
         self.remark(process, || "dies".to_owned());
+        self.ledger.befallen = true;
+        self.judge.befalls(self.world.now().0, process);
         self.world.kill(process);
         self.processes.remove(&process);
         if self.plan.local {
@@ -269,6 +273,8 @@ impl Sim {
     fn freeze(&mut self, process: ProcessId) {
         let millis = self.world.rng.random_range(200..45_000);
         self.remark(process, || format!("freezes for {millis} ms"));
+        self.ledger.befallen = true;
+        self.judge.befalls(self.world.now().0, process);
         self.world.freeze(process);
         self.world.later(FATE, millis, Note::Thaw(process));
         if millis > SILENT {
@@ -280,6 +286,7 @@ impl Sim {
     fn any_actor_dies(&mut self, process: ProcessId) {
         let actors = self.processes.get(&process).map(|it| &it.actors);
         if let Some(entity) = actors.and_then(|actors| actors.keys().next()).copied() {
+            self.ledger.befallen = true;
             self.actor_dies(process, entity);
         }
     }
@@ -287,6 +294,7 @@ impl Sim {
     /// An actor panics; its dispatcher hears of it.
     pub(super) fn actor_dies(&mut self, process: ProcessId, entity: EntityId) {
         self.remark(process, || format!("{entity} panics"));
+        self.judge.troubles(self.world.now().0, entity);
         let actor = self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity));
         if let Some(actor) = actor.filter(|actor| !actor.stopped) {
             actor.stopped = true;
@@ -324,6 +332,8 @@ impl Sim {
     }
 
     fn declare(&mut self, process: ProcessId, dead: bool) {
+        self.judge.befalls(self.world.now().0, process);
+        self.ledger.befallen = true;
         // Nobody comes back from the dead, whatever is said.
         if dead || !self.world.lives(process) {
             self.dead.insert(process);

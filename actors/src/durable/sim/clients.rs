@@ -2,8 +2,7 @@
 
 use clawnode_cluster::sim::{Reply, Request};
 use clawnode_proto::{
-    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute,
-    session::{SessionInput, UserMessage},
+    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute, session::SessionInput,
     tool::ToolSpec,
 };
 use rand::{Rng, SeedableRng};
@@ -28,6 +27,7 @@ impl Client {
     /// What the plan's clients send.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c1_1e47);
+        let mut sizes = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x517e_0f17);
         let mut clients: Vec<Self> = Vec::new();
         for session in 0..plan.sessions {
             let Some(key) = session_key(session) else { continue };
@@ -39,9 +39,9 @@ impl Client {
                         let turn = turns.get(rng.random_range(0..turns.len()));
                         SessionInput::Cancel { turn: turn.copied().unwrap_or_else(no_turn) }
                     }
-                    20..40 => SessionInput::Steer(UserMessage::text("and this")),
+                    20..40 => SessionInput::Steer(plan.sizes.message(number, &mut sizes)),
                     40..50 => SessionInput::Execute(planned(number)),
-                    _ => SessionInput::UserMessage(UserMessage::text("hello")),
+                    _ => SessionInput::UserMessage(plan.sizes.message(number, &mut sizes)),
                 };
                 let Some(input) = input(&key, number, &body) else { continue };
                 if !matches!(body, SessionInput::Cancel { .. } | SessionInput::Delete) {
@@ -50,7 +50,7 @@ impl Client {
                 let after = rng.random_range(0..plan.busy);
                 if rng.random_bool(0.15) {
                     // The same again, much later: the client forgot that it was answered.
-                    let again = after + rng.random_range(100..30_000);
+                    let again = after + rng.random_range(100..plan.again_most);
                     clients.push(Self { after: again, input: input.clone(), answered: false });
                 }
                 clients.push(Self { after, input, answered: false });
@@ -87,6 +87,7 @@ fn input(key: &SessionKey, number: usize, body: &SessionInput) -> Option<Input> 
 impl Sim {
     pub(super) fn send(&mut self, client: usize) {
         let Some(it) = self.clients.get(client) else { return };
+        self.judge.sends(&it.input);
         let ticket = self.world.submit(CLIENTS, Request::Put(it.input.clone()));
         self.expect(CLIENTS, ticket, Op::Put(client));
     }

@@ -4,18 +4,27 @@ use std::time::Duration;
 
 use clawnode_proto::{
     Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
-    hook::HookSpec,
     job::Job,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     timeout::{TimeLevel, TimeLimit, TurnTime},
 };
 use rand::Rng;
 
-use super::{Sim, Violation, process::Note, tools::specs};
+use super::{
+    Sim, Violation,
+    judge::Shown,
+    plan::{Plan, Poison},
+    process::Note,
+    tools::specs,
+};
 use crate::{
     agent::{AgentOptions, Permit},
     durable::{In, Planted},
-    session::{CallKey, Outcome, SessionJob, kind::Grant},
+    session::{
+        CallKey, Outcome, SessionJob,
+        kind::{Effect, Grant},
+        prepare::CallJob,
+    },
 };
 
 /// Short enough that some turns and steps do not get by with it.
@@ -23,10 +32,19 @@ pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25
 
 impl Sim {
     /// The agent's answer: at once, or later.
-    pub(super) fn acquire(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
-        let Some(grant) = grant(self.plan.hooks.clone()) else { return };
+    pub(super) fn acquire(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        (key, effect): (CallKey, &Effect),
+    ) {
+        let Some(grant) = grant(&self.plan) else { return };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
+            if let Effect::Call { turn, .. } = effect {
+                self.judge.refused(entity, *turn);
+            }
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
             let failure = failure(FailureClass::NoAgent, "no agent");
             let outcome = Outcome::Failed { attempt, failure, partial, usage };
@@ -53,35 +71,19 @@ impl Sim {
         key: CallKey,
         job: &SessionJob,
     ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        let fenced = process.and_then(|it| it.actor(entity, counter)).is_some_and(|it| it.fenced);
+        if fenced {
+            let text = format!("`{key:?}` of `{entity}` starts, and somebody else has it by now");
+            return Err(Violation::new("F1", text));
+        }
         match job {
-            SessionJob::Call(job) => {
-                let (call, attempt) = (job.call, job.attempt);
-                self.remark(to, || format!("calls {call} attempt {attempt}"));
-                let by = Incarnation { process: to, counter };
-                if self.processes.get(&to).is_some_and(|it| it.gave_up) {
-                    let text = format!("`{call}` is made after all calls were given up");
-                    return Err(Violation::new("G1", text));
-                }
-                self.ledger.calling(entity, by, call, attempt)?;
-                self.ledger.shows(entity, by, call, job.request.digest())?;
-                self.last_call.insert(entity, (call, attempt));
-                self.runs(to, entity, counter, key, Some(attempt));
-                if self.plan.poison && self.poisoned == Some(entity) {
-                    self.actor_dies(to, entity);
-                    return Ok(());
-                }
-                let after = self.world.rng.random_range(10..self.plan.call_most);
-                match job.limit.as_ref().filter(|limit| u64::from(limit.left_ms) <= after) {
-                    Some(limit) => self.too_long(to, (entity, counter, key), attempt, limit),
-                    None => {
-                        self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
-                    }
-                }
-            }
+            SessionJob::Call(job) => return self.start_call(to, (entity, counter, key), job),
             SessionJob::Judge(job) => self.judged(to, (entity, counter, key), job),
             SessionJob::Tool(job) => {
                 self.is_as_judged(to, (entity, counter), job.call, &job.arguments)?;
                 self.tool_starts(to, entity, counter, job.call)?;
+                self.judge.runs(job.call, &job.tool, || job.would.digest().ok())?;
             }
             SessionJob::Publish(job) => {
                 let Job { call, arguments, .. } = &job.job;
@@ -98,6 +100,7 @@ impl Sim {
             SessionJob::Emit(job) => {
                 let turn = job.done.turn;
                 self.ledger.emitting(entity, turn)?;
+                self.judge.ends(entity, turn, &job.outcome)?;
                 self.runs(to, entity, counter, key, None);
                 let after = if self.world.chance(self.plan.emit_fails) {
                     self.world.rng.random_range(100..6_000)
@@ -105,6 +108,39 @@ impl Sim {
                     self.world.rng.random_range(1..20)
                 };
                 self.world.later(to, after, Note::EmitEnds(entity, counter, turn));
+            }
+        }
+        Ok(())
+    }
+
+    fn start_call(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        job: &CallJob,
+    ) -> Result<(), Violation> {
+        let (call, attempt) = (job.call, job.attempt);
+        self.remark(to, || format!("calls {call} attempt {attempt}"));
+        let by = Incarnation { process: to, counter };
+        if self.processes.get(&to).is_some_and(|it| it.gave_up) {
+            let text = format!("`{call}` is made after all calls were given up");
+            return Err(Violation::new("G1", text));
+        }
+        self.ledger.calling(entity, by, call, attempt)?;
+        self.ledger.shows(entity, by, call, job.request.digest())?;
+        let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
+        self.judge.calls(entity, by, &Shown { turn: job.turn, call, messages, cut })?;
+        self.last_call.insert(entity, (call, attempt));
+        self.runs(to, entity, counter, key, Some(attempt));
+        if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
+            self.actor_dies(to, entity);
+            return Ok(());
+        }
+        let after = self.world.rng.random_range(10..self.plan.call_most);
+        match job.limit.as_ref().filter(|limit| u64::from(limit.left_ms) <= after) {
+            Some(limit) => self.too_long(to, (entity, counter, key), attempt, limit),
+            None => {
+                self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
             }
         }
         Ok(())
@@ -218,10 +254,11 @@ impl Sim {
     }
 }
 
-fn grant(hooks: Vec<HookSpec>) -> Option<Grant> {
+fn grant(plan: &Plan) -> Option<Grant> {
     let mut options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
     options.tools = specs();
-    options.hooks = hooks;
+    options.hooks.clone_from(&plan.hooks);
+    options.policy.approval_wait_ms = plan.approval_wait;
     options.step_limit = 5;
     options.step_wait = Duration::from_mins(5);
     options.time = TURN_TIME;

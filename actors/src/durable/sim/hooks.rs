@@ -50,6 +50,9 @@ impl Sim {
         self.runs(to, entity, counter, key, None);
         let chance = self.world.rng.random_range(0..10_u32);
         let trail = trail(job, chance);
+        if trail.blocked.is_some() && matches!(job.subject, JudgeSubject::Model(_)) {
+            self.judge.refused(entity, job.turn);
+        }
         let number = self.world.rng.random_range(1_000..1_000_000_u32);
         let outcome = match &job.subject {
             JudgeSubject::Model(request) => {

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::sim::{JobDelivered, JobToken, Reply, Request};
 use clawnode_proto::{
-    Capability, EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId,
+    Capability, EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId,
     hook::HookTrail,
     job::{Job, JobState},
+    policy::Action,
     session::{SessionInput, ToolEnd, ToolResult},
     subject::job_key,
     tool::{EffectClass, ToolFailure, ToolOutcome},
@@ -28,6 +29,9 @@ use crate::{
 
 /// How soon a store that failed is asked again, in milliseconds.
 const AGAIN: u64 = 300;
+
+/// How long a tool call waits until a process takes it, in milliseconds.
+const JOB_WAIT: u64 = 20_000;
 
 /// How soon a job whose time is over is looked at again, in milliseconds.
 const SETTLES: u64 = 2_000;
@@ -82,6 +86,21 @@ impl Effects {
     }
 }
 
+/// What a job does.
+fn action_of(job: &Job) -> Action {
+    Action {
+        session: job.session.clone(),
+        turn: job.turn,
+        call: job.call,
+        tool: job.tool.clone(),
+        pin: None,
+        capability: Some(job.capability.clone()),
+        class: job.class,
+        timeout_ms: job.timeout_ms,
+        arguments: job.arguments.clone(),
+    }
+}
+
 fn nobody() -> ToolEnd {
     ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::TimedOut, "nobody began it") }
 }
@@ -91,12 +110,19 @@ pub(super) fn capability() -> Option<Capability> {
     "sim".parse().ok()
 }
 
+/// What only some of them can, in some seeds.
+pub(super) fn scarce() -> Option<Capability> {
+    "sim.scarce".parse().ok()
+}
+
 // === impl Sim ===
 
 impl Sim {
-    /// Asks for one more job.
-    pub(super) fn pull_job(&mut self, process: ProcessId) {
-        if let Some(capability) = capability() {
+    /// A process asks for jobs: not all can run all of them.
+    pub(super) fn pull_jobs(&mut self, process: ProcessId) {
+        let has = !self.plan.scarce || self.world.chance(0.4);
+        let all = [capability(), scarce().filter(|_| has)];
+        for capability in all.into_iter().flatten() {
             self.world.pull_job(process, &capability);
         }
     }
@@ -125,6 +151,7 @@ impl Sim {
         reply: &Reply,
     ) -> Result<(), Violation> {
         if matches!(reply, Reply::Done) {
+            self.timer(&job.session, TimerId::from(job.call), JOB_WAIT);
             return self.feed(to, entity, counter, In::Confirmed(key));
         }
         self.world.later(to, AGAIN, Note::GiveAgain(entity, counter, key, job));
@@ -162,6 +189,9 @@ impl Sim {
             Some(Ok(JobState::Done { outcome })) => ToolEnd::Known { outcome },
             Some(Ok(JobState::Uncertain { detail })) => ToolEnd::Uncertain { detail },
             Some(Ok(JobState::Revoked)) => nobody(),
+            Some(Ok(JobState::Started { process, .. })) if self.dead.contains(&process) => {
+                ToolEnd::Uncertain { detail: "the process that ran it died".to_owned() }
+            }
             None => {
                 let Ok(bytes) = JobState::Revoked.to_bytes() else { return Ok(()) };
                 let (expected, value, ttl) = (Position(0), bytes.into(), None);
@@ -209,7 +239,7 @@ impl Sim {
             return Ok(());
         }
         process.jobs.tokens.insert(delivered.job.id, delivered.token);
-        self.pull_job(to);
+        self.world.pull_job(to, &delivered.job.capability);
         self.job_step(to, JobIn::Delivered(delivered.job))
     }
 
@@ -241,6 +271,7 @@ impl Sim {
                     return Err(Violation::new("JOB-1", text));
                 }
                 self.effects.happens(&job)?;
+                self.judge.runs(job.call, &job.tool, || action_of(&job).digest().ok())?;
                 let after = self.world.rng.random_range(1..self.plan.call_most);
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let run = process.number();

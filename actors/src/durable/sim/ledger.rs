@@ -20,7 +20,7 @@ use super::{
     violation::{encoded, of_fold},
 };
 use crate::{
-    durable::{Core, Entity, EntityKind, Loaded, Service, core::position_of, kind::EffectClass},
+    durable::{Core, Entity, Loaded, Service, core::position_of},
     session::Session,
 };
 
@@ -31,14 +31,14 @@ pub(super) struct Book {
     /// Where the store has its last record.
     position: Position,
     /// Copies of inputs that wait in the inbox.
-    waiting: BTreeMap<InputId, u32>,
-    journaled: BTreeMap<InputId, Option<SessionInput>>,
-    turns: BTreeMap<TurnId, Turn>,
-    calls: BTreeMap<CallId, Call>,
+    pub(super) waiting: BTreeMap<InputId, u32>,
+    pub(super) journaled: BTreeMap<InputId, Option<SessionInput>>,
+    pub(super) turns: BTreeMap<TurnId, Turn>,
+    pub(super) calls: BTreeMap<CallId, Call>,
     tools: ToolBook,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
-    deletions: u32,
+    pub(super) deletions: u32,
     /// Inputs that were in a journal which was damaged and buried.
     forgotten: BTreeSet<InputId>,
     /// Its journal is damaged, so what follows there proves nothing until it is replaced.
@@ -49,11 +49,15 @@ pub(super) struct Book {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) books: BTreeMap<EntityId, Book>,
+    /// Processes died or stood still: what they served is held against it, whatever it did.
+    pub(super) befallen: bool,
+    /// The session that kills its actor, if one does.
+    pub(super) poisoned: Option<EntityId>,
     /// Inputs whose senders were told that they are stored.
     accepted: BTreeMap<InputId, Input>,
 }
 
-type Checked = Result<(), Violation>;
+pub(super) type Checked = Result<(), Violation>;
 
 impl Ledger {
     fn book(&mut self, entity: EntityId) -> &mut Book {
@@ -76,7 +80,9 @@ impl Ledger {
                 } else {
                     book.appended(record)?;
                 }
-                book.anchored()
+                book.anchored()?;
+                let planned = self.befallen || self.poisoned == Some(*entity);
+                self.book(*entity).is_rightly_out(planned)
             }
             Change::Put(entity, input) => {
                 *self.book(*entity).waiting.entry(*input).or_insert(0) += 1;
@@ -108,6 +114,17 @@ impl Ledger {
     /// A sender was told that its input is stored.
     pub(super) fn accepted(&mut self, input: Input) {
         self.accepted.insert(input.id, input);
+    }
+
+    /// Whether it was deleted last.
+    pub(super) fn is_deleted(&self, entity: EntityId) -> bool {
+        let deleted = |book: &Book| book.entity.core.service == Service::Deleted;
+        self.books.get(&entity).is_some_and(deleted)
+    }
+
+    /// Whether all that was accepted must have come to its end.
+    pub(super) fn serves(&self, entity: EntityId) -> bool {
+        self.books.get(&entity).is_some_and(|book| !book.is_quarantined() && !book.damaged)
     }
 
     /// A machine says that an input is done with.
@@ -233,8 +250,19 @@ impl Book {
         }
     }
 
-    fn is_quarantined(&self) -> bool {
+    pub(super) fn is_quarantined(&self) -> bool {
         matches!(self.entity.core.service, Service::Quarantined { .. })
+    }
+
+    /// OUT-1: nothing is out of service but what kills its actor, or was damaged.
+    fn is_rightly_out(&self, planned: bool) -> Checked {
+        match &self.entity.core.service {
+            Service::Quarantined { reason } if !planned && !self.damaged => {
+                let text = format!("`{}` is harmless and out of service: {reason}", self.entity.id);
+                Err(Violation::new("OUT-1", text))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn appended(&mut self, record: &Record) -> Checked {
@@ -400,95 +428,5 @@ impl Book {
             }
             Some(_) => Err(Violation::new("D1", format!("`{input}` is in the journal twice"))),
         }
-    }
-
-    /// I4: the entity is at rest, or what was journaled last still waits in the inbox, or all is
-    /// parked.
-    fn anchored(&self) -> Checked {
-        let newest = self.entity.core.newest_input();
-        let anchored = newest.is_none_or(|newest| self.waiting.contains_key(&newest));
-        if anchored || self.damaged || self.at_rest() || self.is_quarantined() {
-            return Ok(());
-        }
-        let text = format!(
-            "`{}` is not at rest, and `{:?}`, which was journaled last, left the inbox",
-            self.entity.id, newest
-        );
-        Err(Violation::new("I4", text))
-    }
-
-    /// Whether nothing is left to do that anybody would have to be woken for.
-    fn at_rest(&self) -> bool {
-        let state = &self.entity.state;
-        let emitted = |turn: &TurnId| self.turns.get(turn).is_some_and(|turn| turn.emitted);
-        !Session::doomed(state)
-            && Session::advance(state).is_empty()
-            && Session::decide(state).iter().all(|effect| match Session::class(effect) {
-                EffectClass::Emit(turn) => emitted(&turn),
-                // Their results come as inputs, which wake it.
-                EffectClass::Publish => true,
-                EffectClass::Call | EffectClass::Run => false,
-            })
-    }
-
-    fn unfinished(&self, input: InputId) -> Option<String> {
-        let Some(body) = self.journaled.get(&input) else {
-            return Some(format!("`{input}` was accepted, but the journal has it not"));
-        };
-        if self.waiting.contains_key(&input) {
-            return Some(format!("`{input}` is in the journal, and still waits in the inbox"));
-        }
-        if self.is_quarantined() || self.damaged {
-            return None;
-        }
-        match body {
-            // Parked, and back in service.
-            None
-            | Some(
-                SessionInput::Cancel { .. }
-                | SessionInput::ToolResult(_)
-                | SessionInput::ApprovalDecided(_)
-                | SessionInput::Continue { .. }
-                | SessionInput::TimerFired { .. },
-            ) => None,
-            Some(SessionInput::Delete) => {
-                (self.deletions == 0).then(|| format!("`{input}` deleted nothing"))
-            }
-            Some(
-                SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_),
-            ) => {
-                let turn = TurnId::from(input);
-                let joined = || self.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
-                let ended = self.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
-                // What joined a turn that was deleted since is told by the deletion alone.
-                let over = ended || joined() || self.deletions > 0;
-                (!over).then(|| format!("`{turn}` has no end"))
-            }
-        }
-    }
-
-    fn at_the_end(&self) -> Checked {
-        for (id, turn) in &self.turns {
-            let Some(outcome) = &turn.outcome else { continue };
-            if turn.replies != turn.replies_due(outcome) || turn.settled != 1 {
-                let text = format!(
-                    "`{id}` ({}) has {} replies and is settled {} times",
-                    outcome.name(),
-                    turn.replies,
-                    turn.settled
-                );
-                return Err(Violation::new("E2", text));
-            }
-            if !turn.emitted && !self.is_quarantined() {
-                return Err(Violation::new("E3", format!("the end of `{id}` was never shown")));
-            }
-        }
-        for (id, call) in &self.calls {
-            if call.made.len() > call.begun.len() {
-                let text = format!("`{id}` was made more often than it was begun");
-                return Err(Violation::new("C6", text));
-            }
-        }
-        Ok(())
     }
 }

@@ -13,14 +13,21 @@
 //! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
 //! was judged;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
-//! G1 no call starts after a drain gave calls up; R1 no acknowledgement handle is leaked; X1 no
-//! activation ends in a defect. I7 is true by construction: no event carries a frame.
+//! G1 no call starts after a drain gave calls up; F1 who has read that somebody else has the entity
+//! starts nothing; OUT-1 nothing is out of service but what kills its actor, or is damaged; R1 no
+//! acknowledgement handle is leaked; X1 no activation ends in a defect. I7 is true by construction:
+//! no event carries a frame.
+//!
+//! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
+//! that knows nothing of it, only what was seen from outside: MSG-1 to MSG-4, APR-1, OWN-1 (see
+//! [`judge`]).
 
 mod chaos;
 mod clients;
 mod effects;
 mod hooks;
 mod jobs;
+mod judge;
 mod known;
 mod ledger;
 mod operator;
@@ -28,7 +35,10 @@ mod ops;
 mod people;
 mod plan;
 mod process;
+mod questions;
+mod rest;
 mod scale;
+mod sizes;
 mod steps;
 mod tools;
 mod trace;
@@ -36,13 +46,14 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_cluster::sim::{Bugs, Happening, Ticket, World};
+use clawnode_cluster::sim::{Bugs, Change, Happening, Ticket, World};
 use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
 
 pub use self::violation::Violation;
 use self::{
     clients::Client,
     jobs::Effects,
+    judge::Judge,
     ledger::Ledger,
     plan::Plan,
     process::{Note, Op, Process},
@@ -70,6 +81,8 @@ pub struct SimOptions {
     pub sessions: Option<usize>,
     /// Whether agents have hooks.
     pub hooks: bool,
+    /// Whether messages are of any size.
+    pub large: bool,
 }
 
 /// A run in which nothing was wrong.
@@ -120,6 +133,7 @@ struct Sim {
     dead: BTreeSet<ProcessId>,
     clients: Vec<Client>,
     ledger: Ledger,
+    judge: Judge,
     effects: Effects,
     client_ops: BTreeMap<Ticket, Op>,
     /// Who wrote each journal last.
@@ -141,6 +155,7 @@ struct Sim {
 /// Runs one seed.
 pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
     let mut sim = Sim::new(options);
+    let _planted = options.planted.in_folds();
     match sim.run() {
         Ok(()) => {
             let (turns, calls, attempts) = sim.ledger.tally();
@@ -169,6 +184,9 @@ impl Sim {
         if options.hooks {
             plan.hooks = hooks::hooks();
         }
+        if options.large {
+            plan.large();
+        }
         let bugs = Bugs {
             acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
             no_fencing: options.planted == Planted::NoFencing,
@@ -177,12 +195,12 @@ impl Sim {
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);
         Self {
             clients: Client::all(&plan),
-            plan,
             planted: options.planted,
             world,
             processes: BTreeMap::new(),
             dead: BTreeSet::new(),
             ledger: Ledger::default(),
+            judge: Judge::new(plan.approval_wait, tools::changing()),
             effects: Effects::default(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
@@ -195,6 +213,7 @@ impl Sim {
             hash: 0xcbf2_9ce4_8422_2325,
             steps: 0,
             trace: options.trace.then(Trace::default),
+            plan,
         }
     }
 
@@ -218,7 +237,9 @@ impl Sim {
             }
             self.check()?;
         }
-        self.ledger.at_the_end()
+        self.ledger.at_the_end()?;
+        let serves = |entity| self.ledger.serves(entity);
+        self.judge.at_the_end(serves)
     }
 
     /// Everything that changed in the stores goes through the ledger.
@@ -229,6 +250,15 @@ impl Sim {
             let world = &self.world;
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+            self.judge.change(self.world.now().0, &change)?;
+            if let Change::Appended { entity, rollup: true, .. } = change
+                && self.ledger.is_deleted(entity)
+            {
+                self.judge.deleted(entity)?;
+            }
+        }
+        for entity in self.world.misread() {
+            self.judge.troubles(self.world.now().0, entity);
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ impl Sim {
             self.remark(FATE, || format!("the journal of {first} is damaged"));
             self.damaged = Some(first);
             self.ledger.damaged(first);
+            self.judge.damaged(first);
         }
         for (entity, order, about) in self.orders() {
             let input = Input::order(Session::KIND, entity, about, Timestamp(0), order);

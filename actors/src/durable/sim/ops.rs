@@ -5,12 +5,15 @@ use clawnode_cluster::{
     AppendAnswer, Record, StoreError,
     sim::{Change, Reply, Request, World},
 };
-use clawnode_proto::{Digest, EntityId, Incarnation, Position, ProcessId, kernel::SnapshotState};
+use clawnode_proto::{
+    Digest, EntityId, Incarnation, Position, ProcessId, event::decode_record, kernel::SnapshotState,
+};
 use rand::Rng;
 use serde_bytes::ByteBuf;
 
 use super::{
     Sim, Violation,
+    plan::Poison,
     process::{Do, Note, Op},
 };
 use crate::{
@@ -22,6 +25,8 @@ use crate::{
     session::Session,
 };
 
+/// Records of a journal that kills whoever folds it, at least.
+const POISONED_AT: usize = 3;
 /// The first and the longest wait before a read that failed is tried again, in milliseconds.
 const READ_AGAIN: (u64, u64) = (50, 5_000);
 /// Reads of a journal whose state is not there, before that is believed.
@@ -43,8 +48,20 @@ impl Sim {
         if let In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) = &input {
             actor.running.remove(key);
         }
+        let folds = !actor.machine.is_folded() && !matches!(input, In::Erased { .. });
         let outs = actor.machine.handle(now, input);
+        if folds && actor.machine.is_folded() && self.kills_in_the_fold(entity) {
+            self.actor_dies(to, entity);
+            return Ok(());
+        }
         self.perform_all(to, entity, counter, outs)
+    }
+
+    /// Whether the journal as it is kills whoever folds it.
+    fn kills_in_the_fold(&self, entity: EntityId) -> bool {
+        self.plan.poison == Some(Poison::Fold)
+            && self.poisoned == Some(entity)
+            && self.world.journal(entity).len() >= POISONED_AT
     }
 
     pub(super) fn perform_all(
@@ -79,7 +96,7 @@ impl Sim {
             Out::ReadBack { after } => {
                 self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
             }
-            Out::Acquire(key, _) => self.acquire(to, entity, counter, key),
+            Out::Acquire(key, effect) => self.acquire(to, entity, counter, (key, &effect)),
             Out::Start(key, job) => return self.start(to, entity, counter, key, &job),
             Out::Abort(key) => self.abort(to, entity, counter, key),
             Out::Complete(input) => {
@@ -237,6 +254,7 @@ impl Sim {
                 return Ok(());
             }
             (Do::ReadBackTail { records, .. }, Reply::Tail(tail)) => {
+                self.sees_others((to, entity, counter), &records);
                 let tail = tail.map_or(Position(0), |record| record.position);
                 In::ReadBack { after_expected: records, tail }
             }
@@ -299,6 +317,21 @@ impl Sim {
         };
         let superseded = superseded.into_iter().collect();
         Ok(Some(In::Archived { archive, state, superseded }))
+    }
+
+    /// Whether an activation reads that somebody has written behind it.
+    fn sees_others(
+        &mut self,
+        (to, entity, counter): (ProcessId, EntityId, u64),
+        records: &[Record],
+    ) {
+        let own = Incarnation { process: to, counter };
+        let events = records.iter().flat_map(|it| decode_record(&it.bytes).unwrap_or_default());
+        let others = events.into_iter().any(|event| event.head.incarnation != own);
+        let process = self.processes.get_mut(&to);
+        if let Some(actor) = process.and_then(|it| it.actor(entity, counter)) {
+            actor.fenced |= others;
+        }
     }
 
     fn loaded(

@@ -19,6 +19,8 @@ use crate::{
 
 /// People say what they have to say within this, in milliseconds.
 const SOON: u64 = 30_000;
+/// How late a timer is, or a person, at most.
+const LATE: u64 = 20_000;
 
 impl Sim {
     /// A person is asked about a tool call. What they say follows from the call, so that asking
@@ -50,12 +52,19 @@ impl Sim {
                 decide(approval.digest, Decision::Approve),
             ],
             8 => vec![decide(other, Decision::Approve)],
+            // Nobody, or too late.
             _ => Vec::new(),
         };
         for (number, said) in says.iter().enumerate() {
             self.hears_of(&session, &format!("says-{call}-{number}"), said);
         }
-        self.timer(&session, TimerId::of_approval(call));
+        if chance == 9 {
+            // Somebody who thought about it for too long.
+            let late = self.plan.approval_wait + self.world.rng.random_range(0..LATE);
+            let approves = decide(approval.digest, Decision::Approve);
+            self.hears_after(&session, &format!("says-{call}-late"), &approves, late);
+        }
+        self.timer(&session, TimerId::of_approval(call), self.plan.approval_wait);
         self.confirms(to, entity, counter, key);
         Ok(())
     }
@@ -71,7 +80,7 @@ impl Sim {
             let name = format!("continue-{}-{}", it.turn, it.limit);
             self.hears_of(&it.session, &name, &SessionInput::Continue { turn: it.turn });
         }
-        self.timer(&it.session, TimerId::of_steps(it.turn, it.limit));
+        self.timer(&it.session, TimerId::of_steps(it.turn, it.limit), SOON);
         self.confirms(to, entity, counter, key);
     }
 
@@ -83,12 +92,30 @@ impl Sim {
         (entity, counter, key): (EntityId, u64, CallKey),
         it: &TimeJob,
     ) {
-        let fired = SessionInput::TimerFired { timer: it.timer };
-        let name = IdempotencyKey::of_timer(it.timer);
-        let left = it.due.0.saturating_sub(self.world.now().0).min(SOON);
+        // Set when that is confirmed: it is lost with whoever dies before.
+        self.runs(to, entity, counter, key, None);
+        let after = self.world.rng.random_range(1..200);
+        let (session, timer, due) = (it.session.clone(), it.timer, it.due);
+        let sets = Note::SetsTimer(entity, counter, key, Box::new((session, timer, due)));
+        self.world.later(to, after, sets);
+    }
+
+    pub(super) fn sets_timer(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        (session, timer, due): &(SessionKey, TimerId, Timestamp),
+    ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        if process.and_then(|it| it.actor(entity, counter)).is_none() {
+            return Ok(());
+        }
+        let fired = SessionInput::TimerFired { timer: *timer };
+        let name = IdempotencyKey::of_timer(*timer);
+        let left = due.0.saturating_sub(self.world.now().0).min(SOON);
         let late = self.world.rng.random_range(0..2_000);
-        self.hears_after(&it.session, name.as_str(), &fired, left + late);
-        self.confirms(to, entity, counter, key);
+        self.hears_after(session, name.as_str(), &fired, left + late);
+        self.feed(to, entity, counter, In::Confirmed(key))
     }
 
     fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
@@ -97,9 +124,15 @@ impl Sim {
         self.world.later(to, after, Note::Feed(entity, counter, In::Confirmed(key)));
     }
 
-    fn timer(&mut self, session: &SessionKey, timer: TimerId) {
+    /// A timer that is due after so long; by whose clock is chance, and it may come late.
+    pub(super) fn timer(&mut self, session: &SessionKey, timer: TimerId, wait: u64) {
         let fired = SessionInput::TimerFired { timer };
-        self.hears_of(session, IdempotencyKey::of_timer(timer).as_str(), &fired);
+        let after = if self.world.chance(0.5) {
+            self.world.rng.random_range(10..wait.max(11))
+        } else {
+            wait + self.world.rng.random_range(0..LATE)
+        };
+        self.hears_after(session, IdempotencyKey::of_timer(timer).as_str(), &fired, after);
     }
 
     /// Something is said to a session, some time later, once.

@@ -7,7 +7,7 @@ use clawnode_proto::{Order, hook::HookSpec};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::scale::Scale;
+use super::{scale::Scale, sizes::Sizes};
 use crate::durable::{MachineOptions, Planted};
 
 /// How likely each thing is, once something befalls the world.
@@ -22,6 +22,15 @@ pub(super) struct Weights {
     pub(super) rumour: u32,
 }
 
+/// What kills an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Poison {
+    /// To start a call.
+    Calls,
+    /// To fold the journal, once there is something in it.
+    Fold,
+}
+
 /// What a seed decides.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -33,6 +42,8 @@ pub(super) struct Plan {
     pub(super) sessions: usize,
     /// Inputs of each session at least.
     pub(super) inputs: usize,
+    /// How much later a client says the same again at most, in milliseconds.
+    pub(super) again_most: u64,
     /// How long inputs and faults go on, in milliseconds.
     pub(super) busy: u64,
     pub(super) faults: Faults,
@@ -50,12 +61,18 @@ pub(super) struct Plan {
     pub(super) asks_tools: f64,
     /// How often an emission has to be told again.
     pub(super) emit_fails: f64,
-    /// The first session kills its actor whenever a call starts.
-    pub(super) poison: bool,
+    /// What of the first session kills its actor.
+    pub(super) poison: Option<Poison>,
     /// What an operator does about sessions that are quarantined.
     pub(super) operator: Option<Order>,
     /// A bit of the first session's journal is flipped; the operator buries it.
     pub(super) damage: bool,
+    /// Not every process can run every job.
+    pub(super) scarce: bool,
+    /// How large messages are.
+    pub(super) sizes: Sizes,
+    /// How long people have to decide about a tool call, in milliseconds.
+    pub(super) approval_wait: u64,
     /// The hooks of agents.
     pub(super) hooks: Vec<HookSpec>,
     /// What is different with very many sessions, if there are.
@@ -63,6 +80,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Whether there is much to work off once all is calm.
+    pub(super) const fn is_long(&self) -> bool {
+        self.scale.is_some() || self.inputs > 20
+    }
+
     /// Whether somebody looks after what is out of service.
     pub(super) const fn is_operated(&self) -> bool {
         self.damage || self.operator.is_some()
@@ -92,13 +114,14 @@ impl Plan {
             skew: weight(2),
             rumour: if local { 0 } else { weight(2) },
         };
-        Self {
+        let mut plan = Self {
             seed,
             local,
             partitions: rng.random_range(1..=2),
             processes: if local { 1 } else { rng.random_range(1..=4) },
             sessions: rng.random_range(1..=2),
             inputs: rng.random_range(2..=6),
+            again_most: 30_000,
             busy: rng.random_range(10_000..60_000),
             faults,
             weights,
@@ -118,15 +141,45 @@ impl Plan {
             call_fails: rng.random_range(0.0..0.3),
             asks_tools: rng.random_range(0.0..0.6),
             emit_fails: rng.random_range(0.0..0.3),
-            poison: rng.random_bool(0.04),
+            poison: rng.random_bool(0.04).then_some(Poison::Calls),
             operator: match rng.random_range(0..4) {
                 0 => None,
                 1 => Some(Order::Bury),
                 _ => Some(Order::Restore),
             },
             damage: rng.random_bool(0.03),
+            sizes: Sizes::Small,
+            approval_wait: rng.random_range(8_000..60_000),
+            scarce: rng.random_bool(0.2),
             hooks: Vec::new(),
             scale: None,
+        };
+        plan.unusual(&mut rng);
+        plan
+    }
+
+    /// Messages of any size, much of them at once.
+    pub(super) fn large(&mut self) {
+        self.sizes = Sizes::Any;
+        self.inputs = self.inputs.min(6) + 2;
+        self.busy = self.busy.min(20_000);
+    }
+
+    /// What few seeds have.
+    fn unusual(&mut self, rng: &mut ChaCha8Rng) {
+        if self.poison.is_some() && rng.random_bool(0.4) {
+            self.poison = Some(Poison::Fold);
+        }
+        if rng.random_bool(0.015) {
+            // Somebody who talks a lot, and comes back to it.
+            self.sessions = 1;
+            self.inputs = rng.random_range(40..70);
+            self.busy = rng.random_range(200_000..400_000);
+            self.again_most = 300_000;
+            // Quick enough to be done with all of it soon.
+            self.call_most = rng.random_range(20..600);
+            self.asks_tools = rng.random_range(0.0..0.1);
+            self.approval_wait = rng.random_range(2_000..8_000);
         }
     }
 }

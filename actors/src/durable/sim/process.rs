@@ -8,8 +8,8 @@ use clawnode_cluster::{
     sim::{Ticket, Token},
 };
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, TurnId,
-    job::Job, session::ToolEnd,
+    Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, SessionKey,
+    TimerId, Timestamp, TurnId, job::Job, session::ToolEnd,
 };
 
 use super::jobs::JobHands;
@@ -48,6 +48,8 @@ pub(super) enum Note {
     Settles(EntityId, u64, CallKey, JobId),
     /// The result of a job could not be stored.
     SendAgain(Box<Job>, ToolEnd),
+    /// A timer is set.
+    SetsTimer(EntityId, u64, CallKey, Box<(SessionKey, TimerId, Timestamp)>),
     /// An emission was told.
     EmitEnds(EntityId, u64, TurnId),
     /// Another process asks.
@@ -105,7 +107,7 @@ pub(super) enum Do {
 #[derive(Debug)]
 pub(super) enum Op {
     Put(usize),
-    Inbox(EntityId),
+    Inbox(EntityId, Position),
     Tail(EntityId),
     Scan(u16),
     Give(EntityId, u64, CallKey, Box<Job>),
@@ -124,6 +126,8 @@ pub(super) struct Actor {
     pub(super) machine: Machine<Session>,
     /// It has ended, and its dispatcher will hear of it.
     pub(super) stopped: bool,
+    /// It has read that somebody else has the entity.
+    pub(super) fenced: bool,
     /// Effects that run.
     pub(super) running: BTreeMap<CallKey, Option<Attempt>>,
 }

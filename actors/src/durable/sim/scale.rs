@@ -16,6 +16,7 @@ use super::{
     chaos::SILENT,
     plan::{Plan, Weights},
     process::Note,
+    sizes::Sizes,
 };
 use crate::durable::{MachineOptions, Planted};
 
@@ -60,6 +61,7 @@ impl Plan {
             processes: NODES,
             sessions,
             inputs: 1,
+            again_most: 30_000,
             busy: BUSY,
             faults: faults(),
             weights: Weights {
@@ -83,9 +85,12 @@ impl Plan {
             call_fails: 0.05,
             asks_tools: 0.1,
             emit_fails: 0.05,
-            poison: false,
+            poison: None,
             operator: None,
             damage: false,
+            sizes: Sizes::Small,
+            approval_wait: 60_000,
+            scarce: false,
             scale: Some(Scale {
                 lost_at: rng.random_range(BUSY / 6..BUSY / 2),
                 lost,

@@ -79,6 +79,9 @@ impl Sim {
                 self.send_result(to, *job, end);
                 Ok(())
             }
+            Note::SetsTimer(entity, counter, key, timer) => {
+                self.sets_timer(to, (entity, counter, key), &timer)
+            }
             Note::EmitEnds(entity, counter, turn) => self.emit_ends(to, entity, counter, turn),
             Note::Asked { by, number, entity, input } => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
@@ -94,7 +97,13 @@ impl Sim {
                 self.dispatch(to, partition, partition::In::Rung(ask, entity, input))
             }
             Note::Says(number, says) => self.owner_said(to, number, says),
-            Note::Silent(number) => self.owner_said(to, number, OwnerSays::Silent),
+            Note::Silent(number) => {
+                let asked = self.processes.get(&to).and_then(|it| it.asked.get(&number));
+                if let Some(entity) = asked.copied() {
+                    self.judge.troubles(self.world.now().0, entity);
+                }
+                self.owner_said(to, number, OwnerSays::Silent)
+            }
             Note::Fenced(entity, epoch) => {
                 let actor = self.processes.get(&to).and_then(|it| it.actors.get(&entity));
                 match actor.map(|actor| actor.counter) {
@@ -103,6 +112,7 @@ impl Sim {
                 }
             }
             Note::GiveUp => {
+                self.judge.befalls(self.world.now().0, to);
                 if let Some(process) = self.processes.get_mut(&to) {
                     process.gave_up = true;
                 }
@@ -140,11 +150,12 @@ impl Sim {
                 self.sent(client, &reply);
                 Ok(())
             }
-            Some(Op::Inbox(entity)) => {
+            Some(Op::Inbox(entity, after)) => {
                 let input = match reply {
                     Reply::Waiting(waiting) => {
                         let arrived = |(at, input)| (at, Arrived::Input(input));
-                        partition::In::Inbox(entity, waiting.into_iter().map(arrived).collect())
+                        let waiting = waiting.into_iter().map(arrived).collect();
+                        partition::In::Inbox(entity, after, waiting)
                     }
                     _ => partition::In::ReadFailed(entity),
                 };
@@ -263,7 +274,7 @@ impl Sim {
     fn perform(&mut self, to: ProcessId, partition: u16, out: Out) -> Result<(), Violation> {
         match out {
             Out::ReadInbox(entity, after) => {
-                self.ask_store(to, Request::Inbox(entity, after), Op::Inbox(entity));
+                self.ask_store(to, Request::Inbox(entity, after), Op::Inbox(entity, after));
             }
             Out::ReadTail(entity) => {
                 self.ask_store(to, Request::Tail(entity), Op::Tail(entity));
@@ -384,54 +395,10 @@ impl Sim {
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
         let machine = machine.heir(heir);
-        let actor = Actor { counter, machine, stopped: false, running: BTreeMap::new() };
+        let actor =
+            Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);
         self.perform_all(to, entity, counter, outs)
-    }
-
-    // === questions between processes ===
-
-    fn ask_actor(
-        &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
-        ask: partition::AskId,
-        input: clawnode_proto::InputId,
-    ) {
-        let Some(process) = self.processes.get_mut(&to) else { return };
-        // An actor that is gone answers nothing.
-        let Some(actor) = process.actor(entity, counter) else { return };
-        let says = actor.machine.says(input);
-        self.says(to, ask, says);
-    }
-
-    fn says(&mut self, from: ProcessId, ask: partition::AskId, says: OwnerSays) {
-        let Some(process) = self.processes.get_mut(&from) else { return };
-        if let Some((by, number)) = process.asks.remove(&ask) {
-            self.world.send(by, Note::Says(number, says));
-        }
-    }
-
-    fn owner_said(&mut self, to: ProcessId, number: u64, says: OwnerSays) -> Result<(), Violation> {
-        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-        let Some(entity) = process.asked.remove(&number) else { return Ok(()) };
-        self.dispatch(to, self.partition_of(entity), partition::In::OwnerSaid(entity, says))
-    }
-
-    /// A claimer may tell whoever it took the entity from.
-    pub(super) fn warn_the_fenced(&mut self, change: &Change) {
-        let Change::Appended { entity, record, .. } = change else { return };
-        let Ok(events) = decode_record(&record.bytes) else { return };
-        let Some(first) = events.first() else { return };
-        let before = self.last_writer.insert(*entity, first.head.incarnation.process);
-        if let Some(before) = before
-            && before != first.head.incarnation.process
-            && self.processes.contains_key(&before)
-            && self.world.chance(0.3)
-        {
-            self.world.send(before, Note::Fenced(*entity, first.head.epoch));
-        }
     }
 
     // === the trace ===

@@ -11,7 +11,11 @@ use clawnode_proto::{
 };
 use rand::Rng;
 
-use super::{Sim, Violation, jobs::capability, process::Note};
+use super::{
+    Sim, Violation,
+    jobs::{capability, scarce},
+    process::Note,
+};
 use crate::{
     durable::In,
     session::{CallKey, Outcome},
@@ -111,6 +115,7 @@ pub(super) fn specs() -> Vec<ToolSpec> {
     };
     let fetch = elsewhere("fetch", EffectClass::Safe);
     let touch = elsewhere("touch", EffectClass::Once);
+    let touch = touch.map(|it| ToolSpec { capability: scarce(), ..it });
     // A person is asked about these.
     let write = "write".parse().map(spec).ok();
     let write =
@@ -118,6 +123,12 @@ pub(super) fn specs() -> Vec<ToolSpec> {
     let push = elsewhere("push", EffectClass::Once);
     let push = push.map(|it| ToolSpec { risk: Risk::Admin, ..it });
     [look, fetch, touch, write, push].into_iter().flatten().collect()
+}
+
+/// Those that people are asked about.
+pub(super) fn changing() -> Vec<ToolName> {
+    let changes = |spec: &ToolSpec| spec.risk != Risk::ReadOnly;
+    specs().into_iter().filter(changes).map(|spec| spec.name).collect()
 }
 
 impl Sim {
