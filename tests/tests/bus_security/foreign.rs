@@ -60,10 +60,15 @@ async fn append(doors: &Substrate, expected: Position, text: &str, rollup: bool)
     doors.journal.append(entity(), expected, write).await
 }
 
-async fn stored(doors: &Substrate, expected: Position, text: &str, rollup: bool) -> Position {
+async fn stored(
+    doors: &Substrate,
+    expected: Position,
+    text: &str,
+    rollup: bool,
+) -> Result<Position> {
     match append(doors, expected, text, rollup).await {
-        AppendAnswer::Stored(position) => position,
-        other => panic!("{text}: {other:?}"),
+        AppendAnswer::Stored(position) => Ok(position),
+        other => Err(format!("{text}: {other:?}").into()),
     }
 }
 
@@ -82,12 +87,12 @@ async fn foreign_1_a_journal_of_nats_skips_the_servers_words_and_its_fence_holds
     // Before anything, between records, and at the end.
     spoil().await?;
     assert_eq!((texts(&doors).await?.len(), doors.journal.tail(entity()).await?), (0, None));
-    let one = stored(&doors, Position(0), "one", false).await;
+    let one = stored(&doors, Position(0), "one", false).await?;
     spoil().await?;
     spoil().await?;
     let tail = doors.journal.tail(entity()).await?.map(|record| record.position);
     assert_eq!(tail, Some(one));
-    let two = stored(&doors, one, "two", false).await;
+    let two = stored(&doors, one, "two", false).await?;
     spoil().await?;
     assert_eq!(texts(&doors).await?, ["one", "two"]);
     // Who was overtaken is fenced, whatever else is there.
@@ -95,12 +100,12 @@ async fn foreign_1_a_journal_of_nats_skips_the_servers_words_and_its_fence_holds
         let refused = append(&doors, stale, "stale", false).await;
         assert!(matches!(refused, AppendAnswer::Refused), "FOREIGN-1: {refused:?}");
     }
-    let snapshot = stored(&doors, two, "snapshot", true).await;
+    let snapshot = stored(&doors, two, "snapshot", true).await?;
     spoil().await?;
     assert_eq!(texts(&doors).await?, ["snapshot"]);
     let refused = append(&doors, two, "stale", true).await;
     assert!(matches!(refused, AppendAnswer::Refused), "FOREIGN-1: {refused:?}");
-    stored(&doors, snapshot, "three", false).await;
+    stored(&doors, snapshot, "three", false).await?;
     assert_eq!(texts(&doors).await?, ["snapshot", "three"]);
     // An operator is told.
     let warnings = doors.health.warnings().await;
