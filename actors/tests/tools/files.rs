@@ -1,6 +1,11 @@
 //! The tools on files, as a model calls them.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use clawnode_actors::tool::{Executor, Workspace, WorkspaceOptions};
 use clawnode_proto::tool::ToolFailure;
@@ -88,6 +93,59 @@ async fn a_file_is_written_whole_and_twice_is_like_once() {
         let arguments = json!({"path": path, "content": ""});
         let told = call(disk.tools.clone(), "file_write", &arguments).await;
         assert!(told.failure.is_some() && text(&told).contains(why), "{told:?}");
+    }
+}
+
+/// Its own commands mark a file set-user-ID; the node, which may be root, then writes that file.
+#[tokio::test]
+async fn what_is_written_runs_as_nobody_else() {
+    let disk = disk();
+    let path = disk.agent.join("run");
+    for (before, after) in
+        [(0o6755, 0o755), (0o4711, 0o711), (0o2770, 0o770), (0o1777, 0o777), (0o600, 0o600)]
+    {
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+        let arguments = json!({"path": "run", "content": "new"});
+        let told = call(disk.tools.clone(), "file_write", &arguments).await;
+        assert_eq!(told.failure, None, "{told:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, after, "{before:o}");
+    }
+}
+
+#[tokio::test]
+async fn what_root_writes_belongs_to_the_owner_of_the_agents_directory() {
+    assert!(rustix::process::geteuid().is_root(), "only root gives files away: run this as root");
+    let disk = disk();
+    let of = |path: &str| {
+        let about = fs::metadata(disk.agent.join(path)).unwrap();
+        (about.uid(), about.gid(), about.mode() & 0o7777)
+    };
+    chown(&disk.agent, Some(12_345), Some(12_346)).unwrap();
+    // Of root, as an earlier build left it.
+    fs::write(disk.agent.join("old"), "").unwrap();
+    fs::set_permissions(disk.agent.join("old"), fs::Permissions::from_mode(0o640)).unwrap();
+    for path in ["new/dir/file", "file", "old", "src/file"] {
+        let arguments = json!({"path": path, "content": "text"});
+        let told = call(disk.tools.clone(), "file_write", &arguments).await;
+        assert_eq!(told.failure, None, "{told:?}");
+    }
+    for (path, mode) in
+        [("new", 0o755), ("new/dir", 0o755), ("new/dir/file", 0o644), ("file", 0o644)]
+    {
+        assert_eq!(of(path), (12_345, 12_346, mode), "{path}");
+    }
+    assert_eq!(of("old"), (12_345, 12_346, 0o640));
+    assert_eq!(of("src/file"), (12_345, 12_346, 0o644));
+    assert_eq!(of("src"), (0, 0, of("src").2), "what was there is whose it was");
+    // A directory that the node makes for an agent belongs to the owner of all of them.
+    chown(disk.agent.parent().unwrap(), Some(12_347), Some(12_348)).unwrap();
+    let arguments = json!({"path": "file", "content": "text"});
+    let told = call_as("other", disk.tools.clone(), "file_write", &arguments).await;
+    assert_eq!(told.failure, None, "{told:?}");
+    for (path, mode) in [("../other", 0o755), ("../other/file", 0o644)] {
+        assert_eq!(of(path), (12_347, 12_348, mode), "{path}");
     }
 }
 

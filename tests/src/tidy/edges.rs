@@ -9,7 +9,7 @@ use super::{
 const CRATES: [&str; 4] = ["proto", "cluster", "actors", "nodes"];
 
 /// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`' doors.
-const ONLY: [(&str, &[&str]); 13] = [
+const ONLY: [(&str, &[&str]); 15] = [
     ("bollard", &["actors"]),
     ("async-nats", &["cluster"]),
     ("sled", &["cluster"]),
@@ -22,6 +22,8 @@ const ONLY: [(&str, &[&str]); 13] = [
     ("wasmtime", &["actors"]),
     ("russh", &["actors"]),
     ("landlock", &["actors"]),
+    ("seccompiler", &["actors"]),
+    ("close_fds", &["nodes"]),
     ("tokio", &["cluster", "actors", "nodes"]),
 ];
 

@@ -7,6 +7,7 @@ mod containers;
 mod create;
 mod engine;
 mod escape;
+mod inherited;
 mod processes;
 mod walls;
 

@@ -1,9 +1,15 @@
 //! Commands as processes of this host.
 
-use std::{fs, path::Path, time::Instant};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
 
 use clawnode_actors::tool::{
-    SandboxOptions, Toolbox,
+    Executor, SandboxOptions, Toolbox, Workspace, WorkspaceOptions,
     sandbox::{Planted, Processes},
 };
 use clawnode_proto::tool::ToolFailure;
@@ -111,6 +117,38 @@ async fn a_process_changes_the_files_of_its_agent_alone() {
         let written = fs::remove_file(files.join("n")).is_ok();
         assert_eq!(written, access == "read_write", "{access}");
     }
+}
+
+/// The node is root here, whose files a command could not change.
+#[tokio::test]
+async fn a_command_goes_on_with_what_file_write_made_and_no_mark_on_it_stays() {
+    let root = tempfile::tempdir_in("/tmp").unwrap();
+    let files = root.path().join("main");
+    fs::create_dir_all(&files).unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&files, Some(1_000), Some(1_000)).unwrap();
+    let commands =
+        processes(json!({ "workspace": "read_write" }), Planted::None, Some(root.path()));
+    let workspace = Workspace::open(&WorkspaceOptions::new(root.path().to_owned())).unwrap();
+    let workspace = Toolbox::new([Arc::new(workspace) as Arc<dyn Executor>]).unwrap();
+    let write = async |path: &str| {
+        let arguments = json!({ "path": path, "content": "#!/bin/sh\necho one\n" });
+        let told = told(call(&workspace, "file_write", arguments, CancellationToken::new()).await);
+        assert_eq!(told.0, None, "{}", told.1);
+    };
+    write("new/script").await;
+    let line = "echo echo two >>new/script && touch new/other && sh new/script; stat -c %u new";
+    assert_eq!(sh(&commands, line).await, (None, "one\ntwo\n1000\n".to_owned()));
+    // What the command marks does not run as the node, which writes it.
+    let (failure, text) =
+        sh(&commands, ": >program && chmod 6755 program && stat -c %a program").await;
+    assert_eq!((failure, text.as_str()), (None, "6755\n"));
+    write("program").await;
+    let about = fs::metadata(files.join("program")).unwrap();
+    assert_eq!((about.mode() & 0o7777, about.uid()), (0o755, 1_000));
+    // Within, such marks and devices are worth nothing anyway.
+    let (failure, text) = sh(&commands, "grep ' /workspace ' /proc/self/mountinfo").await;
+    assert!(failure.is_none() && text.contains("nosuid,nodev"), "{text}");
 }
 
 /// F-18: what ignores SIGTERM, and what detaches itself, dies with its command.

@@ -1,7 +1,12 @@
 //! The executors of commands: one for each place.
 
 use std::{
-    collections::BTreeMap, os::unix::fs::MetadataExt, path::PathBuf, pin::pin, time::Duration,
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    pin::pin,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -26,7 +31,7 @@ use super::{
 };
 use crate::{
     durable::jobs::Probe,
-    tool::{CallBack, Executor, ToolRun, append::append},
+    tool::{CallBack, Executor, ToolRun, append::append, workspace::DIRECTORY_MODE},
 };
 
 /// How long code that has told its value may take to end by itself, before it is ended.
@@ -295,7 +300,7 @@ impl Files {
         let about = match directory.symlink_metadata() {
             Ok(about) => about,
             Err(_none) => {
-                std::fs::create_dir(&directory).map_err(|error| no(&error.to_string()))?;
+                make(&directory, &root).map_err(|error| no(&error.to_string()))?;
                 directory.symlink_metadata().map_err(|error| no(&error.to_string()))?
             }
         };
@@ -306,4 +311,14 @@ impl Files {
         let user = User::owner(about.uid(), about.gid());
         Ok((Some(AgentFiles { directory, is_read_only }), user))
     }
+}
+
+/// Makes an agent's directory, as `file_write` does: it belongs to the owner of the root.
+fn make(directory: &Path, root: &Path) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    if rustix::process::geteuid().is_root() {
+        let about = fs::metadata(root)?;
+        chown(directory, Some(about.uid()), Some(about.gid()))?;
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode(DIRECTORY_MODE))
 }

@@ -10,6 +10,10 @@
 //! of directory handles where it has not (some container runtimes, other systems), which is more
 //! code than should be written here once more.
 //!
+//! What is written belongs to the owner of the agent's directory where the node is root: commands of
+//! the agent run as that user and go on with it. A file that is replaced keeps who may read, write and
+//! run it, and never the bits that make a program run as its owner.
+//!
 //! Only regular files are opened, and never so that opening could wait. Everything is bounded: what
 //! is read, written, listed, searched, and for how long.
 //!
@@ -32,6 +36,7 @@ mod write;
 pub use error::WorkspaceError;
 pub use executor::Workspace;
 pub use options::WorkspaceOptions;
+pub(in crate::tool) use place::DIRECTORY_MODE;
 #[cfg(feature = "test-util")]
 pub use planted::Planted;
 pub use specs::specs;

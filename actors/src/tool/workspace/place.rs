@@ -3,16 +3,23 @@
 //! Every path is resolved by the handle, at the moment at which it is used: a link that somebody
 //! makes in between can lead to another file of the workspace, but not out of it.
 
-use std::{io, path::Path};
+use std::{io, os::unix::fs::fchown, path::Path};
 
 use cap_std::{
     ambient_authority,
-    fs::{Dir, File, FileType, FileTypeExt, Metadata, MetadataExt, OpenOptions, OpenOptionsExt},
+    fs::{
+        Dir, File, FileType, FileTypeExt, Metadata, MetadataExt, OpenOptions, OpenOptionsExt,
+        Permissions, PermissionsExt,
+    },
 };
 use clawnode_proto::AgentName;
 use rustix::fs::OFlags;
 
 use super::{WorkspaceError, WorkspaceOptions, path::WorkspacePath};
+
+/// The mode of a directory that is made, whatever the process's umask is: the node's own files are
+/// its secret, those of agents are not, and their commands may run as another user.
+pub(in crate::tool) const DIRECTORY_MODE: u32 = 0o755;
 
 /// The directory that has all agents' directories.
 #[derive(Debug)]
@@ -28,8 +35,30 @@ pub(super) struct Root {
 pub(super) struct Place {
     dir: Dir,
     hard_links: bool,
+    owner: Option<Owner>,
     #[cfg(feature = "test-util")]
     text_paths: Option<super::planted::TextPaths>,
+}
+
+/// To whom files are given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// Whose this directory is, where this process can give files away: what root writes for an
+    /// agent is the agent's, whose commands run as the owner of its directory.
+    fn of(dir: &Dir) -> io::Result<Option<Self>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        let about = dir.dir_metadata()?;
+        Ok(Some(Self { uid: about.uid(), gid: about.gid() }))
+    }
 }
 
 // === impl Root ===
@@ -64,7 +93,9 @@ impl Root {
             return Err(WorkspaceError::Agent(name.to_owned()));
         }
         match self.dir.create_dir(name) {
-            Ok(()) => {}
+            Ok(()) => Owner::of(&self.dir)
+                .and_then(|owner| give(&self.dir, Path::new(name), owner))
+                .map_err(WorkspaceError::Root)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(WorkspaceError::Root(error)),
         }
@@ -74,8 +105,10 @@ impl Root {
             let error = io::Error::from(io::ErrorKind::NotADirectory);
             return Err(WorkspaceError::Root(error));
         }
+        let dir = self.dir.open_dir(name).map_err(WorkspaceError::Root)?;
         Ok(Place {
-            dir: self.dir.open_dir(name).map_err(WorkspaceError::Root)?,
+            owner: Owner::of(&dir).map_err(WorkspaceError::Root)?,
+            dir,
             hard_links: self.hard_links,
             #[cfg(feature = "test-util")]
             text_paths: self.text_paths.as_ref().map(|it| super::planted::TextPaths {
@@ -168,20 +201,39 @@ impl Place {
         if parent.as_os_str().is_empty() {
             return self.dir.try_clone().map_err(failed);
         }
-        match self.dir.create_dir_all(parent) {
-            Ok(()) => self.dir.open_dir(parent).map_err(failed),
-            // What is in the way is no directory.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(failed(io::ErrorKind::NotADirectory.into()))
+        let mut above: Vec<&Path> =
+            parent.ancestors().filter(|it| !it.as_os_str().is_empty()).collect();
+        above.reverse();
+        for path in above {
+            match self.dir.create_dir(path) {
+                Ok(()) => give(&self.dir, path, self.owner).map_err(failed)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
             }
-            Err(error) => Err(failed(error)),
         }
+        self.dir.open_dir(parent).map_err(failed)
+    }
+
+    /// To whom files that are written here are given.
+    pub(super) const fn owner(&self) -> Option<Owner> {
+        self.owner
     }
 
     #[cfg(feature = "test-util")]
     pub(super) const fn text_paths(&self) -> Option<&super::planted::TextPaths> {
         self.text_paths.as_ref()
     }
+}
+
+/// Gives a directory that was just made to this owner.
+fn give(dir: &Dir, path: &Path, owner: Option<Owner>) -> io::Result<()> {
+    // By a handle, and only if it is a directory: somebody else may have put something there.
+    let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or_default();
+    let made = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags))?;
+    if let Some(Owner { uid, gid }) = owner {
+        fchown(&made, Some(uid), Some(gid))?;
+    }
+    made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
 }
 
 /// What something is, in words.

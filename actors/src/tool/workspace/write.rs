@@ -1,19 +1,27 @@
 //! `file_write`: a whole file, or nothing.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    os::unix::fs::fchown,
+};
 
-use cap_std::fs::{Dir, File, OpenOptions, Permissions};
+use cap_std::fs::{Dir, File, MetadataExt, OpenOptions, Permissions, PermissionsExt};
 use clawnode_proto::{CallId, Digest};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     WorkspaceError,
     path::WorkspacePath,
-    place::{Place, kind},
+    place::{Owner, Place, kind},
 };
 
 /// Bytes that one call writes (1 MiB).
 pub(super) const WRITE_BYTES: usize = 1 << 20;
+/// What is kept of the mode of a file that is replaced: who may read, write and run it. The new file
+/// may belong to another user than the old one, and would run as that user with the other bits.
+const KEPT_MODE: u32 = 0o777;
+/// The mode of a file that is new, whatever the process's umask is.
+const NEW_MODE: u32 = 0o644;
 /// What a file is called until it is whole.
 pub(super) const TEMPORARY: &str = ".clawnode-write-";
 
@@ -47,9 +55,9 @@ pub(super) fn write(
         return Err(WorkspaceError::Kind { path, is: "a directory", wanted: "a file" });
     };
     let dir = place.make_dir(parent, path.given())?;
-    let before = permissions(&dir, name, path.given())?;
+    let mode = mode(&dir, name, path.given())?;
     let mut unfinished = Unfinished::create(&dir, call).map_err(failed)?;
-    unfinished.fill(content.as_bytes(), before).map_err(failed)?;
+    unfinished.fill(content.as_bytes(), mode, place.owner()).map_err(failed)?;
     if cancelled.is_cancelled() {
         return Err(WorkspaceError::Cancelled);
     }
@@ -63,17 +71,17 @@ pub(super) fn write(
     ))
 }
 
-/// The permissions of the file that is there; none if there is none.
-fn permissions(dir: &Dir, name: &str, given: &str) -> Result<Option<Permissions>, WorkspaceError> {
+/// The mode of the file to be: that of the file that is there, as far as it is kept.
+fn mode(dir: &Dir, name: &str, given: &str) -> Result<u32, WorkspaceError> {
     match dir.symlink_metadata(name) {
-        Ok(metadata) if metadata.is_file() => Ok(Some(metadata.permissions())),
+        Ok(metadata) if metadata.is_file() => Ok(metadata.mode() & KEPT_MODE),
         // A link would be replaced, not followed: neither is what a writer means.
         Ok(metadata) => Err(WorkspaceError::Kind {
             path: given.to_owned(),
             is: kind(metadata.file_type()),
             wanted: "a file",
         }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(NEW_MODE),
         Err(error) => Err(WorkspaceError::of(given, error)),
     }
 }
@@ -86,11 +94,12 @@ impl<'a> Unfinished<'a> {
         Ok(Self { dir, name, file, done: false })
     }
 
-    fn fill(&mut self, content: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+    fn fill(&mut self, content: &[u8], mode: u32, owner: Option<Owner>) -> io::Result<()> {
         self.file.write_all(content)?;
-        if let Some(permissions) = permissions {
-            self.file.set_permissions(permissions)?;
+        if let Some(Owner { uid, gid }) = owner {
+            fchown(&self.file, Some(uid), Some(gid))?;
         }
+        self.file.set_permissions(Permissions::from_mode(mode))?;
         self.file.sync_all()
     }
 

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::Timestamp;
 
-use super::{Check, hooks, network, sandbox};
+use super::{Check, hooks, network, sandbox, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
@@ -39,6 +39,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.extend(providers(context));
     checks.extend(hooks::checks(&context.loaded));
     checks.extend(sandbox::checks(&config.sandbox).await);
+    checks.extend(workspace::check(config));
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
     } else {

@@ -5,6 +5,7 @@ mod hooks;
 mod network;
 mod sandbox;
 mod versions;
+mod workspace;
 
 use clap::Args;
 use serde::Serialize;

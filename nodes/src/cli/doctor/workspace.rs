@@ -1,0 +1,81 @@
+//! The check of agents' files.
+
+use std::path::Path;
+
+use clawnode_actors::tool::sandbox::WorkspaceAccess;
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use super::Check;
+use crate::config::Config;
+
+const NAME: &str = "workspace.mount";
+
+/// Whether what agents' commands leave in their files gains nobody's rights on this host. Of interest
+/// where the node is root: then commands run as the owner of the files, who may be anybody.
+pub(super) fn check(config: &Config) -> Option<Check> {
+    let root = &config.workspace.as_ref()?.root;
+    let is_written = config.sandbox.workspace == WorkspaceAccess::ReadWrite;
+    if !rustix::process::geteuid().is_root() || !is_written {
+        return None;
+    }
+    let mount = statvfs(root).map(|about| about.f_flag).map_err(|error| error.to_string());
+    Some(judge(root, mount))
+}
+
+fn judge(root: &Path, mount: Result<StatVfsMountFlags, String>) -> Check {
+    let fix = "mount it with `nosuid,nodev`, or run the node as another user than root";
+    let root = root.display();
+    match mount {
+        Ok(flags) if flags.contains(StatVfsMountFlags::NOSUID) => {
+            Check::green(NAME, format!("`{root}` is on a mount with `nosuid`"))
+        }
+        Ok(_) => {
+            let found = format!(
+                "the node is root, and agents' commands write `{root}`, on a mount without \
+                 `nosuid`: a program there that they mark set-user-ID runs as its owner, whoever \
+                 of this host starts it"
+            );
+            Check::yellow(NAME, found, fix)
+        }
+        Err(error) => Check::yellow(NAME, format!("`{root}` cannot be looked at: {error}"), fix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_actors::tool::WorkspaceOptions;
+
+    use super::{super::Verdict, *};
+
+    #[test]
+    fn a_workspace_where_programs_may_gain_rights_is_yellow() {
+        let root = Path::new("/srv/agents");
+        for (mount, verdict) in [
+            (Ok(StatVfsMountFlags::NOSUID | StatVfsMountFlags::RELATIME), Verdict::Green),
+            (Ok(StatVfsMountFlags::NODEV), Verdict::Yellow),
+            (Err("gone".to_owned()), Verdict::Yellow),
+        ] {
+            let check = judge(root, mount);
+            assert_eq!(check.verdict, verdict, "{check:?}");
+            assert!(check.found.contains("/srv/agents"), "{check:?}");
+        }
+        // `/proc` is mounted with `nosuid` everywhere.
+        let flags = statvfs("/proc").unwrap().f_flag;
+        assert_eq!(judge(Path::new("/proc"), Ok(flags)).verdict, Verdict::Green);
+    }
+
+    #[test]
+    fn it_is_looked_at_where_root_has_agents_write() {
+        let mut config = Config::default();
+        assert!(check(&config).is_none());
+        config.workspace = Some(WorkspaceOptions::new("/proc".into()));
+        for (access, is_asked) in [
+            (WorkspaceAccess::ReadWrite, rustix::process::geteuid().is_root()),
+            (WorkspaceAccess::ReadOnly, false),
+            (WorkspaceAccess::None, false),
+        ] {
+            config.sandbox.workspace = access;
+            assert_eq!(check(&config).is_some(), is_asked, "{access:?}");
+        }
+    }
+}
