@@ -116,6 +116,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         answering(&loaded.config, loaded.env(), &clock, (plugins, hooks)),
         ground::open(&loaded, (process, &roles), join.as_ref(), &clock)
     )?;
+    hooks::remember(&loaded);
     let control = ground.control;
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]

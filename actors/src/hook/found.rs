@@ -1,9 +1,10 @@
 //! The folder of hooks: `POINT/NAME` is one, and `POINT/NAME.toml` says how it is marked.
 
 use std::{
+    ffi::OsString,
     fs, io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use clawnode_proto::{
@@ -26,6 +27,10 @@ const MARKS_BYTES: u64 = 16 << 10;
 const MARKS: &str = "toml";
 /// Anybody but the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
+/// Whoever may write a folder takes away from it only what is theirs.
+const STICKY: u32 = 0o1000;
+/// Links on the way to one file that are followed, as by the kernel.
+const LINKS_MAX: usize = 40;
 /// The owner may execute.
 const EXECUTE: u32 = 0o100;
 /// Whose files may be run beside this user's own.
@@ -127,11 +132,9 @@ pub fn is_safe(path: &Path) -> Result<(), Refusal> {
     if !about.is_file() {
         return Err(Refusal::NotAFile);
     }
-    // Who can write the folder can put another file there; a link has two of them.
-    let real = fs::canonicalize(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
-    for path in [Some(path), path.parent(), Some(&real), real.parent()].into_iter().flatten() {
-        own(path)?;
-    }
+    own(path)?;
+    // Who can write a folder on the way can put another one in its place.
+    on_the_way(path)?;
     if about.permissions().mode() & EXECUTE == 0 {
         return Err(Refusal::NotExecutable);
     }
@@ -141,11 +144,68 @@ pub fn is_safe(path: &Path) -> Result<(), Refusal> {
 /// Only the node's own user, or root, has it.
 fn own(path: &Path) -> Result<(), Refusal> {
     let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
-    let me = rustix::process::geteuid().as_raw();
-    if about.uid() != ROOT && about.uid() != me {
-        return Err(Refusal::Foreign(about.uid()));
-    }
+    owned(&about)?;
     if about.permissions().mode() & OTHERS_WRITE != 0 {
+        return Err(Refusal::Writable(path.to_owned()));
+    }
+    Ok(())
+}
+
+fn owned(about: &fs::Metadata) -> Result<(), Refusal> {
+    let me = rustix::process::geteuid().as_raw();
+    if about.uid() == ROOT || about.uid() == me {
+        Ok(())
+    } else {
+        Err(Refusal::Foreign(about.uid()))
+    }
+}
+
+/// Judges every folder and every link that a path leads through, from the root on: nobody else can
+/// make it lead elsewhere. In a folder such as `/tmp` others can add names, but take none away.
+fn on_the_way(path: &Path) -> Result<(), Refusal> {
+    let unreadable = |error: io::Error| Refusal::Unreadable(error.to_string());
+    let path = std::path::absolute(path).map_err(unreadable)?;
+    let mut left: Vec<OsString> = names(&path).rev().collect();
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(name) = left.pop() {
+        folder(&at)?;
+        if name == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&name);
+        let about = fs::symlink_metadata(&next).map_err(unreadable)?;
+        owned(&about)?;
+        if !about.is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(Refusal::Unreadable("too many links on the way".to_owned()));
+        }
+        let target = fs::read_link(&next).map_err(unreadable)?;
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        left.extend(names(&target).rev());
+    }
+    Ok(())
+}
+
+/// The names of a path, one after the other, `..` among them.
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().filter(named).map(|part| part.as_os_str().to_owned())
+}
+
+/// Nobody else can take anything away from this folder.
+fn folder(path: &Path) -> Result<(), Refusal> {
+    let about =
+        fs::symlink_metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+    owned(&about)?;
+    let mode = about.permissions().mode();
+    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
         return Err(Refusal::Writable(path.to_owned()));
     }
     Ok(())
@@ -289,6 +349,46 @@ mod tests {
         {
             assert!(refused.contains(why), "{why}: {refused}");
         }
+    }
+
+    /// Whoever may write a folder above can put another one in place of all that is below it.
+    #[test]
+    fn a_hook_is_as_safe_as_every_folder_that_leads_to_it() {
+        let root = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let hooks = root.path().join("etc/hooks");
+        let path = hook(&hooks, "a", 0o700);
+        assert_eq!(is_safe(&path), Ok(()), "below a folder such as /tmp");
+        for above in [hooks.as_path(), hooks.parent().unwrap(), root.path()] {
+            for bits in [0o777, 0o775, 0o757] {
+                mode(above, bits);
+                let refused = refusals(&hooks);
+                assert!(
+                    refused.len() == 1 && refused[0].contains(above.to_str().unwrap()),
+                    "{bits:o}: {refused:?}"
+                );
+            }
+            mode(above, 0o1777);
+            assert_eq!(is_safe(&path), Ok(()));
+            mode(above, 0o755);
+        }
+        // By a link to a link: the folder of the second is on the way too.
+        let (open, between) = (root.path().join("open"), root.path().join("open/between"));
+        fs::create_dir(&open).unwrap();
+        std::os::unix::fs::symlink("../etc/../etc/hooks", &between).unwrap();
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&between, &link).unwrap();
+        let through = link.join("before_tool_call/a");
+        assert_eq!(is_safe(&through), Ok(()));
+        mode(&open, 0o777);
+        assert!(matches!(is_safe(&through), Err(Refusal::Writable(it)) if it == open));
+        // A link that leads to itself ends in words.
+        mode(&open, 0o755);
+        fs::remove_file(&between).unwrap();
+        std::os::unix::fs::symlink(&link, &between).unwrap();
+        assert!(matches!(is_safe(&through), Err(Refusal::Unreadable(_))));
     }
 
     #[test]

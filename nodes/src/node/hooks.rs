@@ -1,10 +1,10 @@
 //! The hooks of this node: where they are, and which of them may be asked.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, fs, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
 use clawnode_actors::hook::{self, Entry, Hooks, Keeper, Program};
 use clawnode_proto::ErrorChain;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::mcp::{KEEPER, OWN};
 use crate::{
@@ -14,6 +14,12 @@ use crate::{
 
 /// The folder beside the configuration file, unless another is named.
 const FOLDER: &str = "hooks";
+
+/// The file in the data directory with the names of all hooks that were ever here.
+const SEEN: &str = "hooks.seen";
+/// What it begins with.
+const ABOUT: &str = "# Hooks that were here when a node began. Of those that are gone `doctor` and the node warn:\n\
+                     # take out the line of one that you removed.\n";
 
 /// A file in the folder of hooks, and whether it may be asked.
 #[derive(Debug)]
@@ -44,6 +50,64 @@ pub fn found(loaded: &Loaded) -> Vec<Found> {
         Found { entry, refused }
     };
     hook::find(&folder).into_iter().map(judged).collect()
+}
+
+/// Where the hooks are written down that were seen.
+pub fn seen_file(loaded: &Loaded) -> PathBuf {
+    loaded.config.node.data_dir.join(SEEN)
+}
+
+/// The hooks that a node here once began with and that are there no more, as `POINT/NAME`. Somebody
+/// may have taken one away who could not have changed it.
+pub fn gone(loaded: &Loaded) -> io::Result<Vec<String>> {
+    let there = names(loaded);
+    Ok(seen(loaded)?.into_iter().filter(|it| !there.contains(it)).collect())
+}
+
+/// Writes down which hooks are here, and warns of those that are gone.
+pub fn remember(loaded: &Loaded) {
+    let remembered = gone(loaded).and_then(|gone| {
+        for hook in &gone {
+            let file = seen_file(loaded);
+            let file = file.display();
+            warn!(hook, %file, "a hook that was here is gone; if you removed it, take out its line");
+        }
+        let there = names(loaded);
+        let seen = seen(loaded)?;
+        if there.is_subset(&seen) { Ok(()) } else { write(loaded, &(&there | &seen)) }
+    });
+    if let Err(error) = remembered {
+        let file = seen_file(loaded);
+        warn!(%error, file = %file.display(), "which hooks are here cannot be written down");
+    }
+}
+
+/// All that is in the folder, as `POINT/NAME`, whether it may be asked or not.
+fn names(loaded: &Loaded) -> BTreeSet<String> {
+    let named = |it: Found| {
+        let name = it.entry.path.file_name()?.to_str()?.to_owned();
+        Some(format!("{}/{name}", it.entry.point.as_str()))
+    };
+    found(loaded).into_iter().filter_map(named).collect()
+}
+
+fn seen(loaded: &Loaded) -> io::Result<BTreeSet<String>> {
+    let text = match fs::read_to_string(seen_file(loaded)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        read => read?,
+    };
+    let lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn write(loaded: &Loaded, seen: &BTreeSet<String>) -> io::Result<()> {
+    let dir = &loaded.config.node.data_dir;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let lines: String = seen.iter().flat_map(|it| [it.as_str(), "\n"]).collect();
+    // In one step: a file that is cut off would forget.
+    let unfinished = dir.join(format!("{SEEN}.{}", std::process::id()));
+    fs::write(&unfinished, format!("{ABOUT}{lines}"))?;
+    fs::rename(unfinished, seen_file(loaded))
 }
 
 /// A hook that guards an agent which is not there guards nobody: its name may be misspelt.

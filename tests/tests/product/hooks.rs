@@ -304,6 +304,46 @@ fn lines(path: &Path) -> Vec<String> {
     text.split_inclusive('\n').filter_map(|it| it.strip_suffix('\n')).map(str::to_owned).collect()
 }
 
+/// A guard that somebody took away is missed, at each start and by `doctor`, until a person says that it
+/// is all right.
+#[tokio::test]
+async fn a_hook_that_is_gone_is_missed() -> Outcome {
+    let scene = Scene::new([Act::say("done")]).await;
+    let stays = scene.hook("before_llm_call", "stays", (ALLOW, ""));
+    let taken = scene.hook("before_tool_call", "taken", (ALLOW, ""));
+    let doctor = async || {
+        let doctor = scene.home.run(&["doctor", "--json"]).await?.json()?;
+        let checks = doctor["checks"].as_array().unwrap().clone();
+        let hooks = checks.into_iter().filter(|it| it["name"] == "hooks");
+        Ok::<Vec<Value>, ProcessError>(hooks.collect())
+    };
+    Node::up(&scene.home).await?.stop().await?;
+    let found = doctor().await?;
+    assert_eq!((found.len(), &found[0]["verdict"]), (1, &json!("green")), "{found:?}");
+    // By its folder, as somebody would who may write the one above.
+    let folder = taken.parent().unwrap();
+    fs::rename(folder, folder.with_file_name("away")).unwrap();
+    for _ in 0..2 {
+        Node::up(&scene.home).await?.stop().await?;
+        let found = doctor().await?;
+        assert_eq!((found.len(), &found[0]["verdict"]), (1, &json!("yellow")), "{found:?}");
+        let text = found[0]["found"].as_str().unwrap();
+        assert!(text.contains("before_tool_call/taken") && !text.contains("stays"), "{text}");
+    }
+    let log = fs::read_to_string(scene.home.log()).unwrap();
+    let missed = log.lines().filter(|it| it.contains("is gone") && it.contains("taken")).count();
+    assert_eq!(missed, 2, "{log}");
+    // A person says that it is all right.
+    let seen = scene.home.data().join("hooks.seen");
+    let lines = fs::read_to_string(&seen).unwrap();
+    let lines: Vec<&str> = lines.lines().filter(|it| !it.contains("taken")).collect();
+    fs::write(&seen, lines.join("\n")).unwrap();
+    let found = doctor().await?;
+    assert_eq!((found.len(), &found[0]["verdict"]), (1, &json!("green")), "{found:?}");
+    assert!(stays.exists());
+    Ok(())
+}
+
 /// A file that others can write, or that nobody can run, is refused by name, and no node starts.
 #[tokio::test]
 async fn a_file_that_may_not_be_asked_is_refused_by_name() -> Outcome {

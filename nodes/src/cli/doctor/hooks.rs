@@ -15,8 +15,12 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
             Some(Check::red(NAME, what, "mend it, or move it elsewhere: no node starts with it"))
         })
         .collect();
-    if !refused.is_empty() || found.is_empty() {
+    if !refused.is_empty() {
         return refused;
+    }
+    let missing = gone(loaded);
+    if !missing.is_empty() || found.is_empty() {
+        return missing;
     }
     let names: Vec<String> = found
         .iter()
@@ -24,4 +28,21 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
         .map(|it| format!("{}/{}", it.spec.point, it.spec.name))
         .collect();
     vec![Check::green(NAME, names.join(", "))]
+}
+
+/// The hooks that a node here once began with.
+fn gone(loaded: &Loaded) -> Vec<Check> {
+    let file = hooks::seen_file(loaded);
+    let file = file.display();
+    match hooks::gone(loaded) {
+        Ok(gone) => {
+            let fix = format!("put it back; if you removed it, take its line out of `{file}`");
+            let told = |hook| format!("`{hook}` was here when a node began, and is gone");
+            gone.iter().map(|hook| Check::yellow(NAME, told(hook), &fix)).collect()
+        }
+        Err(error) => {
+            let found = format!("`{file}` cannot be read: {error}");
+            vec![Check::yellow(NAME, found, "correct the owner of the file, or remove it")]
+        }
+    }
 }
