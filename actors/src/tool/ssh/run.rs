@@ -95,7 +95,16 @@ fn is_allowed(patterns: &[String], line: &str) -> bool {
     };
     patterns.is_empty()
         || (line.chars().all(plain)
-            && patterns.iter().any(|it| Pattern::from(it.as_str()).fits(line)))
+            && patterns
+                .iter()
+                .any(|it| Pattern::from(it.as_str()).fits(line) && has_no_other_options(it, line)))
+}
+
+/// Whether all words of a line that begin as options do are such in its pattern: `*` stands for names.
+/// An option may make another command of one that looks harmless (`systemctl -H HOST`).
+fn has_no_other_options(pattern: &str, line: &str) -> bool {
+    let options = |text| str::split(text, ' ').filter(|word| word.starts_with('-'));
+    options(line).all(|word| options(pattern).any(|own| Pattern::from(own).fits(word)))
 }
 
 /// What is said of a call that was cancelled before anything ran.
@@ -260,6 +269,23 @@ mod tests {
             ("systemctl status `reboot`", false),
             ("systemctl status x | tee /etc/passwd", false),
             ("systemctl status x > /etc/passwd", false),
+        ] {
+            assert_eq!(is_allowed(&patterns, line), is_let, "{line}");
+        }
+        let patterns = ["systemctl status *", "journalctl -u * -n *", "ls -* /srv/*", "du *"];
+        let patterns = patterns.map(str::to_owned);
+        for (line, is_let) in [
+            ("systemctl status -H other-host nginx", false),
+            ("systemctl status nginx --root=/srv", false),
+            ("systemctl status a-b", true),
+            ("journalctl -u nginx -n 20", true),
+            ("journalctl -u nginx -n 20 -n 5", true),
+            ("journalctl -u nginx --vacuum-size=1 -n 20", false),
+            ("ls -la /srv/files", true),
+            ("ls -l --color /srv/files", true),
+            ("du /srv -x", false),
+            ("du  --files0-from=/srv/x", false),
+            ("du /srv -", false),
         ] {
             assert_eq!(is_allowed(&patterns, line), is_let, "{line}");
         }
