@@ -76,7 +76,7 @@ impl Running {
         let mut command = match keeper {
             Some(Keeper { binary, command: name }) => {
                 let mut command = Command::new(binary);
-                let line = keeper_arguments(std::process::id(), &path.to_string_lossy(), &[]);
+                let line = keeper_arguments(std::process::id(), None, &path.to_string_lossy(), &[]);
                 command.arg(name).args(line);
                 command
             }

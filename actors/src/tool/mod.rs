@@ -24,6 +24,7 @@ mod callbacks;
 pub mod egress;
 mod executor;
 mod executors;
+mod filter;
 pub mod mcp;
 pub mod plugin;
 mod providers;

@@ -30,12 +30,12 @@ const QUIET: &str = "warn";
 /// What keeps an MCP server, if that is what this process was started for. It has no command line
 /// of people's, and nothing of a node.
 pub fn keeper(args: &[OsString]) -> Option<impl Future<Output = u8> + use<>> {
-    let [_, command, node, program, args @ ..] = args else { return None };
+    let [_, command, node, hidden, program, args @ ..] = args else { return None };
     if command != KEEPER {
         return None;
     }
     let node = node.to_str()?.parse().ok()?;
-    Some(keep(node, program.clone(), args.to_vec()))
+    Some(keep(node, hidden.clone(), program.clone(), args.to_vec()))
 }
 
 /// Takes a step towards a command in its sandbox, if that is what this process was started for.

@@ -49,9 +49,14 @@ pub struct McpServerOptions {
     /// Variables whose values are in files.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env_files: BTreeMap<String, PathBuf>,
-    /// Where it is run. The data directory unless set.
+    /// Where it is run. A folder of its own in the data directory unless set (`mcp/NAME`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
+    /// Whether it is kept from the node's data directory (true): it finds that empty but for its own
+    /// `cwd`. It takes user namespaces where the node is not root. Programs that make namespaces of
+    /// their own with the help of others (rootless Podman) may need false.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub hide_data_dir: bool,
     /// Who approves what it says of its tools: `first_use` takes what it says first, `ask` waits for
     /// `clawnode mcp approve`. What it says otherwise later always waits for that.
     #[serde(default)]
@@ -104,6 +109,10 @@ pub struct McpToolOptions {
     /// Anything else tells nothing: the call is uncertain then, as one of class `once`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<String>,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 const fn start_timeout() -> Duration {

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::Read as _,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -47,6 +48,8 @@ use crate::{
 pub const KEEPER: &str = "mcp-keeper";
 /// This program, also after its file was replaced.
 pub const OWN: &str = "/proc/self/exe";
+/// Where MCP servers run, in the data directory.
+const FOLDER: &str = "mcp";
 /// Bytes of a file with a variable's value (64 KiB).
 const VALUE_BYTES: u64 = 64 << 10;
 /// What a program is given of this node's environment: what it needs to find its files and to speak
@@ -302,7 +305,8 @@ fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptio
             command: it.command.clone().unwrap_or_default(),
             args: it.args.clone(),
             env: values(it, env, "env", (&it.env, &it.env_vars, &it.env_files))?,
-            cwd: it.cwd.clone().unwrap_or_else(|| config.node.data_dir.clone()),
+            cwd: it.cwd.clone().map_or_else(|| folder(it, config), Ok)?,
+            hidden: it.hide_data_dir.then(|| data_dir(config)),
             base_env: base_env(env),
             keeper: (OWN.into(), KEEPER.to_owned()),
         }),
@@ -325,6 +329,25 @@ fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptio
         restart_most: it.restart_most,
         ..McpOptions::new(it.name.clone(), transport)
     })
+}
+
+/// The data directory, whatever the current one of a program is.
+fn data_dir(config: &Config) -> PathBuf {
+    let dir = &config.node.data_dir;
+    std::path::absolute(dir).unwrap_or_else(|_gone| dir.clone())
+}
+
+/// Where a program runs for which nothing else is said: a folder of its own, so that no relative name
+/// leads to anything of the node's.
+fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, Failure> {
+    let folder = data_dir(config).join(FOLDER).join(it.name.as_str());
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|error| {
+        let what = format!("cannot make `{}`: {error}", folder.display());
+        let hint = format!("set `cwd` of the MCP server `{}`, or correct the directory", it.name);
+        Failure::new(Exit::Failed, "data_dir_unusable", what).hint(hint)
+    })?;
+    Ok(folder)
 }
 
 /// What a program is given of this node's own environment.

@@ -192,7 +192,7 @@ fn commands(config: &Config, docker: &Docker) -> impl Iterator<Item = Arc<dyn Ex
     let root = config.workspace.as_ref().map(|workspace| workspace.root.clone());
     let docker = Commands::in_docker(options, docker.clone(), root.clone());
     let has_processes = options.has_processes();
-    let processes = has_processes.then(|| processes(options.process.clone()));
+    let processes = has_processes.then(|| processes(options.process.clone()).in_groups());
     let processes = processes.map(|it| Commands::in_processes(options, it, root));
     let found = [Some(docker), processes].into_iter().flatten();
     found.map(|it| Arc::new(it) as Arc<dyn Executor>)

@@ -42,6 +42,7 @@ pub(crate) fn harmful(mode: &str, args: &[String]) -> McpOptions {
         args: all,
         env: BTreeMap::from([("KEY".to_owned(), "hunter22".to_owned().into())]),
         cwd: "/".into(),
+        hidden: None,
         base_env: BTreeMap::from([("PATH".to_owned(), std::env::var("PATH").unwrap())]),
         keeper: (keeper(), "mcp-keeper".to_owned()),
     };

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cluster;
+mod hidden;
 mod hostile;
 mod http;
 mod pins;

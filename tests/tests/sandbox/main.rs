@@ -2,12 +2,14 @@
 //! writes down what it is asked for.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
+mod calls;
 mod code;
 mod containers;
 mod create;
 mod engine;
 mod escape;
 mod inherited;
+mod limits;
 mod processes;
 mod walls;
 

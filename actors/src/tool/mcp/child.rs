@@ -59,7 +59,12 @@ impl Process {
         let mut command = Command::new(keeper);
         command
             .arg(marker)
-            .args(keeper_arguments(std::process::id(), &options.command, &options.args))
+            .args(keeper_arguments(
+                std::process::id(),
+                options.hidden.as_deref(),
+                &options.command,
+                &options.args,
+            ))
             .current_dir(&options.cwd)
             .env_clear()
             .envs(&options.base_env)
@@ -172,6 +177,7 @@ mod tests {
             args: Vec::new(),
             env: BTreeMap::from([("KEY".to_owned(), secret.to_owned().into())]),
             cwd: "/".into(),
+            hidden: None,
             base_env: BTreeMap::new(),
             keeper: ("/".into(), String::new()),
         };

@@ -5,12 +5,16 @@
 //! those that left their group and their parent. It does so when the program ends, when it is told
 //! to (SIGTERM; SIGQUIT, if nothing is to be asked first), and when the node is gone, however it went:
 //! a node that is killed has no say in it. It needs no privileges, and knows nothing but its command line and the program's environment.
+//!
+//! The program inherits the filter of system calls (keyrings and the like are refused, and it gains no
+//! privileges by others, such as `sudo`), and goes before the node when the host's memory ends.
 
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs, io,
     os::{fd::OwnedFd, unix::process::CommandExt as _},
+    path::Path,
     process::{Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -29,26 +33,39 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
+use super::hide::hide;
+use crate::tool::filter;
+
 /// How long a program may take to end after it was asked to (2 s); then it is killed.
 const SOFT: Duration = Duration::from_secs(2);
 /// How often descendants are looked for while they are killed.
 const AGAIN: Duration = Duration::from_millis(10);
 /// How long killing them may take: what does not die by then is stuck in the kernel.
 const HARD: Duration = Duration::from_secs(10);
+/// What a keeper says whose program sees what it should not.
+pub const NOT_HIDDEN: &str = "the data directory cannot be hidden";
+/// Which processes the kernel ends when memory ends, and the most.
+const SCORE: &str = "/proc/self/oom_score_adj";
+const FIRST_TO_GO: &str = "1000";
 /// What it ends with if the program cannot be started, as shells do.
 const NOT_STARTED: u8 = 127;
 
 /// The command line of a keeper that node `pid` starts, behind the command of the binary that is
-/// it.
-pub fn keeper_arguments(pid: u32, program: &str, args: &[String]) -> Vec<OsString> {
-    let mut line = vec![pid.to_string(), program.to_owned()];
-    line.extend_from_slice(args);
-    line.into_iter().map(OsString::from).collect()
+/// it. The program does not see the directory `hidden`.
+pub fn keeper_arguments(
+    pid: u32,
+    hidden: Option<&Path>,
+    program: &str,
+    args: &[String],
+) -> Vec<OsString> {
+    let hidden = hidden.map_or_else(OsString::new, OsString::from);
+    let args = args.iter().map(OsString::from);
+    [pid.to_string().into(), hidden, program.into()].into_iter().chain(args).collect()
 }
 
 /// Keeps `program` for the process `node`; returns what the process shall end with.
-pub async fn keep(node: i32, program: OsString, args: Vec<OsString>) -> u8 {
-    match Keeper::start(node, &program, args) {
+pub async fn keep(node: i32, hidden: OsString, program: OsString, args: Vec<OsString>) -> u8 {
+    match Keeper::start(node, &hidden, &program, args) {
         Ok(keeper) => keeper.run().await,
         Err(error) => {
             // The node reads this, and says it to people.
@@ -73,7 +90,12 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start(node: i32, program: &OsString, args: Vec<OsString>) -> io::Result<Self> {
+    fn start(
+        node: i32,
+        hidden: &OsString,
+        program: &OsString,
+        args: Vec<OsString>,
+    ) -> io::Result<Self> {
         let gone = || io::Error::other("the node that asked for it is gone");
         let pid = Pid::from_raw(node).ok_or_else(gone)?;
         let fd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -85,9 +107,17 @@ impl Keeper {
         let (ended, asked) = (signal(SignalKind::child())?, signal(SignalKind::terminate())?);
         let (interrupted, hurried) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
+        if !hidden.is_empty()
+            && let Err(error) = hide(Path::new(hidden))
+        {
+            // It runs all the same: not every host lets it be done. `doctor` tells.
+            let line = format!("{NOT_HIDDEN}: {error}\n");
+            drop(io::Write::write_all(&mut io::stderr(), line.as_bytes()));
+        }
+        filter::apply().map_err(io::Error::other)?;
         let mut command = Command::new(program);
         command.args(args).process_group(0);
-        let child = command.spawn()?;
+        let child = first_to_go(|| command.spawn())?;
         let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         // What it inherited is the program's now: its end must be seen by the node.
         detach()?;
@@ -157,6 +187,18 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Starts a program that the kernel ends before others when memory ends. This process, which ends what
+/// is left of it, is as it was.
+fn first_to_go<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // Some hosts do not let it be said; then all are equal.
+    let before = fs::read(SCORE).ok().filter(|_| fs::write(SCORE, FIRST_TO_GO).is_ok());
+    let started = start();
+    if let Some(before) = before {
+        drop(fs::write(SCORE, before));
+    }
+    started
 }
 
 /// Waits for the end of a process, on a thread of its own: there is nothing else to do for it.

@@ -31,6 +31,7 @@
 
 mod child;
 mod executor;
+mod hide;
 mod http;
 mod keeper;
 mod options;
@@ -46,7 +47,7 @@ mod session;
 mod wire;
 
 pub use executor::McpTools;
-pub use keeper::{keep, keeper_arguments};
+pub use keeper::{NOT_HIDDEN, keep, keeper_arguments};
 pub use options::{HttpOptions, McpOptions, McpTransport, PinPolicy, StdioOptions, ToolOverride};
 pub use pins::{ApproveError, Pins, approve, follow, load};
 pub use place::hosts_it;

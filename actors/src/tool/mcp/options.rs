@@ -63,8 +63,10 @@ pub struct StdioOptions {
     pub args: Vec<String>,
     /// Its environment beside what every program needs. Nothing else of the node's is given to it.
     pub env: BTreeMap<String, SecretString>,
-    /// Where it is run (default: the node's data directory).
+    /// Where it is run (default: a folder of its own in the node's data directory).
     pub cwd: PathBuf,
+    /// What it is not shown: the node's data directory.
+    pub hidden: Option<PathBuf>,
     /// What of the node's own environment it is given: what every program needs (`PATH`, `HOME`).
     pub base_env: BTreeMap<String, String>,
     /// The program that is the keeper, and what makes it so.

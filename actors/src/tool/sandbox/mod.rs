@@ -34,4 +34,4 @@ pub use options::{
 };
 #[cfg(feature = "test-util")]
 pub use planted::Planted;
-pub use process::{Isolation, Landlock, ProcessOptions, Processes, Steps, Strength, step};
+pub use process::{Held, Isolation, Landlock, ProcessOptions, Processes, Steps, Strength, step};

@@ -22,11 +22,13 @@ pub enum Planted {
     SharedPids,
     /// A process is shown all files of the host, at `/host`.
     HostFiles,
+    /// The system calls of a process are not filtered.
+    NoFilter,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::HostNetwork,
         Self::EngineSocket,
         Self::Privileged,
@@ -35,5 +37,6 @@ impl Planted {
         Self::Reused,
         Self::SharedPids,
         Self::HostFiles,
+        Self::NoFilter,
     ];
 }

@@ -5,12 +5,12 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::Timestamp;
 
-use super::{Check, hooks, network, sandbox, workspace};
+use super::{Check, hooks, mcp, network, sandbox, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
     cli::context::Context,
-    client::TOKEN_FILE,
+    client::{NodeFile, TOKEN_FILE},
     config::{ProviderOptions, Wire, units::ByteSize},
     host,
 };
@@ -38,8 +38,9 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.push(network::listen(context).await);
     checks.extend(providers(context));
     checks.extend(hooks::checks(&context.loaded));
-    checks.extend(sandbox::checks(&config.sandbox).await);
+    checks.extend(sandbox::checks(&config.sandbox, node(&config.node.data_dir)).await);
     checks.extend(workspace::check(config));
+    checks.extend(mcp::check(config).await);
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
     } else {
@@ -47,6 +48,14 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     }
     checks.push(clock(SystemClock.now()));
     checks
+}
+
+/// The process of the node that runs on this directory; without one this process, which a node would
+/// be started like.
+fn node(data_dir: &Path) -> u32 {
+    let said = NodeFile::read(data_dir).ok().flatten().map(|it| it.pid);
+    let runs = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
+    said.filter(runs).unwrap_or_else(std::process::id)
 }
 
 /// The cluster that this node joined, if it did, and how long it may stay.

@@ -2,6 +2,7 @@
 
 mod checks;
 mod hooks;
+mod mcp;
 mod network;
 mod sandbox;
 mod versions;

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use clawnode_actors::tool::{
     SandboxOptions,
-    sandbox::{Docker, Isolation, Landlock, Owner, Place},
+    sandbox::{Docker, Isolation, Landlock, Owner, Place, Processes},
 };
 use clawnode_proto::{ErrorChain, ProcessId};
 
 use super::{Check, versions};
 use crate::node::tools;
 
-/// Whether commands can be run where the configuration says so. A node works without.
-pub(super) async fn checks(options: &SandboxOptions) -> Vec<Check> {
+/// Whether commands can be run where the configuration says so. A node works without. What limits
+/// them is that of process `node`, which may be a service in a control group of its own.
+pub(super) async fn checks(options: &SandboxOptions, node: u32) -> Vec<Check> {
     let has_docker = options.run_in == Place::Docker
         || options.tools.values().any(|tool| tool.env == Place::Docker);
     let mut checks = Vec::new();
@@ -20,7 +21,7 @@ pub(super) async fn checks(options: &SandboxOptions) -> Vec<Check> {
         checks.extend(docker(options).await);
     }
     if options.has_processes() {
-        checks.extend(process(options).await);
+        checks.extend(process(options, node).await);
     }
     checks
 }
@@ -62,9 +63,10 @@ async fn engine(docker: &Docker) -> Check {
     }
 }
 
-async fn process(options: &SandboxOptions) -> Vec<Check> {
+async fn process(options: &SandboxOptions, node: u32) -> Vec<Check> {
     const NAME: &str = "sandbox.process";
     const WALL: &str = "sandbox.landlock";
+    const FILTER: &str = "sandbox.seccomp";
     if options.process.isolation == Isolation::None {
         let found = "commands of agents run on this host with all rights of the node";
         let fix = "set `sandbox.process.isolation = \"bubblewrap\"`";
@@ -84,7 +86,33 @@ async fn process(options: &SandboxOptions) -> Vec<Check> {
             Check::yellow(WALL, format!("no second wall: {why}"), fix)
         }
     };
-    vec![Check::green(NAME, "bubblewrap isolates processes"), wall]
+    let filter = match processes.filter() {
+        Ok(()) => Check::green(FILTER, "system calls of commands are filtered"),
+        Err(why) => {
+            let fix = "use a kernel with seccomp filters (`CONFIG_SECCOMP_FILTER`)";
+            let found = format!("commands reach keyrings and other parts of the kernel: {why}");
+            Check::yellow(FILTER, found, fix)
+        }
+    };
+    let limits = limits(&processes, node);
+    vec![Check::green(NAME, "bubblewrap isolates processes"), wall, filter, limits]
+}
+
+/// What limits commands as a whole.
+fn limits(processes: &Processes, node: u32) -> Check {
+    const NAME: &str = "sandbox.limits";
+    match processes.limits_of(node) {
+        Ok(held) => Check::green(NAME, format!("of each command as a whole: {held}")),
+        Err(why) => {
+            let found = format!(
+                "of single processes only ({why}): memory that they share or that many have, and \
+                 processor time, are not limited"
+            );
+            let fix = "run the node as a service with `Delegate=yes`, or name a control group that it \
+                       may divide (`sandbox.process.cgroup`), or run commands in Docker";
+            Check::yellow(NAME, found, fix)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -116,7 +144,7 @@ mod tests {
             let serving = tokio::spawn(async move { axum::serve(listener, app).await });
             let mut options = SandboxOptions::default();
             options.docker.socket = socket;
-            let found = checks(&options).await;
+            let found = checks(&options, 1).await;
             serving.abort();
             assert_eq!(found.len(), 2, "{found:?}");
             assert_eq!(found[1].verdict, verdict, "{found:?}");
@@ -130,16 +158,34 @@ mod tests {
     async fn what_is_missing_is_yellow_and_said() {
         let mut options = SandboxOptions::default();
         options.docker.socket = "/nowhere/docker.sock".into();
-        let found = checks(&options).await;
+        let found = checks(&options, 1).await;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].verdict, Verdict::Yellow);
         assert!(found[0].found.contains("/nowhere/docker.sock"), "{}", found[0].found);
 
         options.run_in = Place::Process;
         options.process.bwrap = "/nowhere/bwrap".into();
-        let found = checks(&options).await;
+        let found = checks(&options, 1).await;
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Yellow));
         options.process.isolation = Isolation::None;
-        assert_eq!(checks(&options).await[0].verdict, Verdict::Yellow);
+        assert_eq!(checks(&options, 1).await[0].verdict, Verdict::Yellow);
+    }
+
+    /// Process 1 is no service.
+    #[tokio::test]
+    async fn limits_of_single_processes_are_yellow_and_said() {
+        let mut options = SandboxOptions { run_in: Place::Process, ..SandboxOptions::default() };
+        let found = checks(&options, 1).await;
+        let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
+        assert_eq!(limits.verdict, Verdict::Yellow, "{limits:?}");
+        assert!(limits.found.contains("not limited"), "{limits:?}");
+        assert!(found.iter().any(|it| it.name == "sandbox.seccomp"), "{found:?}");
+        // A group that somebody named, as far as it can be seen.
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        options.process.cgroup = Some(dir.path().to_owned());
+        let found = checks(&options, 1).await;
+        let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
+        assert_eq!(limits.verdict, Verdict::Green, "{limits:?}");
     }
 }

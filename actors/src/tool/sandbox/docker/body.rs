@@ -136,7 +136,7 @@ pub(super) fn exec(command: &Command) -> ExecConfig {
 fn spoilt(mut body: ContainerCreateBody, planted: Planted) -> ContainerCreateBody {
     let host = body.host_config.get_or_insert_default();
     match planted {
-        Planted::None | Planted::SharedPids | Planted::HostFiles => {}
+        Planted::None | Planted::SharedPids | Planted::HostFiles | Planted::NoFilter => {}
         Planted::HostNetwork => {
             host.network_mode = Some("host".to_owned());
             body.network_disabled = None;

@@ -7,9 +7,8 @@ use std::{
 
 use super::{
     ProcessOptions,
-    enter::Steps,
+    enter::{Steps, Walls},
     outlet::{self, OUTLET, Outlet},
-    wall::Wall,
 };
 #[cfg(feature = "test-util")]
 use crate::tool::sandbox::planted::Planted;
@@ -32,6 +31,8 @@ pub(super) enum Shown {
     Tree(PathBuf),
     /// A link, and where it leads.
     Link(PathBuf, PathBuf),
+    /// A file of `/proc` that tells of more than the sandbox: there, and not to be read.
+    Hidden(PathBuf),
 }
 
 /// The program that limits what follows it.
@@ -58,8 +59,8 @@ pub(super) struct Inside<'a> {
     pub(super) command: &'a Command,
     /// Where its files leave.
     pub(super) outlet: Option<&'a Outlet>,
-    /// The second wall, and who puts it up.
-    pub(super) wall: Option<(&'a Steps, &'a Wall)>,
+    /// The other walls, and who puts them up.
+    pub(super) walls: Option<(&'a Steps, &'a Walls)>,
 }
 
 /// The command within bubblewrap, from the program on.
@@ -67,7 +68,7 @@ pub(super) fn isolated(
     options: &ProcessOptions,
     shown: &[Shown],
     policy: &Policy,
-    Inside { command, outlet, wall }: Inside<'_>,
+    Inside { command, outlet, walls }: Inside<'_>,
     #[cfg(feature = "test-util")] planted: Planted,
 ) -> serde_json::Result<Vec<OsString>> {
     let mut argv = Argv(vec![options.bwrap.clone().into_os_string()]);
@@ -84,12 +85,21 @@ pub(super) fn isolated(
         match it {
             Shown::Tree(path) => argv.paths("--ro-bind-try", path, path),
             Shown::Link(path, target) => argv.paths("--symlink", target, path),
+            Shown::Hidden(_) => {}
         }
     }
     argv.add(["--proc", "/proc", "--dev", "/dev"]);
-    argv.add(["--size", &policy.limits.tmp.bytes().to_string(), "--tmpfs", "/tmp"]);
+    for it in shown {
+        if let Shown::Hidden(path) = it {
+            // A device that nobody can open, on a mount without devices.
+            argv.paths("--ro-bind", Path::new("/dev/null"), path);
+        }
+    }
+    // File systems in memory have a size, or nothing can be written: `/dev` itself has none.
+    let size = policy.limits.tmp.bytes().to_string();
+    argv.add(["--size", &size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
+    argv.add(["--size", &size, "--tmpfs", "/tmp"]);
     if let Some(outlet) = outlet {
-        let size = policy.limits.tmp.bytes().to_string();
         argv.add(["--size", &size, "--tmpfs", ARTIFACTS]);
         argv.paths("--bind", outlet.path(), Path::new(OUTLET));
         argv.add(["--setenv", ARTIFACTS_VARIABLE, ARTIFACTS]);
@@ -103,8 +113,8 @@ pub(super) fn isolated(
     argv.add(["--chdir", workdir]);
     // Nothing above can be changed from within.
     argv.add(["--remount-ro", "/", "--"]);
-    if let Some((steps, wall)) = wall {
-        argv.0.extend(steps.enter(wall)?);
+    if let Some((steps, walls)) = walls {
+        argv.0.extend(steps.enter(walls)?);
     }
     if outlet.is_some() {
         argv.add(outlet::wrapper());
@@ -180,12 +190,16 @@ mod tests {
             timeout: Duration::from_secs(1),
             sink: RunSink::default(),
         };
-        let shown = [Shown::Tree("/usr".into()), Shown::Link("/bin".into(), "usr/bin".into())];
+        let shown = [
+            Shown::Tree("/usr".into()),
+            Shown::Link("/bin".into(), "usr/bin".into()),
+            Shown::Hidden("/proc/keys".into()),
+        ];
         let argv = isolated(
             &options,
             &shown,
             &policy,
-            Inside { command: &command, outlet, wall: None },
+            Inside { command: &command, outlet, walls: None },
             #[cfg(feature = "test-util")]
             Planted::None,
         );
@@ -204,6 +218,8 @@ mod tests {
             "--clearenv",
             "--setenv CLAWNODE_IDEMPOTENCY_KEY job_1",
             "--uid 65534 --gid 65534 --ro-bind-try /usr /usr --symlink usr/bin /bin",
+            "--proc /proc --dev /dev --ro-bind /dev/null /proc/keys",
+            "--size 67108864 --tmpfs /dev/shm --remount-ro /dev",
             "--size 67108864 --tmpfs /tmp --chdir /tmp --remount-ro /",
         ] {
             assert!(ours.contains(wanted), "{wanted}: {ours}");

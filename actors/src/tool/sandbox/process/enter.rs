@@ -2,11 +2,14 @@
 //! which each becomes the next program. So a process shuts itself in before it is the command, and no
 //! thread of a node ever is.
 //!
-//! `begin PROGRAM ARGS…` runs outside, as the command's user: it opens the file of this program and
-//! says in ARGS where it is, for the second step to be found in a sandbox that does not show it.
-//! `enter WALL PROGRAM ARGS…` runs in the sandbox: it puts the wall up, and becomes the command.
+//! `begin PROGRAM ARGS…` runs outside, as the command's user. It waits for one byte on its standard
+//! input: by then the node has put it into its control group, and so all that it starts. It opens the
+//! file of this program and says in ARGS where it is, for the second step to be found in a sandbox that
+//! does not show it.
+//! `enter WALLS PROGRAM ARGS…` runs in the sandbox: it puts the walls up, and becomes the command.
 //!
-//! The command inherits that opened file, as a path alone: nothing can be read or run through it.
+//! The command inherits its standard streams and nothing else: each process of this program marks what
+//! else it has open before it does anything.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,9 +21,13 @@ use std::{
 
 use clawnode_proto::ErrorChain;
 use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use super::wall::Wall;
+use crate::tool::filter;
 
+/// What the first step waits for.
+pub(super) const GO: &[u8] = b"\n";
 /// The first step.
 const BEGIN: &str = "begin";
 /// The second.
@@ -42,6 +49,16 @@ pub struct Steps {
     pub command: OsString,
 }
 
+/// What a command puts up around itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Walls {
+    /// Around files, by Landlock.
+    pub(super) files: Option<Wall>,
+    /// Whether its system calls are filtered.
+    pub(super) filter: bool,
+}
+
 // === impl Steps ===
 
 impl Steps {
@@ -51,9 +68,9 @@ impl Steps {
     }
 
     /// What stands before a command within its sandbox, in that line.
-    pub(super) fn enter(&self, wall: &Wall) -> serde_json::Result<Vec<OsString>> {
-        let wall = serde_json::to_string(wall)?;
-        Ok(vec![ITSELF.into(), self.command.clone(), ENTER.into(), wall.into()])
+    pub(super) fn enter(&self, walls: &Walls) -> serde_json::Result<Vec<OsString>> {
+        let walls = serde_json::to_string(walls)?;
+        Ok(vec![ITSELF.into(), self.command.clone(), ENTER.into(), walls.into()])
     }
 }
 
@@ -62,7 +79,7 @@ impl Steps {
 pub fn step(args: &[OsString]) -> u8 {
     let failed = match args {
         [step, program, args @ ..] if step == BEGIN => begin(program, args),
-        [step, wall, program, args @ ..] if step == ENTER => enter(wall, program, args),
+        [step, walls, program, args @ ..] if step == ENTER => enter(walls, program, args),
         _ => Failed {
             why: "this is how nodes run commands, and nothing else".to_owned(),
             code: CANNOT_RUN,
@@ -80,6 +97,11 @@ struct Failed {
 }
 
 fn begin(program: &OsStr, args: &[OsString]) -> Failed {
+    // By no reader that takes more than this byte: the rest is the command's.
+    let mut go = [0; GO.len()];
+    if rustix::io::read(rustix::stdio::stdin(), &mut go) != Ok(GO.len()) {
+        return Failed { why: "the node has gone".to_owned(), code: CANNOT_RUN };
+    }
     // Without CLOEXEC: whoever is last in the line finds it.
     let own = match rustix::fs::open(OWN, OFlags::PATH, Mode::empty()) {
         Ok(own) => own,
@@ -93,18 +115,22 @@ fn begin(program: &OsStr, args: &[OsString]) -> Failed {
     become_program(program, &args)
 }
 
-fn enter(wall: &OsStr, program: &OsStr, args: &[OsString]) -> Failed {
-    let wall = wall.to_str().map(serde_json::from_str::<Wall>);
-    let wall = match wall {
-        Some(Ok(wall)) => wall,
-        Some(Err(error)) => {
-            return Failed { why: format!("this is no wall: {error}"), code: CANNOT_RUN };
-        }
-        None => return Failed { why: "this is no wall".to_owned(), code: CANNOT_RUN },
+fn enter(walls: &OsStr, program: &OsStr, args: &[OsString]) -> Failed {
+    let failed = |why| Failed { why, code: CANNOT_RUN };
+    let walls = match walls.to_str().map(serde_json::from_str::<Walls>) {
+        Some(Ok(walls)) => walls,
+        Some(Err(error)) => return failed(format!("these are no walls: {error}")),
+        None => return failed("these are no walls".to_owned()),
     };
-    if let Err(error) = wall.put_up() {
-        let why = format!("the second wall cannot be put up: {}", ErrorChain(&error));
-        return Failed { why, code: CANNOT_RUN };
+    if let Some(wall) = &walls.files
+        && let Err(error) = wall.put_up()
+    {
+        return failed(format!("the second wall cannot be put up: {}", ErrorChain(&error)));
+    }
+    if walls.filter
+        && let Err(error) = filter::apply()
+    {
+        return failed(format!("system calls cannot be filtered: {}", ErrorChain(&error)));
     }
     become_program(program, args)
 }

@@ -9,24 +9,31 @@
 //! ends, by a mark in their environment; nothing else is kept from them.
 //!
 //! Where the kernel has Landlock, the command is behind a second wall ([`wall`](Strength)): what it is
-//! shown by mistake it still cannot touch. Between the node and the command stands this program
-//! itself ([`Steps`]), which shuts itself in and becomes the command: nothing is done between fork
-//! and exec. Landlock alone is not taken for isolation: whom a command may reach is part of its
+//! shown by mistake it still cannot touch. A filter of system calls (`filter`) refuses parts of the
+//! kernel that namespaces do not divide, keyrings above all. Between the node and the command stands this
+//! program itself ([`Steps`]), which shuts itself in and becomes the command: nothing is done between
+//! fork and exec. Landlock alone is not taken for isolation: whom a command may reach is part of its
 //! policy, and networks pass it, as do the list of processes and memory without end.
 //!
-//! Bounds: limits of memory, files and processes are those of single processes (`setrlimit`), not of
-//! all together, which takes a control group; Docker has one. Not here: a filter of system calls.
+//! Bounds: where the node may divide a control group (`groups`), memory, processes and processor time of
+//! all that a command starts, together. Elsewhere those of single processes (`setrlimit`): memory that is
+//! shared, or that of many processes, is not limited there, and `doctor` says so. File systems in memory
+//! have a size, and the kernel ends commands before the node when the host's memory ends. Not here: a
+//! quota of an agent's files, of which each has a greatest size.
 
 mod argv;
 mod enter;
+mod groups;
 mod options;
 mod outlet;
 mod run;
 mod second;
+mod streams;
 mod tree;
 mod wall;
 
 pub use enter::{Steps, step};
+pub use groups::Held;
 pub use options::{Isolation, Landlock, ProcessOptions};
 pub use run::Processes;
 pub use wall::Strength;

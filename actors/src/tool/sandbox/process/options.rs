@@ -24,12 +24,20 @@ pub struct ProcessOptions {
     /// What a command sees of this host, read-only (programs and libraries). What is not there is
     /// left out; links are kept as links.
     pub paths: Vec<PathBuf>,
-    /// Memory of one process (`512m`).
+    /// A control group (version 2) that this node may divide, so that limits hold for all processes
+    /// of a command together. By default the node's own, where systemd leaves it to the node
+    /// (`Delegate=yes`); nodes do not share one.
+    pub cgroup: Option<PathBuf>,
+    /// Processors of one command (1.0), where there is a control group.
+    pub cpus: Cpus,
+    /// Memory (`512m`): of one command with all that it keeps in memory, where there is a control
+    /// group; else of one process, without what it shares.
     pub memory: Memory,
-    /// Processes and threads (256): of all commands together where the node is root, else of all
-    /// that its user runs.
+    /// Processes and threads (256): of one command, where there is a control group. And of all commands
+    /// together where the node is root, else of all that its user runs.
     pub pids: NonZeroU32,
-    /// What `/tmp` of one command can hold (`64m`), and the most bytes of a file.
+    /// What each of `/tmp`, `/dev/shm` and `/artifacts` of one command can hold (`64m`), and the most
+    /// bytes of a file.
     pub tmp: Memory,
     /// How long a command may take unless its call says otherwise (60 s).
     #[serde(with = "duration")]
@@ -77,6 +85,8 @@ impl Default for ProcessOptions {
             bwrap: "bwrap".into(),
             landlock: Landlock::IfPresent,
             paths: paths.map(PathBuf::from).into(),
+            cgroup: None,
+            cpus: Cpus::whole(1),
             memory: Memory::mib(512),
             pids: NonZeroU32::MIN.saturating_add(255),
             tmp: Memory::mib(64),
@@ -88,6 +98,6 @@ impl Default for ProcessOptions {
 impl ProcessOptions {
     /// What one command may use.
     pub const fn limits(&self) -> Limits {
-        Limits { cpus: Cpus::whole(1), memory: self.memory, pids: self.pids, tmp: self.tmp }
+        Limits { cpus: self.cpus, memory: self.memory, pids: self.pids, tmp: self.tmp }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -10,24 +10,23 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clawnode_proto::ErrorChain;
 use rustix::process::Signal;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{Child, ChildStdin, Command as Start},
-    sync::mpsc,
+    process::{Child, Command as Start},
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Isolation, ProcessOptions,
     argv::{self, Inside, PATH, PRLIMIT, Shown, WORKSPACE},
-    enter::Steps,
+    enter::{GO, Steps, Walls},
+    groups::{self, Group, Groups, Held},
     outlet::{self, Outlet},
-    second::Second,
+    second::{Around, Second},
+    streams::{Listening, feed},
     tree,
     wall::{Strength, Wall},
 };
@@ -37,7 +36,7 @@ use crate::tool::{
     RunSink,
     sandbox::{
         SandboxError,
-        output::{End, Ran, Stream},
+        output::{End, Ran},
         spec::{Argv, Command, Network, Policy, RUN, User},
         talk::{Ears, Wires},
     },
@@ -51,8 +50,10 @@ const LOOK: Duration = Duration::from_millis(20);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long the probe may take.
 const PROBE_WAIT: Duration = Duration::from_secs(4);
-/// Bytes that are read at a time.
-const PIECE: usize = 64 << 10;
+/// What `/proc` tells of the keys of this host, where it does.
+const HIDDEN: [&str; 2] = ["/proc/keys", "/proc/key-users"];
+/// What makes the kernel end commands before the node when the host's memory ends.
+const FIRST_TO_GO: &str = "1000";
 /// Rounds of the hunt for processes that are not isolated; each may have started another meanwhile.
 const ROUNDS: usize = 10;
 
@@ -62,18 +63,21 @@ pub struct Processes {
     options: ProcessOptions,
     is_root: bool,
     second: Arc<Second>,
+    /// Where limits hold for all processes of a command together.
+    groups: Option<Arc<Groups>>,
     #[cfg(feature = "test-util")]
     planted: Planted,
 }
-
-/// The second wall of a command: who puts it up, and how much it keeps.
-type Around<'a> = Option<(&'a Steps, Strength)>;
 
 /// A command that runs; what is left of it is ended when this is dropped.
 struct Running {
     child: Child,
     /// What all its processes have in their environment, where they are not isolated.
     mark: Option<String>,
+    /// What its processes may use together.
+    group: Option<Group>,
+    /// What the first step waits for.
+    go: &'static [u8],
 }
 
 // === impl Processes ===
@@ -92,6 +96,7 @@ impl Processes {
         Self {
             options,
             second,
+            groups: None,
             is_root: rustix::process::geteuid().is_root(),
             #[cfg(feature = "test-util")]
             planted: Planted::None,
@@ -105,9 +110,40 @@ impl Processes {
         self
     }
 
+    /// The same, with limits for all processes of a command together, where this process may divide
+    /// a control group; it moves into a part of that group.
+    #[must_use]
+    pub fn in_groups(mut self) -> Self {
+        if self.options.isolation == Isolation::Bubblewrap {
+            match Groups::open(self.options.cgroup.as_deref()) {
+                Ok(groups) => {
+                    info!(limits = %groups.held(), "commands are limited as a whole");
+                    self.groups = Some(Arc::new(groups));
+                }
+                // A person named it, and relies on it.
+                Err(why) if self.options.cgroup.is_some() => {
+                    warn!(why, "commands are limited process by process only");
+                }
+                Err(why) => debug!(why, "commands are limited process by process only"),
+            }
+        }
+        self
+    }
+
+    /// What control groups hold for the commands of process `pid`, or why they hold nothing.
+    pub fn limits_of(&self, pid: u32) -> Result<Held, String> {
+        let group = groups::delegated(self.options.cgroup.as_deref(), pid)?;
+        groups::look(&group)
+    }
+
     /// What the second wall keeps, or why there is none, for people.
     pub fn second_wall(&self) -> Result<Strength, String> {
-        self.second.now()
+        self.second.wall()
+    }
+
+    /// Whether system calls are filtered, or why not, for people.
+    pub fn filter(&self) -> Result<(), String> {
+        self.second.filter()
     }
 
     /// The same with a bug in it.
@@ -129,19 +165,24 @@ impl Processes {
             return Ok(());
         }
         let around = self.second.of_command()?;
-        let Some((_, strength)) = around else { return self.probe(None).await?.map_err(no) };
-        match self.probe(around).await? {
-            Ok(()) => {
-                self.second.works(strength);
-                Ok(())
+        let Some((_, shut)) = around else { return self.probe(None).await?.map_err(no) };
+        let Err(why) = self.probe(around).await? else {
+            self.second.works(shut);
+            return Ok(());
+        };
+        // Which of the walls does not stand?
+        let mut last = why.clone();
+        for less in self.second.less(shut) {
+            match self.probe(less).await? {
+                Ok(()) if self.second.fails(less, &why) => return Ok(()),
+                Ok(()) => {
+                    let why = format!("it does not work here: {why}");
+                    return Err(SandboxError::NoSecondWall(why));
+                }
+                Err(why) => last = why,
             }
-            // Which of the walls does not stand?
-            Err(why) => match self.probe(None).await? {
-                Ok(()) if self.second.fails(&why) => Ok(()),
-                Ok(()) => Err(SandboxError::NoSecondWall(format!("it does not work here: {why}"))),
-                Err(first) => Err(no(first)),
-            },
         }
+        Err(no(last))
     }
 
     /// Runs a command that does nothing; the inner error is what it said instead.
@@ -214,7 +255,7 @@ impl Processes {
             });
         };
         let (mut ears, told) = Ears::new(wires, &command.sink);
-        let mut feeding = Box::pin(feed(stdin, &command.stdin, told));
+        let mut feeding = Box::pin(feed(stdin, (running.go, &command.stdin), told));
         let mut is_fed = false;
         let mut listening = Listening::new();
         let end = loop {
@@ -227,6 +268,10 @@ impl Processes {
                 () = listening.next(&mut stdout, &mut stderr, &mut ears),
                     if !(ears.are_open() && listening.is_over()) => {}
             }
+        };
+        let end = match end {
+            End::Exited(_) if running.is_out_of_memory() => End::OutOfMemory(policy.limits.memory),
+            end => end,
         };
         match end {
             End::Cancelled | End::TimedOut(_) => running.end().await,
@@ -270,16 +315,20 @@ impl Processes {
         let mut argv = argv::limits(&policy.limits, policy.limits.tmp.bytes());
         let mut program = OsString::from(PRLIMIT);
         if is_isolated {
-            let wall = around.map(|(steps, strength)| {
+            let walls = around.map(|(steps, shut)| {
                 let inside = (WORKSPACE, outlet);
-                (steps, Wall::new(strength, &self.options.paths, policy, inside))
+                let wall = |strength| Wall::new(strength, &self.options.paths, policy, inside);
+                let filter = shut.filter;
+                #[cfg(feature = "test-util")]
+                let filter = filter && self.planted != Planted::NoFilter;
+                (steps, Walls { files: shut.wall.map(wall), filter })
             });
-            let wall = wall.as_ref().map(|(steps, wall)| (*steps, wall));
+            let walls = walls.as_ref().map(|(steps, walls)| (*steps, walls));
             let isolated = argv::isolated(
                 &self.options,
                 &shown(&self.options.paths),
                 policy,
-                Inside { command, outlet, wall },
+                Inside { command, outlet, walls },
                 #[cfg(feature = "test-util")]
                 self.planted,
             );
@@ -315,30 +364,25 @@ impl Processes {
                 start.current_dir(&files.directory);
             }
         }
+        let group = self.group(policy)?;
         let child = start.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if around.is_none() => {
                 no(format!("`{PRLIMIT}` is not installed (util-linux)"))
             }
             _ => SandboxError::Io { what: "start a command", source: error },
         })?;
-        Ok(Running { child, mark })
+        // Dropped on an error, which kills it. It does nothing yet: it waits to be told to.
+        let running = Running { child, mark, group, go: if around.is_some() { GO } else { b"" } };
+        running.limit()?;
+        Ok(running)
     }
-}
 
-/// Hands a command what it reads; one that does not want it is no error.
-async fn feed(stdin: Option<ChildStdin>, first: &[u8], mut told: Option<mpsc::Receiver<Bytes>>) {
-    let Some(mut stdin) = stdin else { return };
-    let fed = async {
-        stdin.write_all(first).await?;
-        while let Some(told) = &mut told
-            && let Some(bytes) = told.recv().await
-        {
-            stdin.write_all(&bytes).await?;
-        }
-        Ok::<(), io::Error>(())
-    };
-    if let Err(error) = fed.await {
-        debug!(%error, "a command did not read all that it was given");
+    /// A group for a command, where there are any.
+    fn group(&self, policy: &Policy) -> Result<Option<Group>, SandboxError> {
+        let Some(groups) = &self.groups else { return Ok(None) };
+        let made = groups.make(&policy.limits);
+        let made = made.map_err(|source| SandboxError::Io { what: "limit a command", source })?;
+        Ok(Some(made))
     }
 }
 
@@ -358,12 +402,29 @@ fn shown(paths: &[PathBuf]) -> Vec<Shown> {
         Ok(target) => Shown::Link(path.clone(), target),
         Err(_no_link) => Shown::Tree(path.clone()),
     };
-    paths.iter().map(shown).collect()
+    let hidden = HIDDEN.iter().map(PathBuf::from).filter(|path| path.exists());
+    paths.iter().map(shown).chain(hidden.map(Shown::Hidden)).collect()
 }
 
 // === impl Running ===
 
 impl Running {
+    /// Holds it within its limits, before it has started anything.
+    fn limit(&self) -> Result<(), SandboxError> {
+        // Without an id it has ended already.
+        let Some(pid) = self.child.id() else { return Ok(()) };
+        if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), FIRST_TO_GO) {
+            debug!(%error, "a command is not the first that goes when memory ends");
+        }
+        let taken = self.group.as_ref().map_or(Ok(()), |group| group.take(pid));
+        taken.map_err(|source| SandboxError::Io { what: "limit a command", source })
+    }
+
+    /// Whether the kernel ended a part of it for want of memory.
+    fn is_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::is_out_of_memory)
+    }
+
     /// Asks all processes of the command to end, and ends those that do not.
     async fn end(&mut self) {
         tree::signal(&self.all(), Signal::TERM);
@@ -415,50 +476,4 @@ impl Drop for Running {
             tree::signal(&tree::marked(mark), Signal::KILL);
         }
     }
-}
-
-/// Reading both streams of a command, each to its end.
-struct Listening {
-    buffers: [Vec<u8>; 2],
-    over: [bool; 2],
-}
-
-// === impl Listening ===
-
-impl Listening {
-    fn new() -> Self {
-        Self { buffers: [vec![0; PIECE], vec![0; PIECE]], over: [false; 2] }
-    }
-
-    const fn is_over(&self) -> bool {
-        self.over[0] && self.over[1]
-    }
-
-    /// Reads the next piece of either.
-    async fn next(
-        &mut self,
-        stdout: &mut (impl AsyncRead + Unpin),
-        stderr: &mut (impl AsyncRead + Unpin),
-        ears: &mut Ears,
-    ) {
-        if !ears.are_open() {
-            return ears.open().await;
-        }
-        let [out, err] = &mut self.buffers;
-        let (stream, at, bytes) = tokio::select! {
-            read = stdout.read(out), if !self.over[0] => (Stream::Stdout, 0, said(out, read)),
-            read = stderr.read(err), if !self.over[1] => (Stream::Stderr, 1, said(err, read)),
-            else => return,
-        };
-        if bytes.is_empty() {
-            self.over[at] = true;
-        } else {
-            ears.add(stream, bytes);
-        }
-    }
-}
-
-/// What was read; nothing at the end, and where nothing can be read any more.
-fn said(buffer: &[u8], read: io::Result<usize>) -> &[u8] {
-    read.ok().and_then(|count| buffer.get(..count)).unwrap_or_default()
 }

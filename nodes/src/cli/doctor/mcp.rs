@@ -1,0 +1,53 @@
+//! The check of what the programs of MCP servers see of this host.
+
+use std::{process::Stdio, time::Duration};
+
+use clawnode_actors::tool::mcp::{NOT_HIDDEN, keeper_arguments};
+use tokio::{process::Command, time::timeout};
+
+use super::Check;
+use crate::{
+    config::Config,
+    node::mcp::{KEEPER, OWN},
+};
+
+const NAME: &str = "mcp.data_dir";
+/// How long a program that says its version may take.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Whether the data directory is kept from them, by trying it with a program that only says its
+/// version.
+pub(super) async fn check(config: &Config) -> Option<Check> {
+    let is_hidden_from =
+        |it: &&crate::config::mcp::McpServerOptions| it.command.is_some() && it.hide_data_dir;
+    config.mcp_servers.iter().find(is_hidden_from)?;
+    let shown = config.node.data_dir.display();
+    if rustix::process::geteuid().is_root() {
+        let found = format!(
+            "programs of MCP servers run as root, as the node does: what keeps them from `{shown}` \
+             they can undo"
+        );
+        return Some(Check::yellow(NAME, found, "run the node as another user than root"));
+    }
+    // Any directory tells whether it can be done.
+    let there = config.node.data_dir.ancestors().find(|it| it.is_dir())?;
+    let line = keeper_arguments(std::process::id(), Some(there), OWN, &["--version".to_owned()]);
+    let mut keeper = Command::new(OWN);
+    keeper.arg(KEEPER).args(line).stdin(Stdio::null()).kill_on_drop(true);
+    let said = match timeout(WAIT, keeper.output()).await {
+        Ok(Ok(said)) => String::from_utf8_lossy(&said.stderr).into_owned(),
+        Ok(Err(error)) => format!("{NOT_HIDDEN}: {error}"),
+        Err(_elapsed) => format!("{NOT_HIDDEN}: it takes too long"),
+    };
+    Some(match said.lines().find(|line| line.starts_with(NOT_HIDDEN)) {
+        None => Check::green(NAME, format!("programs of MCP servers do not see `{shown}`")),
+        Some(why) => {
+            let found = format!("programs of MCP servers can read `{shown}`: {why}");
+            Check::yellow(
+                NAME,
+                found,
+                "allow user namespaces (`user.max_user_namespaces`, AppArmor)",
+            )
+        }
+    })
+}
