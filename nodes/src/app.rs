@@ -11,7 +11,7 @@ use std::{
 use clawnode_actors::{
     durable::{
         MachineOptions,
-        driver::{Context, Lacks, Worker, WorkerOptions, answer_requests},
+        driver::{Context, Lacks, Places, Probations, Worker, WorkerOptions, answer_requests},
     },
     session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
@@ -280,6 +280,8 @@ async fn context(
         speaks: greet::speaks(loaded.env())?,
         peers,
         lacks: Lacks::default(),
+        probations: Probations::default(),
+        places: Places::new(loaded.config.session.max_active),
         cordoned: Arc::clone(standing.cordoned()),
     })
 }

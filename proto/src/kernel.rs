@@ -53,7 +53,12 @@ grammar! {
 
 /// An owner takes the entity. Epoch and incarnation are in the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {}
+pub struct Claim {
+    /// The process of the last owner died of something else, so this claim is not counted among
+    /// those without progress (C16).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub excused: bool,
+}
 
 /// What the entity is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,12 @@ pub const WS_FRAME_BYTES: usize = 4 << 20;
 pub const APPEND_BYTES: usize = 512 << 10;
 /// Bytes of text kept inline in an event (256 KiB); longer text goes to the blob store first.
 pub const INLINE_BYTES: usize = 256 << 10;
+/// Bytes of one input's body as it is encoded (384 KiB): with its envelope, a claim and a birth it
+/// fits into one append. What is over it is refused where it comes in.
+pub const INPUT_BYTES: usize = 384 << 10;
+/// Bytes of one stored input (496 KiB): what is larger than that fits into no append, and becomes a
+/// dead letter.
+pub const INPUT_STORED_BYTES: usize = APPEND_BYTES - (16 << 10);
 /// Events in one append; what queues beyond it rides in the next.
 pub const APPEND_EVENTS: usize = 64;
 /// User messages waiting in one session before the gateway refuses more (429).
@@ -23,6 +29,9 @@ pub const DEDUP_MIN: usize = 1_024;
 pub const DEDUP_AGE: Duration = Duration::from_hours(7 * 24);
 /// Claims without progress in between after which an entity is quarantined (C16).
 pub const CLAIMS_WITHOUT_PROGRESS: u32 = 5;
+/// Claims without progress after which an entity is activated on probation: alone, and noted as in
+/// hand, so that only what dies with it is held against it (C16).
+pub const CLAIMS_BEFORE_PROBATION: u32 = 2;
 /// Most partitions a cluster may be born with.
 pub const PARTITIONS_MAX: u16 = 512;
 /// Partitions of a one-process cluster.

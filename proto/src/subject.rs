@@ -22,6 +22,8 @@ pub const LETTER_KEYS: &str = "letter.";
 pub const APPROVAL_KEYS: &str = "approval.";
 /// Keys of the bucket with the states of jobs begin with this.
 pub const JOB_KEYS: &str = "js.";
+/// Keys of the bucket with entities that may have killed their process begin with this.
+pub const PROBATION_KEYS: &str = "probation.";
 /// Keys of the bucket with what is kept of jobs for people begin with this.
 pub const ARCHIVE_KEYS: &str = "archive.";
 /// Keys of the bucket with what operators have stopped begin with this.
@@ -280,6 +282,11 @@ pub fn store_value_key(plugin: Option<&str>, store: &str, key: &str) -> String {
 /// The key of the bucket with a job's state.
 pub fn job_key(job: JobId) -> String {
     format!("{JOB_KEYS}{job}")
+}
+
+/// The key of the bucket that is there while an entity is in hand that may kill its process.
+pub fn probation_key(entity: EntityId) -> String {
+    format!("{PROBATION_KEYS}{entity}")
 }
 
 /// The key of the bucket with what is kept of a job for people.

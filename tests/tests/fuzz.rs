@@ -82,7 +82,7 @@ fn records() -> Vec<Vec<u8>> {
         required: true,
         progress: false,
     };
-    let claim = KernelEvent::from(Claim {});
+    let claim = KernelEvent::from(Claim::default());
     let sealed = Sealed::seal(head, &claim, clawnode_proto::Digest::ZERO).unwrap();
     vec![encode_record(&[sealed]).unwrap()]
 }

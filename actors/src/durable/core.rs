@@ -172,6 +172,7 @@ impl Core {
             self.claims_without_progress = 0;
         }
         match kernel {
+            Some(KernelEvent::Claim(claim)) if claim.excused => {}
             Some(KernelEvent::Claim(_)) => self.claims_without_progress += 1,
             Some(KernelEvent::Born(born)) => {
                 if EntityId::derive(born.kind, &born.key) != id {

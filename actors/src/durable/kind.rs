@@ -66,6 +66,9 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn doomed(state: &Self::State) -> bool;
     /// Whether this build can read what the input says; one that it cannot is never journaled.
     fn understands(input: &Input) -> bool;
+    /// Whether an entity may begin with this input. Any other is dropped if it comes for one that
+    /// was deleted or never was.
+    fn begins(input: &Input) -> bool;
     /// Whether this input may be journaled now, or must wait in the inbox.
     fn admits(state: &Self::State, input: &Input) -> bool;
     /// Events that follow from the state without anything being done in the world. Called again

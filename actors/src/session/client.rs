@@ -17,7 +17,7 @@ use clawnode_proto::{
     Attempt, CallId, CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, FrameKey,
     IdempotencyKey, Input, Kind, SessionKey, Traceparent, TurnId,
     envelope::VERSIONS,
-    limits::{APPEND_BYTES, INLINE_BYTES, PENDING_INPUTS},
+    limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
     visible::is_hidden,
@@ -33,8 +33,8 @@ use super::{
 };
 use crate::durable::{Core, Entity, FoldError, Loaded, load};
 
-/// Bytes of one input beside its long texts; longer texts are stored as blobs until it fits.
-const INPUT_BYTES: usize = APPEND_BYTES / 2;
+/// Bytes of the texts in one input; the longest are stored as blobs until the others fit.
+const TEXT_BYTES: usize = APPEND_BYTES / 2;
 
 /// How long the sender of a steer waits to hear which turn it belongs to.
 const JOINED_WITHIN: Duration = Duration::from_secs(2);
@@ -260,6 +260,7 @@ impl Sessions {
         let input = self.fitted(session, input).await?;
         let mut stored =
             Input::new(Kind::Session, &name, idempotency_key, self.clock.now(), &input)?;
+        fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
         let mut turn = TurnId::from(stored.id);
@@ -324,6 +325,7 @@ impl Sessions {
         let key = core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
         let now = self.clock.now();
         let mut stored = Input::new(Kind::Session, &key, idempotency_key, now, input)?;
+        fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
         self.substrate.inbox.put(&stored).await?;
@@ -435,8 +437,8 @@ impl Sessions {
         mut message: UserMessage,
     ) -> Result<UserMessage, SendError> {
         let fixed = message.system.as_ref().map_or(0, String::len);
-        if fixed > INPUT_BYTES {
-            return Err(SendError::TooLarge { found: fixed, limit: INPUT_BYTES });
+        if fixed > TEXT_BYTES {
+            return Err(SendError::TooLarge { found: fixed, limit: TEXT_BYTES });
         }
         let mut texts: Vec<&mut Text> = vec![&mut message.content];
         texts.extend(message.history.iter_mut().map(|one| &mut one.content));
@@ -445,7 +447,7 @@ impl Sessions {
         texts.sort_by_key(|text| std::cmp::Reverse(inline(text)));
         for text in texts {
             let size = inline(text);
-            if total <= INPUT_BYTES && size <= INLINE_BYTES {
+            if total <= TEXT_BYTES && size <= INLINE_BYTES {
                 break;
             }
             if let Text::Inline { text: content } = text {
@@ -456,11 +458,20 @@ impl Sessions {
                 total = total.saturating_sub(size) + 64;
             }
         }
-        if total > INPUT_BYTES {
-            return Err(SendError::TooLarge { found: total, limit: INPUT_BYTES });
+        if total > TEXT_BYTES {
+            return Err(SendError::TooLarge { found: total, limit: TEXT_BYTES });
         }
         Ok(message)
     }
+}
+
+/// Judged as it is encoded: many short texts take much more room than their characters.
+fn fits(input: &Input) -> Result<(), SendError> {
+    let found = input.body.len();
+    if found > INPUT_BYTES {
+        return Err(SendError::TooLarge { found, limit: INPUT_BYTES });
+    }
+    Ok(())
 }
 
 /// The cursor before anything of a turn was seen.

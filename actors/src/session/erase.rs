@@ -1,13 +1,30 @@
 //! Removing the texts of a session that goes, and what is kept of its jobs.
 
-use clawnode_cluster::StoreError;
-use clawnode_proto::{Digest, EntityId, Input};
+use std::collections::BTreeSet;
+
+use clawnode_cluster::{Record, StoreError};
+use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
 
 use super::{
     client::{SendError, Sessions},
     inspect::texts_of_input,
 };
 use crate::{durable::core::snapshot_blob, tool::archive};
+
+/// The jobs that the records of a journal ask for and that have not ended, without folding it: nobody
+/// would take their results.
+pub(super) fn open_jobs(records: &[Record]) -> BTreeSet<JobId> {
+    let mut open = BTreeSet::new();
+    for sealed in records.iter().filter_map(|record| decode_record(&record.bytes).ok()).flatten() {
+        match sealed.event() {
+            Ok(Some(SessionEvent::ToolAsked(asked))) => open.insert(JobId::from(asked.call)),
+            Ok(Some(SessionEvent::ToolDone(done))) => open.remove(&JobId::from(done.call)),
+            Ok(Some(SessionEvent::ToolUncertain(it))) => open.remove(&JobId::from(it.call)),
+            _ => false,
+        };
+    }
+    open
+}
 
 /// Removes the texts of a session and of these inputs, but for the snapshot that it still loads from,
 /// which is returned.
@@ -32,4 +49,21 @@ pub(super) async fn erase(
         }
     }
     Ok(snapshot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::played::Run, *};
+
+    #[test]
+    fn what_other_nodes_were_asked_for_is_found_without_folding_the_journal() {
+        let mut run = Run::new(&[], Vec::new());
+        run.says("go");
+        assert_eq!(open_jobs(&run.journal), BTreeSet::new());
+        run.replies(&[("far", r#"{"at":1}"#), ("none", "{}")]);
+        // The second one is no tool: it was never asked for.
+        let open = open_jobs(&run.journal);
+        assert_eq!(open.len(), 1, "{open:?}");
+        assert_eq!(open_jobs(&run.journal[..1]), BTreeSet::new());
+    }
 }

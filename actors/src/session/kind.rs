@@ -224,12 +224,15 @@ impl EntityKind for Session {
         input.order.is_some() || codec::decode::<SessionInput>(&input.body).is_ok()
     }
 
-    fn admits(state: &SessionState, input: &Input) -> bool {
-        let bounded = matches!(
+    fn begins(input: &Input) -> bool {
+        matches!(
             codec::decode(&input.body),
             Ok(SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_))
-        );
-        !bounded || state.open.len() < PENDING_INPUTS
+        )
+    }
+
+    fn admits(state: &SessionState, input: &Input) -> bool {
+        !Self::begins(input) || state.open.len() < PENDING_INPUTS
     }
 
     fn advance(state: &SessionState) -> Vec<SessionEvent> {

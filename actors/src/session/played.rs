@@ -152,8 +152,10 @@ impl Run {
                             waiting.push(In::Archived { archive, state, superseded });
                         }
                     }
-                    Out::Erase(_) => {
-                        waiting.push(In::Erased { snapshot: snapshot_blob(&self.journal) });
+                    Out::Erase { state, .. } => {
+                        let state = SnapshotState::Inline { bytes: state.to_vec().into() };
+                        let before = snapshot_blob(&self.journal);
+                        waiting.push(In::Erased { state, before });
                     }
                     Out::Discard(blobs) => self.discarded.extend(blobs),
                     Out::Scrub(blobs) => self.scrubbed.push(blobs),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clawnode_cluster::{Backoff, Clock, Feed, Peek, StoreError, Substrate, membership::Members};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
-    Input, InputId, ProcessId, Traceparent, TurnId, codec,
+    Input, InputId, JobId, ProcessId, Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
     feed::{EventBody, brief},
     frame::FrameBatch,
@@ -23,7 +23,7 @@ use super::{
     awaited::Waits,
     call::{Call, End},
     client::Sessions,
-    erase::erase,
+    erase::{erase, open_jobs},
     follow::refusal_key,
     frames::FrameHub,
     kind::{CallKey, Effect, Outcome, Session},
@@ -384,7 +384,13 @@ impl Runner<Session> for SessionRunner {
         dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
         let sessions = Sessions::new(self.substrate.clone(), Arc::clone(&self.clock));
+        let runner = self.clone();
         Box::pin(async move {
+            // One out of service may have asked for some; what cannot be read asks for nothing.
+            if let Ok(loaded) = sessions.load(entity).await {
+                let jobs: Vec<JobId> = open_jobs(&loaded.records).into_iter().collect();
+                runner.close(entity, &jobs).await;
+            }
             let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
             loop {
                 match erase(&sessions, entity, &dropped).await {
@@ -404,7 +410,11 @@ impl Runner<Session> for SessionRunner {
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
         self.hub.forget(entity);
         let happened = match stop {
-            Stop::Passivated | Stop::Released | Stop::TooNew(_) | Stop::Defect(_) => None,
+            Stop::Passivated
+            | Stop::Released
+            | Stop::GaveWay
+            | Stop::TooNew(_)
+            | Stop::Defect(_) => None,
             Stop::Fenced => Some(EventBody::Fenced { session: entity }),
             Stop::Quarantined(reason) => {
                 Some(EventBody::Quarantined { session: entity, reason: brief(reason) })
@@ -421,6 +431,7 @@ impl Runner<Session> for SessionRunner {
             // Another process answers for what waits, now or once there is one that can.
             Stop::Passivated
             | Stop::Released
+            | Stop::GaveWay
             | Stop::Fenced
             | Stop::TooNew(_)
             | Stop::Defect(_) => return,

@@ -5,6 +5,7 @@ use clawnode_proto::{
     api::{ListParams, Method, SessionParams},
     view::{ParkedRow, QuarantineDone, QuarantineList, QuarantineRow, QuarantineView},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -28,6 +29,7 @@ Examples:
   clawnode quarantine list
   clawnode quarantine show default:web:site:ada
   clawnode quarantine replay default:web:site:ada
+  clawnode quarantine replay --all --why 'without progress'
   clawnode quarantine drop default:web:site:ada --yes";
 
 /// `quarantine`.
@@ -41,10 +43,17 @@ pub(super) enum QuarantineCommand {
         /// The session: `agent:channel:account:peer`, or its id
         session: String,
     },
-    /// Put one back in service; what was parked is served
+    /// Put one back in service, or all of them; what was parked is served
     Replay {
         /// The session: `agent:channel:account:peer`, or its id
-        session: String,
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        session: Option<String>,
+        /// All that are quarantined
+        #[arg(long)]
+        all: bool,
+        /// Only those whose reason has this text in it
+        #[arg(long, requires = "all", value_name = "TEXT")]
+        why: Option<String>,
     },
     /// Delete one, with what is parked or waits for it
     Drop {
@@ -69,12 +78,13 @@ pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result
             let view: QuarantineView = door.call(Method::QuarantineShow, params(&session)).await?;
             out.document(&view, |view| human(out, view))?;
         }
-        QuarantineCommand::Replay { session } => {
+        QuarantineCommand::Replay { session: Some(session), .. } => {
             let done: QuarantineDone =
                 context.call(Method::QuarantineReplay, params(&session)).await?;
-            out.document(&done, |done| {
-                format!("{} is back in service; inputs to serve: {}", name(done), done.inputs)
-            })?;
+            out.document(&done, restored)?;
+        }
+        QuarantineCommand::Replay { session: None, why, .. } => {
+            return replay_all(&why.unwrap_or_default(), context).await;
         }
         QuarantineCommand::Drop { session, yes } => {
             if !yes {
@@ -93,6 +103,57 @@ pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result
         }
     }
     Ok(Exit::Ok)
+}
+
+/// What became of all that were quarantined.
+#[derive(Debug, Default, Serialize)]
+struct Replayed {
+    /// Those that are back in service.
+    done: Vec<QuarantineDone>,
+    /// Those that are not.
+    failed: Vec<NotReplayed>,
+}
+
+/// One that could not be put back in service.
+#[derive(Debug, Serialize)]
+struct NotReplayed {
+    session: String,
+    error: String,
+}
+
+/// Puts all back in service that are quarantined for such a reason, one after the other.
+async fn replay_all(why: &str, context: &Context) -> Result<Exit, Failure> {
+    let door = context.door().await?;
+    let mut all = Replayed::default();
+    for row in read_all(&door).await?.sessions {
+        if row.state != "quarantined" || !row.reason.contains(why) {
+            continue;
+        }
+        let session = row.id.to_string();
+        match context.call(Method::QuarantineReplay, params(&session)).await {
+            Ok(done) => all.done.push(done),
+            Err(failure) => {
+                let session = row.key.unwrap_or(session);
+                all.failed.push(NotReplayed { session, error: failure.message.clone() });
+            }
+        }
+    }
+    context.out.document(&all, |all| {
+        let mut lines: Vec<String> = all.done.iter().map(restored).collect();
+        let failed = all.failed.iter();
+        lines.extend(failed.map(|one| format!("{} is not: {}", one.session, one.error)));
+        lines.push(format!(
+            "{} sessions are back in service, {} are not",
+            all.done.len(),
+            all.failed.len()
+        ));
+        lines.join("\n")
+    })?;
+    Ok(if all.failed.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+fn restored(done: &QuarantineDone) -> String {
+    format!("{} is back in service; inputs to serve: {}", name(done), done.inputs)
 }
 
 fn params(session: &str) -> Value {

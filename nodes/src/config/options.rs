@@ -184,6 +184,9 @@ pub struct SessionOptions {
     /// session's state by then (200); after ten times as many it always is. Less shortens loading,
     /// more writes less.
     pub snapshot_every: u32,
+    /// Sessions that one worker has in hand, nearly (20,000, about 450 MB if they are small). Beyond
+    /// it messages wait in their inboxes. Less saves memory, more serves more of them at once.
+    pub max_active: u32,
 }
 
 /// `[telemetry]`: what is told of the work. Traces are exported under the standard `OTEL_*`
@@ -275,7 +278,7 @@ impl ClusterOptions {
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { passivate_after: Duration::from_mins(1), snapshot_every: 200 }
+        Self { passivate_after: Duration::from_mins(1), snapshot_every: 200, max_active: 20_000 }
     }
 }
 

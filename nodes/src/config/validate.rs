@@ -204,7 +204,8 @@ impl Checks<'_> {
     fn session(&self) -> Result<(), ConfigError> {
         let it = &self.config.session;
         self.some_time(&["session", "passivate_after"], it.passivate_after)?;
-        self.at_least_one(&["session", "snapshot_every"], it.snapshot_every)
+        self.at_least_one(&["session", "snapshot_every"], it.snapshot_every)?;
+        self.at_least_one(&["session", "max_active"], it.max_active)
     }
 
     fn providers(&self) -> Result<(), ConfigError> {

@@ -323,7 +323,7 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
     let inline = SnapshotState::Inline { bytes: ByteBuf::from(vec![1, 2, 255]) };
     let blob = SnapshotState::Blob { digest: Digest::of(b"state") };
     vec![
-        Claim {}.into(),
+        Claim::default().into(),
         Born { kind: Kind::Session, key: KEY.to_owned() }.into(),
         Accepted { input: input() }.into(),
         Emitted { turn: turn() }.into(),
@@ -342,6 +342,7 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
         Released {}.into(),
         Deleted { at: Timestamp(9), dropped: Vec::new() }.into(),
         Deleted { at: Timestamp(9), dropped: vec![input().id] }.into(),
+        Claim { excused: true }.into(),
         Restored { input: order() }.into(),
     ]
 }

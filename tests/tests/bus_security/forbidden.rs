@@ -302,6 +302,7 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
             "cn.job.exec.job_x",
             "cn.kv.js.job_x",
             "cn.kv.archive.job_x",
+            "cn.kv.probation.ent_x",
             "cn.kv.ssh.web",
             "cn.kv.store.echo.notes",
             "cn.kv.store.echo.notes.k",

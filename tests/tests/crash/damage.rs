@@ -8,6 +8,8 @@ use std::{
 
 use clawnode_proto::{
     EntityId, Input, Kind, SessionKey, Timestamp,
+    limits::INPUT_STORED_BYTES,
+    session::{SessionInput, UserMessage},
     subject::Prefix,
     view::{ParkedList, ParkedWhere, QuarantineDone, QuarantineList},
 };
@@ -187,6 +189,63 @@ async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
     assert_eq!(parked, ParkedList::default(), "what is only too new waits for its readers");
     let found = scene.judge(&client, &[message]).await?;
     assert_eq!(found.turns, 1);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn what_fits_into_no_append_is_a_dead_letter_and_stops_nothing() -> Outcome {
+    let scene = Scene::on(Under::Nats, Script::default()).await;
+    let Ground::Nats { url, prefix } = &scene.ground else { unreachable!("it is on NATS") };
+    let bus = async_nats::connect(url.as_str()).await.expect("the server runs");
+    let message = Message::new("ada", "hello");
+    let key = message.session();
+    let prefix = prefix.parse::<Prefix>().expect("a prefix");
+    let text = UserMessage::text("x".repeat(INPUT_STORED_BYTES));
+    let large = SessionInput::UserMessage(text);
+    let large = Input::new(Kind::Session, &key, "large".parse().unwrap(), Timestamp(0), &large)
+        .expect("it can be written");
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let subject = prefix.input(large.entity.partition(8), large.entity);
+    let bytes = large.to_bytes().expect("it can be written");
+    let size = bytes.len() as u64;
+    bus.publish(subject, bytes.into()).await.expect("it is sent");
+    bus.flush().await.expect("it is sent");
+
+    client.chat(&message).await?;
+    let some = |parked: &ParkedList| !parked.parked.is_empty();
+    let parked = client.call_when("parked.list", json!({}), some).await?;
+    let [letter] = &parked.parked[..] else { panic!("not one letter: {parked:?}") };
+    assert_eq!((letter.session, letter.at), (large.entity, ParkedWhere::DeadLetter), "{letter:?}");
+    assert_eq!(letter.bytes, size, "it is kept whole");
+    let out: QuarantineList = client.call("quarantine.list", json!({})).await?;
+    assert!(out.sessions.is_empty(), "{out:?}");
+    let found = scene.judge(&client, &[message]).await?;
+    assert_eq!(found.turns, 1);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn very_many_short_messages_are_refused_where_they_come_in() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let ask = |messages: usize| {
+        let one = |n: usize| {
+            let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
+            json!({ "role": role, "content": "x" })
+        };
+        let messages: Vec<Value> = (0..messages).map(one).collect();
+        reqwest::Client::new()
+            .post(format!("{}/v1/chat/completions", node.url()))
+            .bearer_auth(client.token())
+            .json(&json!({ "model": "default", "messages": messages }))
+            .send()
+    };
+    assert_eq!(ask(4_001).await.unwrap().status(), 200);
+    assert_eq!(ask(14_001).await.unwrap().status(), 413);
+    let out: QuarantineList = client.call("quarantine.list", json!({})).await?;
+    assert!(out.sessions.is_empty(), "{out:?}");
     node.stop().await
 }
 

@@ -17,6 +17,8 @@ mod placement;
 mod points;
 mod streams;
 mod support;
+mod suspects;
+
 mod tool_kills;
 mod tools;
 mod versions;

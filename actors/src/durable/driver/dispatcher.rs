@@ -31,6 +31,9 @@ use crate::durable::{
 const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
+/// Entities that are asked at a tick to make room for others, and the share of all that is: not all
+/// at once, for each may write that it is given up.
+const MAKE_ROOM: (usize, usize) = (64, 4);
 /// How long what a drained dispatcher still says may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -50,8 +53,25 @@ pub(super) struct State<K: EntityKind> {
     drained: Vec<oneshot::Sender<()>>,
     next: u64,
     ticks: u32,
+    taken: Taken<K>,
     pump: Option<tokio::task::AbortHandle>,
     tasks: JoinSet<()>,
+}
+
+/// The places that it has taken; gives them back when it ends, however.
+struct Taken<K: EntityKind>(Arc<Context<K>>, usize);
+
+impl<K: EntityKind> Taken<K> {
+    fn are(&mut self, now: usize) {
+        self.0.places.moved(self.1, now);
+        self.1 = now;
+    }
+}
+
+impl<K: EntityKind> Drop for Taken<K> {
+    fn drop(&mut self) {
+        self.are(0);
+    }
 }
 
 // === impl DispatcherActor ===
@@ -77,6 +97,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
             Some(tasks.spawn(fused(myself.clone(), || Message::Broke, pump)))
         };
+        let taken = Taken(Arc::clone(&context), 0);
         myself.send_interval(TICK, || Message::Tick);
         Ok(State {
             partition,
@@ -91,6 +112,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             drained: Vec::new(),
             next: 0,
             ticks: 0,
+            taken,
             pump,
             tasks,
         })
@@ -105,6 +127,11 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         while state.tasks.try_join_next().is_some() {}
         let input = match message {
             Message::Delivered(delivery, _permit) => state.delivered(delivery),
+            // What is not looked at now is delivered once there is room.
+            Message::Feed(In::Scanned(mut entities)) => {
+                entities.truncate(state.context.places.left());
+                In::Scanned(entities)
+            }
             Message::Feed(input) => input,
             Message::Asked(entity, input, asker, reply) => {
                 In::Asked(state.question(reply), entity, input, asker)
@@ -118,6 +145,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             }
             Message::Tick => {
                 state.tick();
+                state.make_room();
                 In::Tick
             }
             Message::Cordon(on) => {
@@ -174,7 +202,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             // It did not say goodbye: it died.
             let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
             error!(%entity, cause, "an entity's actor died; it is started again");
-            state.step(&myself, In::Gone(entity, Gone::Lost)).await;
+            state.step(&myself, In::Gone(entity, Gone::Died)).await;
         }
         Ok(())
     }
@@ -243,8 +271,23 @@ impl<K: EntityKind> State<K> {
         }
         let millis = self.started.elapsed().as_millis();
         let now = Timestamp(u64::try_from(millis).unwrap_or(u64::MAX));
-        for out in self.machine.handle(now, input) {
+        let outs = self.machine.handle(now, input);
+        self.taken.are(self.machine.entities());
+        for out in outs {
             self.perform(myself, out).await;
+        }
+    }
+
+    /// Has some of those that do nothing leave memory, if there is no room for others.
+    fn make_room(&self) {
+        if self.context.places.left() > 0 || self.entities.is_empty() {
+            return;
+        }
+        let first = rand::random_range(0..self.entities.len());
+        let some = self.entities.values().skip(first).chain(self.entities.values());
+        let most = MAKE_ROOM.0.max(self.entities.len() / MAKE_ROOM.1).min(self.entities.len());
+        for handle in some.take(most) {
+            handle.feed(EntityIn::MakeRoom);
         }
     }
 
@@ -294,6 +337,11 @@ impl<K: EntityKind> State<K> {
             }
             Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
             Out::AnswerNotMine(ask) => self.ask_actor(ask, None),
+            Out::AnswerHeld(ask) => {
+                if let Some(reply) = self.asks.remove(&ask) {
+                    answer(reply, NodeReply::Held);
+                }
+            }
             Out::AnswerRung(ask) => {
                 if let Some(reply) = self.asks.remove(&ask) {
                     answer(reply, NodeReply::Ok);

@@ -14,6 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{
     Context, DispatcherHandle,
+    erase::erase,
     fuse::fused,
     store::{append, archive, discard, load, read_back, scrub},
 };
@@ -67,11 +68,12 @@ struct State<K: EntityKind> {
 }
 
 /// Counts the entity as resident while it lives, also when it panics.
-struct Resident<K: EntityKind>(Arc<Context<K>>);
+struct Resident<K: EntityKind>(Arc<Context<K>>, EntityId);
 
 impl<K: EntityKind> Drop for Resident<K> {
     fn drop(&mut self) {
         self.0.resident.fetch_sub(1, Ordering::Relaxed);
+        self.0.probations.lost(self.1);
     }
 }
 
@@ -180,7 +182,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         let Arguments { id, activation, heir, context, dispatcher } = arguments;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);
-        let resident = Resident(Arc::clone(&context));
+        let resident = Resident(Arc::clone(&context), id);
         let incarnation = Incarnation { process: context.process, counter };
         let started = tokio::time::Instant::now();
         let now = now(&context, started);
@@ -266,6 +268,16 @@ impl<K: EntityKind> State<K> {
             Out::Load => {
                 self.spawn(myself, async move { port.tell(load(&context, id).await) });
             }
+            Out::EnterProbation => {
+                self.spawn(myself, async move {
+                    port.tell(context.probations.enter(&context, id).await);
+                });
+            }
+            Out::LeaveProbation { runs } => {
+                self.spawn(myself, async move {
+                    context.probations.leave(&context, id, runs).await;
+                });
+            }
             Out::Append { wait, expected, write } => {
                 self.spawn(myself, append(context, id, port, wait, expected, write));
             }
@@ -302,10 +314,9 @@ impl<K: EntityKind> State<K> {
                     async move { port.tell(archive(&context, id, upto, state).await) },
                 );
             }
-            Out::Erase(dropped) => {
+            Out::Erase { dropped, state } => {
                 self.spawn(myself, async move {
-                    let snapshot = context.runner.erase(id, dropped).await;
-                    port.tell(In::Erased { snapshot });
+                    port.tell(erase(&context, id, dropped, state).await);
                 });
             }
             // Detached: it is bounded, and goes on when the activation is over.
@@ -321,6 +332,11 @@ impl<K: EntityKind> State<K> {
 
     fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {
         let id = self.id;
+        let context = Arc::clone(&self.context);
+        if !matches!(stop, Stop::Defect(_)) && context.probations.notes(id) {
+            // Detached: it left alive, which the end of this actor must not leave unsaid.
+            drop(tokio::spawn(async move { context.probations.over(&context, id).await }));
+        }
         let why = match stop {
             Stop::TooNew(kind) => {
                 debug!(entity = %id, kind, "entity needs a process that knows more");
@@ -330,11 +346,15 @@ impl<K: EntityKind> State<K> {
             }
             Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
             Stop::Released => Gone::Released,
-            Stop::Fenced | Stop::Defect(_) => Gone::Lost,
+            Stop::GaveWay => Gone::GaveWay,
+            Stop::Fenced => Gone::Lost,
+            Stop::Defect(_) => Gone::Died,
             Stop::Corrupt(_) | Stop::Diverged(_) => Gone::Unservable,
         };
         match stop {
-            Stop::Passivated | Stop::Released => debug!(entity = %id, ?stop, "entity left memory"),
+            Stop::Passivated | Stop::Released | Stop::GaveWay => {
+                debug!(entity = %id, ?stop, "entity left memory");
+            }
             Stop::Fenced => info!(entity = %id, "entity is owned elsewhere now"),
             Stop::Quarantined(reason) => {
                 warn!(entity = %id, reason, "entity is out of service; its inputs are parked");

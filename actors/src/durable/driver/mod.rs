@@ -4,9 +4,12 @@
 
 mod dispatcher;
 mod entity;
+mod erase;
 mod forward;
 mod fuse;
 mod handle;
+mod places;
+mod probation;
 mod pump;
 mod reads;
 mod requests;
@@ -28,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 pub use entity::Port;
 pub use forward::Lacks;
 pub use handle::{DispatcherHandle, DispatcherView};
+pub use places::Places;
+pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};
 
@@ -88,6 +93,10 @@ pub struct Context<K: EntityKind> {
     pub peers: watch::Receiver<Members>,
     /// What entities need that nobody alive knows.
     pub lacks: Lacks,
+    /// Entities that may be what killed their process.
+    pub probations: Probations,
+    /// How many entities it may have in hand.
+    pub places: Places,
     /// Whether it takes no more entities.
     pub cordoned: Arc<AtomicBool>,
 }

@@ -13,6 +13,8 @@ use crate::durable::{EntityKind, partition::In};
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
 const DELIVERIES_MAX: usize = 256;
+/// How long an inbox is left alone while the process has no room for more entities.
+const ROOM_AGAIN: Duration = Duration::from_millis(100);
 /// How long an inbox whose consumer failed is left alone.
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
 /// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
@@ -75,6 +77,9 @@ async fn pull<K: EntityKind>(
     let mut look = None;
     loop {
         let next = async {
+            while context.places.left() == 0 {
+                tokio::time::sleep(ROOM_AGAIN).await;
+            }
             let permit = Arc::clone(room).acquire_owned().await;
             (permit, consumer.next().await)
         };

@@ -9,6 +9,7 @@ use clawnode_proto::{
     envelope::InputError,
     event::decode_record,
     kernel::RELEASED,
+    limits::INPUT_STORED_BYTES,
     node::{NodeReply, NodeRequest},
 };
 use tracing::{debug, error, warn};
@@ -49,6 +50,11 @@ pub(super) fn arrived<K: EntityKind>(
     waiting: Waiting,
 ) -> Arrived {
     let Waiting { position, bytes } = waiting;
+    if bytes.len() > INPUT_STORED_BYTES {
+        let found = bytes.len();
+        let reason = format!("it has {found} bytes, and {INPUT_STORED_BYTES} fit into an append");
+        return Arrived::Unreadable { bytes, reason };
+    }
     let reason = match Input::read(&bytes, context.speaks) {
         Ok(input) if input.entity == entity && K::understands(&input) => {
             return Arrived::Input(input);

@@ -13,7 +13,7 @@ use clawnode_proto::{
     node::{NodeReply, NodeRequest},
 };
 use futures_util::StreamExt;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tracing::{debug, warn};
 
 use super::{Context, DispatcherHandle, Worker};
@@ -21,6 +21,11 @@ use crate::durable::{EntityKind, letters};
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
+/// Of these, how many may wait for something to happen: those that look at logs must not keep a
+/// process from saying that it lives.
+const POLLS_MAX: usize = REQUESTS_MAX / 2;
+/// How long each of the others waits at most.
+const POLL_BRIEFLY: Duration = Duration::from_millis(100);
 /// How long an answer may take: whoever asked has given up by then, and a store that does not
 /// answer must not use up all places.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -68,13 +73,15 @@ pub async fn answer_requests<K: EntityKind>(
             return;
         }
     };
+    let polls = Arc::new(Semaphore::new(POLLS_MAX));
     requests
         .for_each_concurrent(REQUESTS_MAX, |event| {
             let (worker, context) = (worker.clone(), Arc::clone(&context));
             let (frames, orders) = (Arc::clone(&frames), Arc::clone(&orders));
+            let polls = Arc::clone(&polls);
             async move {
                 if let BusEvent::Message(message) = event {
-                    let answers = (frames.as_ref(), orders.as_ref());
+                    let answers = (frames.as_ref(), orders.as_ref(), polls.as_ref());
                     answer_one(worker.as_ref(), &context, answers, message).await;
                 }
             }
@@ -85,7 +92,7 @@ pub async fn answer_requests<K: EntityKind>(
 async fn answer_one<K: EntityKind>(
     worker: Option<&Worker>,
     context: &Context<K>,
-    (frames, orders): (&dyn AnswerFrames, &dyn TakeOrders),
+    (frames, orders, polls): (&dyn AnswerFrames, &dyn TakeOrders, &Semaphore),
     message: BusMessage,
 ) {
     let request = match codec::decode::<NodeRequest>(&message.payload) {
@@ -129,7 +136,8 @@ async fn answer_one<K: EntityKind>(
             took.map(|(position, running)| NodeReply::Latched { position, running })
         }
         NodeRequest::JobLog { job, after, wait_ms } => {
-            let part = orders.job_log(job, after, Duration::from_millis(wait_ms.into()));
+            let (_place, wait) = patience(polls, Duration::from_millis(wait_ms.into()));
+            let part = orders.job_log(job, after, wait);
             Some(part.await.map_or(NodeReply::NotMine, |part| NodeReply::JobLog { part }))
         }
         NodeRequest::CleanJobs { which } => {
@@ -152,6 +160,14 @@ async fn answer_one<K: EntityKind>(
     if let (Some(reply), Some(to)) = (reply, message.answer_to()) {
         answer(context, to.to_owned(), &reply).await;
     }
+}
+
+/// How long a request may wait for something to happen, and its place among those that do.
+fn patience(polls: &Semaphore, wanted: Duration) -> (Option<SemaphorePermit<'_>>, Duration) {
+    if wanted <= POLL_BRIEFLY {
+        return (None, wanted);
+    }
+    polls.try_acquire().map_or((None, POLL_BRIEFLY), |place| (Some(place), wanted))
 }
 
 async fn answer<K: EntityKind>(context: &Context<K>, to: String, reply: &NodeReply) {
@@ -186,4 +202,23 @@ async fn of_dispatcher(
     let (reply, answer) = oneshot::channel();
     ask(&dispatcher?, reply);
     tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_for_logs_leave_places_for_those_who_ask() {
+        let polls = Semaphore::new(POLLS_MAX);
+        let long = Duration::from_secs(10);
+        let waiting: Vec<_> = (0..POLLS_MAX).map(|_| patience(&polls, long)).collect();
+        assert!(waiting.iter().all(|(place, wait)| place.is_some() && *wait == long));
+        // Everybody beyond that is answered soon, and takes no place for long.
+        let (place, wait) = patience(&polls, long);
+        assert!(place.is_none() && wait == POLL_BRIEFLY);
+        assert!(POLLS_MAX < REQUESTS_MAX && wait < ANSWER_WITHIN);
+        drop(waiting);
+        assert_eq!(patience(&polls, long).1, long);
+    }
 }

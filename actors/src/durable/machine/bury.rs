@@ -1,8 +1,10 @@
 //! Out of service: what is parked, what an operator's order does about it, and how an entity is
 //! deleted, with its kind folded or not.
 
+use std::collections::BTreeSet;
+
 use clawnode_proto::{
-    Digest, Input, Order, Position, Timestamp,
+    Digest, Input, InputId, Order, Position, Timestamp,
     kernel::{Deleted, KernelEvent, Parked, Restored, Snapshot, SnapshotState},
     limits::APPEND_BYTES,
 };
@@ -26,21 +28,29 @@ impl<K: EntityKind> Machine<K> {
             return self.flush(false);
         }
         while let Some(input) = self.queue.pop_front() {
-            let size = input.body.len();
-            if !self.core().is_some_and(|core| core.has(input.id)) {
-                self.seal(now, &KernelEvent::from(Parked { input }))?;
+            if self.core().is_some_and(|core| core.has(input.id)) {
+                continue;
             }
-            if self.draft_bytes + size > APPEND_BYTES / 2 {
+            let full = self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
+            if full && !self.draft.is_empty() {
+                self.queue.push_front(input);
                 break;
             }
+            self.cut();
+            self.seal(now, &KernelEvent::from(Parked { input }))?;
         }
-        if self.draft.is_empty() {
-            for input in std::mem::take(&mut self.held) {
-                self.out.push(Out::Complete(input));
-            }
-            return Err(Stop::Quarantined(reason));
+        if !self.draft.is_empty() {
+            return self.flush(false);
         }
-        self.flush(false)
+        let journaled = |core: &Core, held: &BTreeSet<InputId>| -> Vec<InputId> {
+            held.iter().copied().filter(|input| core.has(*input)).collect()
+        };
+        let parked = self.core().map(|core| journaled(core, &self.held)).unwrap_or_default();
+        for input in parked {
+            self.held.remove(&input);
+            self.out.push(Out::Complete(input));
+        }
+        Err(Stop::Quarantined(reason))
     }
 
     /// Where in the queue such an order is that is not in the journal yet.
@@ -90,8 +100,7 @@ impl<K: EntityKind> Machine<K> {
             self.claim_first(now)?;
             return self.flush(false);
         }
-        self.erasing(Vec::new());
-        Ok(())
+        self.erasing(now, Vec::new())
     }
 
     /// An entity out of service is deleted from its kernel headers alone; what waits goes with it.
@@ -104,38 +113,43 @@ impl<K: EntityKind> Machine<K> {
         let known = |input: &Input| self.core().is_some_and(|core| core.has(input.id));
         let dropped = self.queue.iter().filter(|one| !known(one)).cloned().collect();
         self.queue.clear();
-        self.erasing(dropped);
-        Ok(())
+        self.erasing(now, dropped)
     }
 
-    fn erasing(&mut self, dropped: Vec<Input>) {
-        self.busy = Busy::Erasing { dropped: dropped.iter().map(|one| one.id).collect() };
-        self.out.push(Out::Erase(dropped));
-    }
-
-    /// Nothing personal is left: a tombstone replaces all records.
-    pub(super) fn bury(&mut self, now: Timestamp, snapshot: Option<Digest>) -> Result<(), Stop> {
-        let Busy::Erasing { dropped } = &mut self.busy else { return Ok(()) };
-        let dropped = std::mem::take(dropped);
+    /// Decides on the tombstone, and has what is personal removed. What the tombstone says is kept
+    /// before anything is removed, in a blob if it is long: it always fits into its append.
+    fn erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), Stop> {
+        let dropped = inputs.iter().map(|one| one.id).collect();
         #[cfg(feature = "test-util")]
         let dropped = if self.planted(Planted::BuryForgetsWaiting) { Vec::new() } else { dropped };
-        self.busy = Busy::No;
         if let Body::Headers(core, _) | Body::Damaged { core, .. } = &mut self.body {
             let core = std::mem::take(core);
             self.body = Body::Whole(Entity { core, ..Entity::unborn(self.id) });
         }
-        let superseded: Vec<Digest> = snapshot.into_iter().collect();
-        self.scrub = Some(superseded.clone());
         self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
-        // A claim that came with it is kept as part of the tombstone, which must be the first event.
-        self.claimed = true;
         let Body::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
-        let bytes = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
         // The tombstone stands for the deletion as well, so the deletion itself is not kept.
-        self.draft.clear();
-        self.draft_bytes = 0;
-        let state = SnapshotState::Inline { bytes: bytes.into() };
+        self.sent(usize::MAX);
+        self.busy = Busy::Erasing(tail);
+        self.out.push(Out::Erase { dropped: inputs, state: state.into() });
+        Ok(())
+    }
+
+    /// Nothing personal is left: a tombstone replaces all records.
+    pub(super) fn bury(
+        &mut self,
+        now: Timestamp,
+        state: SnapshotState,
+        before: Option<Digest>,
+    ) -> Result<(), Stop> {
+        let Busy::Erasing(tail) = self.busy else { return Ok(()) };
+        self.busy = Busy::No;
+        let superseded: Vec<Digest> = before.into_iter().collect();
+        self.scrub = Some(superseded.clone());
+        // A claim that came with it is kept as part of the tombstone, which must be the first event.
+        self.claimed = true;
         let snapshot = Snapshot { tail, archive: None, state, superseded: Some(superseded) };
         self.seal(now, &KernelEvent::from(snapshot))?;
         self.flush(true)

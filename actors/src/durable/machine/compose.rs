@@ -2,14 +2,16 @@
 
 use clawnode_proto::{
     InputId, Timestamp,
-    kernel::{Accepted, KernelEvent},
+    kernel::{Accepted, Deleted, KernelEvent},
     limits::{APPEND_BYTES, APPEND_EVENTS},
 };
 
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
 
-use super::{Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
+use super::{
+    Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Probation, Stop,
+};
 
 /// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
 const ADVANCES_MAX: usize = 64;
@@ -33,6 +35,10 @@ impl<K: EntityKind> Machine<K> {
         }
         match &self.body {
             Body::Unread | Body::Stopped => Ok(()),
+            // Nothing was begun, so there is nothing to give up.
+            Body::Headers(..) if self.probation == Probation::Asked && self.drains() => {
+                Err(Stop::Released)
+            }
             Body::Headers(..) => self.park(now),
             Body::Damaged { .. } => self.mourn(now),
             Body::Whole(_) => self.compose(now),
@@ -56,11 +62,16 @@ impl<K: EntityKind> Machine<K> {
             // A grant is usually at hand; what it allows rides in the same append.
             return Ok(());
         }
+        if self.draft.is_empty() && !self.staged.is_empty() && !self.claimed {
+            // Nothing is started for an entity that another may own.
+            self.claim_first(now)?;
+        }
         if self.draft.is_empty() {
             self.out.append(&mut self.staged);
             self.settle(now)
         } else {
             self.quiescent = false;
+            self.stays();
             self.flush(false)
         }
     }
@@ -73,7 +84,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     fn draft_inputs(&mut self, now: Timestamp) -> Result<(), Stop> {
-        if self.draining {
+        if self.drains() {
             return Ok(());
         }
         let mut waiting = std::collections::VecDeque::new();
@@ -87,16 +98,29 @@ impl<K: EntityKind> Machine<K> {
             if known {
                 continue;
             }
-            let full = self.draft.len() >= APPEND_EVENTS
-                || self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
-            if (full && !self.draft.is_empty()) || !K::admits(&entity.state, &input) {
+            if !K::admits(&entity.state, &input) {
                 waiting.push_back(input);
                 continue;
             }
+            let full = self.draft.len() >= APPEND_EVENTS
+                || self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
+            if full && !self.draft.is_empty() {
+                // Everything behind it waits too: inputs are taken in the order of the inbox.
+                waiting.push_back(input);
+                break;
+            }
+            self.cut();
             self.ride(now)?;
+            if self.late(&input) {
+                // Only its id is kept: what it says is of an entity that is gone.
+                let dropped = vec![input.id];
+                self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
+                continue;
+            }
             self.birth(now, &input)?;
             self.seal(now, &KernelEvent::from(Accepted { input }))?;
         }
+        waiting.append(&mut self.queue);
         self.queue = waiting;
         Ok(())
     }
@@ -113,6 +137,7 @@ impl<K: EntityKind> Machine<K> {
 
     fn draft_all(&mut self, now: Timestamp, events: Vec<K::Event>) -> Result<(), Stop> {
         if !events.is_empty() {
+            self.cut();
             self.ride(now)?;
         }
         for event in events {
@@ -198,7 +223,7 @@ impl<K: EntityKind> Machine<K> {
             }
             match K::class(&effect) {
                 class @ EffectClass::Emit(_) => self.start(&effect, key, class),
-                EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.draining => {}
+                EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.drains() => {}
                 class @ (EffectClass::Run | EffectClass::Publish) => {
                     self.start(&effect, key, class);
                 }
@@ -261,7 +286,7 @@ impl<K: EntityKind> Machine<K> {
         #[cfg(feature = "test-util")]
         self.misjudge(at_rest);
         self.complete();
-        if self.draining {
+        if self.drains() {
             return self.hand_over(now);
         }
         if at_rest && doomed {
@@ -271,7 +296,8 @@ impl<K: EntityKind> Machine<K> {
             return self.archive();
         }
         let released = !self.claimed || self.core().is_some_and(|core| core.released);
-        let idle = self.now.steady.since(self.idle_since) >= self.options.passivate_after;
+        let idle = self.makes_room()
+            || self.now.steady.since(self.idle_since) >= self.options.passivate_after;
         let empty = self.held.is_empty() && self.queue.is_empty();
         if at_rest && empty {
             self.slim();
@@ -280,8 +306,27 @@ impl<K: EntityKind> Machine<K> {
             (true, true, _) if self.claimed => Err(Stop::Passivated),
             (true, true, true) => Err(Stop::Passivated),
             (true, false, true) => self.release(now),
+            _ if self.makes_room() && self.only_waits() => self.give_way(now),
             _ => Ok(()),
         }
+    }
+
+    /// Whether nothing is done for it, and nothing will be before a call may start.
+    fn only_waits(&self) -> bool {
+        let waits =
+            |one: &Admission<K::Grant>| matches!(one, Admission::Deferred | Admission::Forgotten);
+        self.running.is_empty()
+            && self.aborting.is_empty()
+            && !self.admissions.is_empty()
+            && self.admissions.values().all(waits)
+    }
+
+    /// Leaves memory with what waits; its inputs come again later.
+    fn give_way(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.claimed && !self.core().is_some_and(|core| core.released) {
+            return self.release(now);
+        }
+        Err(Stop::GaveWay)
     }
 
     /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
@@ -321,7 +366,7 @@ impl<K: EntityKind> Machine<K> {
     /// whatever runs meanwhile; what runs has to wait for it, so rest is waited for as long.
     fn is_snapshot_due(&self, at_rest: bool) -> bool {
         let Some(entity) = self.entity() else { return false };
-        let is_between = self.claimed && self.draft.is_empty() && !self.draining;
+        let is_between = self.claimed && self.draft.is_empty() && !self.drains();
         let every = self.options.snapshot_every.max(1);
         let events = entity.core.events_since_snapshot;
         let is_due = if at_rest {

@@ -6,16 +6,19 @@ use clawnode_proto::{
     Digest, EventId, Grammar, Head, Input, Sealed, Timestamp,
     event::{self, encode_record},
     kernel::{Born, CLAIM, Claim, KernelEvent, Quarantined, Released, Snapshot, SnapshotState},
-    limits::{APPEND_BYTES, CLAIMS_WITHOUT_PROGRESS},
+    limits::{APPEND_BYTES, CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
 };
 
 use super::{
-    Activation, Body, Busy, Core, EntityKind, FoldError, InFlight, Loaded, Machine, Out, Service,
-    Stop, growth::Growth,
+    Activation, Admission, Body, Busy, Core, EntityKind, FoldError, InFlight, Loaded, Machine, Out,
+    Probation, Service, Stop, growth::Growth,
 };
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
 use crate::durable::{archive::snapshot_of, core::position_of};
+
+/// Bytes that a record takes beside its events, at most.
+const RECORD_FRAME: usize = 16;
 
 impl<K: EntityKind> Machine<K> {
     /// The journal is here: claim first, fold first, or put the entity out of service.
@@ -54,26 +57,62 @@ impl<K: EntityKind> Machine<K> {
             let superseded = snapshot_of(&loaded.records).and_then(|it| it.superseded);
             self.scrub = superseded.filter(|blobs| !blobs.is_empty());
         }
-        let poisoned = core.claims_without_progress >= CLAIMS_WITHOUT_PROGRESS;
         let quarantined = matches!(core.service, Service::Quarantined { .. });
-        let fold_at_once = self.activation == Activation::Fresh && !poisoned && !quarantined;
+        let claims = core.claims_without_progress;
+        let fold_at_once = claims == 0 && self.activation == Activation::Fresh && !quarantined;
         #[cfg(feature = "test-util")]
         let fold_at_once = fold_at_once || (self.planted(Planted::FoldsFirst) && !quarantined);
         if fold_at_once {
             return self.fold(core, &loaded);
         }
-        let claims = core.claims_without_progress;
         self.body = Body::Headers(core, loaded);
-        if poisoned && !quarantined {
+        if quarantined {
+            return Ok(());
+        }
+        if claims >= CLAIMS_BEFORE_PROBATION {
+            self.probation = Probation::Asked;
+            self.out.push(Out::EnterProbation);
+            return Ok(());
+        }
+        // Folding may be what kills the process, so the claim is stored before.
+        self.claim_first(now)?;
+        self.flush(false)
+    }
+
+    /// It is this entity's turn to be tried. What dies with it in hand is held against it; what
+    /// died without it is not, and then it is claimed only when there is something to append.
+    pub(super) fn on_probation(&mut self, now: Timestamp, blamed: bool) -> Result<(), Stop> {
+        if self.probation != Probation::Asked {
+            return Ok(());
+        }
+        self.probation = Probation::On;
+        let Body::Headers(core, loaded) = &mut self.body else { return Ok(()) };
+        let claims = core.claims_without_progress;
+        let blamed = blamed || self.activation == Activation::Died;
+        if blamed && claims >= CLAIMS_WITHOUT_PROGRESS {
             let reason = format!("claimed {claims} times without progress");
             self.claim_first(now)?;
             self.seal(now, &KernelEvent::from(Quarantined { reason }))?;
-            self.flush(false)?;
-        } else if !quarantined {
-            self.claim_first(now)?;
-            self.flush(false)?;
+            return self.flush(false);
         }
-        Ok(())
+        // The activation before the first probation was not noted as in hand.
+        if blamed || claims == CLAIMS_BEFORE_PROBATION {
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        self.excused = true;
+        let (core, loaded) = (core.clone(), std::mem::take(loaded));
+        self.fold(core, &loaded)
+    }
+
+    /// Says so once all that the entity begins with has begun.
+    pub(super) fn leave_probation(&mut self) {
+        let asked = self.admissions.values().any(|one| matches!(one, Admission::Asked));
+        let begun = matches!((&self.body, &self.busy), (Body::Whole(_), Busy::No)) && !asked;
+        if self.probation == Probation::On && begun {
+            self.probation = Probation::No;
+            self.out.push(Out::LeaveProbation { runs: !self.running.is_empty() });
+        }
     }
 
     /// Adds one event to the draft and folds it.
@@ -124,7 +163,16 @@ impl<K: EntityKind> Machine<K> {
 
     /// Every writer claims first; what waited for an append rides along.
     pub(super) fn claim_first(&mut self, now: Timestamp) -> Result<(), Stop> {
-        self.seal(now, &KernelEvent::from(Claim {}))
+        let claim = Claim { excused: self.excused };
+        self.seal(now, &KernelEvent::from(claim))
+    }
+
+    /// Whether this input is for an entity that is gone, or never was: it came too late, and is
+    /// nothing that a new one begins with.
+    pub(super) fn late(&self, input: &Input) -> bool {
+        self.core().is_some_and(|core| core.key.is_none())
+            && input.order.is_none()
+            && !K::begins(input)
     }
 
     /// The birth of an entity that has none, from the first input it gets.
@@ -136,11 +184,50 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// Sends the draft off as one append.
+    /// The draft may be cut here: what follows need not be stored together with what is before.
+    pub(super) fn cut(&mut self) {
+        if !self.draft.is_empty() {
+            self.cuts.push(self.draft.len());
+        }
+    }
+
+    /// How many events of the draft go into the next append: all, unless they do not fit.
+    fn fitting(&self) -> usize {
+        if self.draft_bytes + RECORD_FRAME <= APPEND_BYTES {
+            return self.draft.len();
+        }
+        let (mut bytes, mut best) = (RECORD_FRAME, None);
+        for (at, sealed) in self.draft.iter().enumerate() {
+            if self.cuts.contains(&at) && (best.is_none() || bytes <= APPEND_BYTES) {
+                best = Some(at);
+            }
+            bytes += sealed.len();
+        }
+        best.unwrap_or(self.draft.len())
+    }
+
+    /// So many events of the draft are stored.
+    pub(super) fn sent(&mut self, events: usize) {
+        if events >= self.draft.len() {
+            self.draft.clear();
+            self.draft_bytes = 0;
+            self.cuts.clear();
+            return;
+        }
+        self.draft_bytes -= self.draft.drain(..events).map(|sealed| sealed.len()).sum::<usize>();
+        self.cuts.retain(|at| *at > events);
+        for at in &mut self.cuts {
+            *at -= events;
+        }
+    }
+
+    /// Sends the draft off as one append, or the part of it that fits into one.
     pub(super) fn flush(&mut self, rollup: bool) -> Result<(), Stop> {
         let Some(first) = self.draft.first() else { return Ok(()) };
         let first = first.head.eid;
-        let bytes = encode_record(&self.draft).map_err(|error| Stop::Defect(error.to_string()))?;
+        let events = self.fitting();
+        let part = self.draft.get(..events).unwrap_or(&self.draft);
+        let bytes = encode_record(part).map_err(|error| Stop::Defect(error.to_string()))?;
         if bytes.len() > APPEND_BYTES {
             return Err(Stop::Defect(format!(
                 "an append of {} bytes is over the limit of {APPEND_BYTES}",
@@ -157,6 +244,7 @@ impl<K: EntityKind> Machine<K> {
             expected: self.position,
             write,
             first,
+            events,
             tries: 0,
             refused_since: None,
         });

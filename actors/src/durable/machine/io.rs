@@ -15,6 +15,12 @@ pub enum In<K: EntityKind> {
     Deliver(Vec<Input>),
     /// The journal, as asked by [`Out::Load`].
     Loaded(Loaded),
+    /// It is the entity's turn to be tried, as asked by [`Out::EnterProbation`]; it is noted as in
+    /// hand from now on.
+    Probation {
+        /// It was in hand when the process of its last owner died.
+        blamed: bool,
+    },
     /// The journal cannot be read: damaged, not merely out of reach.
     Unreadable {
         /// What is damaged.
@@ -57,10 +63,13 @@ pub enum In<K: EntityKind> {
     },
     /// What [`Out::Scrub`] names is removed, or was tried to be often enough.
     Scrubbed,
-    /// The blobs of a doomed entity are gone, as asked by [`Out::Erase`].
+    /// The tombstone's state is stored and the blobs of a doomed entity are gone, as asked by
+    /// [`Out::Erase`].
     Erased {
+        /// Where the tombstone's state is.
+        state: SnapshotState,
         /// The blob of the snapshot that it still loads from.
-        snapshot: Option<Digest>,
+        before: Option<Digest>,
     },
     /// The archive could not be made; the next attempt is after another `snapshot_every` events.
     ArchiveFailed,
@@ -68,6 +77,8 @@ pub enum In<K: EntityKind> {
     FencedHint(Epoch),
     /// Time has passed.
     Tick,
+    /// The process has no room for more: leave memory, unless something is done for the entity.
+    MakeRoom,
     /// Hand the entity over: no new work; running calls may end.
     Drain,
     /// Hand the entity over now: running calls are given up.
@@ -79,6 +90,15 @@ pub enum In<K: EntityKind> {
 pub enum Out<K: EntityKind> {
     /// Read the journal.
     Load,
+    /// Wait until no other entity of the process is tried, look whether this one was in hand when
+    /// its last owner died, and note durably that it is in hand; answer `Probation`.
+    EnterProbation,
+    /// All that the entity begins with has begun: once it has survived that, it is not in hand any
+    /// more.
+    LeaveProbation {
+        /// Whether anything runs for it, which may still kill the process.
+        runs: bool,
+    },
     /// Append, after a wait.
     Append {
         /// How long to wait before (the driver adds jitter).
@@ -111,9 +131,14 @@ pub enum Out<K: EntityKind> {
         /// The encoded state.
         state: Bytes,
     },
-    /// Remove the blobs of a doomed entity, but for the state it loads from, and those of these
-    /// inputs, which go with it; answer `Erased`.
-    Erase(Vec<Input>),
+    /// Store the tombstone's state, then remove the blobs of a doomed entity, but for the state it
+    /// loads from, and those of the inputs that go with it; answer `Erased`.
+    Erase {
+        /// The inputs that go with it.
+        dropped: Vec<Input>,
+        /// What the tombstone says: encoded, without content.
+        state: Bytes,
+    },
     /// Remove these blobs, also if the activation ends meanwhile; nothing refers to them any more.
     Discard(Vec<Digest>),
     /// Remove these blobs, and have the store let go of what it removed: the entity is deleted.
@@ -135,6 +160,8 @@ pub enum Out<K: EntityKind> {
 pub enum Stop {
     /// Idle; nothing is left to do.
     Passivated,
+    /// It only waited, and there was no room for more that might not have to.
+    GaveWay,
     /// Handed over.
     Released,
     /// Somebody else owns the entity.

@@ -11,12 +11,9 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{
-    AppendAnswer, Record, Write,
-    outcome::{self, Verdict},
-};
+use clawnode_cluster::Write;
 use clawnode_proto::{
-    Digest, EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Timestamp,
+    Digest, EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Tail, Timestamp,
     kernel::Emitted,
 };
 
@@ -27,14 +24,19 @@ use super::{
     partition::OwnerSays,
 };
 
+#[cfg(test)]
+mod bench;
 mod bury;
 mod compose;
 mod draft;
+mod flight;
 mod growth;
 mod io;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
+#[cfg(test)]
+mod scenarios;
 
 pub use io::{In, Out, Stop};
 pub use options::MachineOptions;
@@ -62,6 +64,19 @@ pub enum Activation {
     Fresh,
     /// Redelivered, found by a scan, restarted: the claim is appended alone, before folding.
     Recovery,
+    /// Its last activation in this process ended it: a recovery that is held against it (C16).
+    Died,
+}
+
+/// Whether the entity may be what killed its process, several times in a row (C16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probation {
+    /// It need not be found out.
+    No,
+    /// It waits for its turn: one entity of a process is tried at a time.
+    Asked,
+    /// It is noted as in hand until all that it begins with has begun.
+    On,
 }
 
 /// After whom the entity may be claimed. Admission judged one writer; who has claimed since is
@@ -81,6 +96,17 @@ impl Heir {
             Self::Of(seen) => last.is_none() || seen == last,
         }
     }
+}
+
+/// Whether the entity is to leave memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// It may stay.
+    No,
+    /// As soon as nothing is done for it: others have no room.
+    ToMakeRoom,
+    /// It is handed over.
+    Drained,
 }
 
 /// How far the activation is.
@@ -111,6 +137,8 @@ struct InFlight {
     expected: Position,
     write: Write,
     first: EventId,
+    /// How many events of the draft it carries.
+    events: usize,
     tries: u32,
     refused_since: Option<Timestamp>,
 }
@@ -121,10 +149,8 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
-    /// These inputs go with the entity.
-    Erasing {
-        dropped: Vec<InputId>,
-    },
+    /// What is personal is being removed; the tombstone stands for all up to here.
+    Erasing(Tail),
     /// The entity is deleted, and what is left of it is removed.
     Scrubbing,
 }
@@ -157,12 +183,17 @@ pub struct Machine<K: EntityKind> {
     position: Position,
     busy: Busy,
     claimed: bool,
+    probation: Probation,
+    /// What ended the last activation was not this entity's doing.
+    excused: bool,
     /// Delivered, not journaled.
     queue: VecDeque<Input>,
     /// Delivered and not completed.
     held: BTreeSet<InputId>,
     draft: Vec<clawnode_proto::Sealed>,
     draft_bytes: usize,
+    /// Where the draft may be cut into several appends: events between two cuts belong together.
+    cuts: Vec<usize>,
     staged: Vec<Out<K>>,
     ended: Vec<(K::Key, K::Outcome)>,
     refused: Vec<(K::Key, K::Outcome)>,
@@ -179,7 +210,7 @@ pub struct Machine<K: EntityKind> {
     growth: growth::Growth,
     /// Blobs that nothing needs once the tombstone is stored.
     scrub: Option<Vec<Digest>>,
-    draining: bool,
+    leaving: Leaving,
     out: Vec<Out<K>>,
     /// What the draft was drafted upon, if a planted bug needs it.
     #[cfg(feature = "test-util")]
@@ -206,10 +237,13 @@ impl<K: EntityKind> Machine<K> {
             position: Position(0),
             busy: Busy::No,
             claimed: false,
+            probation: Probation::No,
+            excused: false,
             queue: VecDeque::new(),
             held: BTreeSet::new(),
             draft: Vec::new(),
             draft_bytes: 0,
+            cuts: Vec::new(),
             staged: Vec::new(),
             ended: Vec::new(),
             refused: Vec::new(),
@@ -223,7 +257,7 @@ impl<K: EntityKind> Machine<K> {
             idle_since: now.steady,
             growth: growth::Growth::default(),
             scrub: None,
-            draining: false,
+            leaving: Leaving::No,
             out: Vec::new(),
             #[cfg(feature = "test-util")]
             base: None,
@@ -265,6 +299,7 @@ impl<K: EntityKind> Machine<K> {
         self.queue.slim();
         self.held.slim();
         self.draft.slim();
+        self.cuts.slim();
         self.staged.slim();
         self.ended.slim();
         self.refused.slim();
@@ -288,9 +323,9 @@ impl<K: EntityKind> Machine<K> {
         self.now = now;
         let now = now.wall;
         if !matches!(self.body, Body::Stopped) {
-            let step = self.take(now, input).and_then(|()| self.pump(now));
-            if let Err(stop) = step {
-                self.stop(stop);
+            match self.take(now, input).and_then(|()| self.pump(now)) {
+                Ok(()) => self.leave_probation(),
+                Err(stop) => self.stop(stop),
             }
         }
         std::mem::take(&mut self.out)
@@ -307,6 +342,7 @@ impl<K: EntityKind> Machine<K> {
                 }
             }
             In::Loaded(loaded) => self.loaded(now, loaded)?,
+            In::Probation { blamed } => self.on_probation(now, blamed)?,
             In::Unreadable { detail, position } => self.unreadable(detail, position)?,
             In::Answered(answer) => self.answered(&answer)?,
             In::ReadBack { after_expected, tail } => self.read_back(&after_expected, tail)?,
@@ -362,7 +398,7 @@ impl<K: EntityKind> Machine<K> {
                     self.busy = Busy::No;
                 }
             }
-            In::Erased { snapshot } => self.bury(now, snapshot)?,
+            In::Erased { state, before } => self.bury(now, state, before)?,
             In::ArchiveFailed => self.archive_failed(),
             In::FencedHint(epoch) => {
                 if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {
@@ -373,12 +409,14 @@ impl<K: EntityKind> Machine<K> {
                 self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten));
                 self.give_up_damaged()?;
             }
+            In::MakeRoom if self.drains() => {}
+            In::MakeRoom => self.leaving = Leaving::ToMakeRoom,
             In::Drain => {
-                self.draining = true;
+                self.leaving = Leaving::Drained;
                 self.give_up_damaged()?;
             }
             In::GiveUp => {
-                self.draining = true;
+                self.leaving = Leaving::Drained;
                 for (key, _) in std::mem::take(&mut self.running) {
                     self.out.push(Out::Abort(key));
                 }
@@ -388,6 +426,21 @@ impl<K: EntityKind> Machine<K> {
             }
         }
         Ok(())
+    }
+
+    fn drains(&self) -> bool {
+        self.leaving == Leaving::Drained
+    }
+
+    fn makes_room(&self) -> bool {
+        self.leaving == Leaving::ToMakeRoom
+    }
+
+    /// Something is done for it again.
+    fn stays(&mut self) {
+        if self.makes_room() {
+            self.leaving = Leaving::No;
+        }
     }
 
     fn stop(&mut self, stop: Stop) {
@@ -403,100 +456,6 @@ impl<K: EntityKind> Machine<K> {
             Body::Whole(entity) => Some(&entity.core),
             Body::Unread | Body::Stopped => None,
         }
-    }
-
-    // === the append in flight ===
-
-    fn answered(&mut self, answer: &AppendAnswer) -> Result<(), Stop> {
-        let verdict = outcome::of_answer(answer);
-        #[cfg(feature = "test-util")]
-        let Some(verdict) = self.misread_answer(answer, verdict)? else { return Ok(()) };
-        self.verdict(verdict)
-    }
-
-    fn read_back(&mut self, after_expected: &[Record], tail: Position) -> Result<(), Stop> {
-        let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
-        if after_expected.is_empty() && tail < flight.expected {
-            let since = *flight.refused_since.get_or_insert(self.now.steady);
-            if self.now.steady.since(since) >= DIVERGED_AFTER {
-                return Err(Stop::Diverged(format!(
-                    "the journal ends at {tail}, but {} was acknowledged",
-                    flight.expected
-                )));
-            }
-        } else {
-            flight.refused_since = None;
-        }
-        let verdict = outcome::of_read_back(flight.first, after_expected);
-        #[cfg(feature = "test-util")]
-        let Some(verdict) = self.misread_records(after_expected, tail, verdict)? else {
-            return Ok(());
-        };
-        self.verdict(verdict)
-    }
-
-    fn verdict(&mut self, verdict: Verdict) -> Result<(), Stop> {
-        let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
-        match verdict {
-            Verdict::Stored(position) => {
-                let record = Record { position, bytes: flight.write.bytes.clone() };
-                self.position = position;
-                self.growth.stored(flight.write.bytes.len(), flight.write.rollup);
-                self.busy = Busy::No;
-                self.claimed = true;
-                if let (Some(process), Some(core)) = (self.predecessor.take(), self.core()) {
-                    let epoch = core.tail.epoch;
-                    self.out.push(Out::TellFenced { process, epoch });
-                }
-                self.draft.clear();
-                self.draft_bytes = 0;
-                self.idle_since = self.now.steady;
-                self.out.append(&mut self.staged);
-                if let Some(blobs) = self.scrub.take() {
-                    self.busy = Busy::Scrubbing;
-                    self.out.push(Out::Scrub(blobs));
-                }
-                self.stored(record)
-            }
-            Verdict::Fenced => Err(Stop::Fenced),
-            Verdict::ReadBack => {
-                self.out.push(Out::ReadBack { after: flight.expected });
-                Ok(())
-            }
-            Verdict::Resend => {
-                let wait = RESEND_FIRST.saturating_mul(1 << flight.tries.min(10)).min(RESEND_MOST);
-                flight.tries = flight.tries.saturating_add(1);
-                self.out.push(Out::Append {
-                    wait,
-                    expected: flight.expected,
-                    write: flight.write.clone(),
-                });
-                Ok(())
-            }
-            Verdict::Defect(detail) => Err(Stop::Defect(detail)),
-        }
-    }
-
-    /// The claim is conclusive: what was only headers is folded now.
-    fn stored(&mut self, record: Record) -> Result<(), Stop> {
-        if let Body::Headers(core, loaded) = &mut self.body {
-            loaded.records.push(record);
-            if !matches!(core.service, Service::Quarantined { .. }) {
-                let (core, loaded) = (core.clone(), std::mem::take(loaded));
-                self.fold(core, &loaded)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Folds the journal, whose headers are `core`.
-    fn fold(&mut self, core: Core, loaded: &Loaded) -> Result<(), Stop> {
-        self.body = match Entity::of(self.id, loaded) {
-            Ok(entity) => Body::Whole(entity),
-            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
-            Err(error) => Body::damaged(core, &error),
-        };
-        Ok(())
     }
 }
 

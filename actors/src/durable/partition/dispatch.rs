@@ -21,6 +21,8 @@ const RETRY_MOST: Duration = Duration::from_secs(10);
 const READ_MOST: Duration = Duration::from_secs(2);
 /// How long the inputs of an entity that cannot be served now stay away.
 pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
+/// How long the inputs of an entity that made room stay away: others have their turn meanwhile.
+const GIVES_WAY_FOR: Duration = Duration::from_secs(30);
 /// How long an input that rang and then was not found stays away.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Requests to a silent owner before its entity is claimed.
@@ -117,7 +119,7 @@ impl Partition {
     pub(super) fn slot(&mut self, entity: EntityId) -> &mut Slot {
         self.slots.entry(entity).or_insert_with(|| Slot {
             phase: Phase::Ringing,
-            recovery: false,
+            activation: Activation::Fresh,
             last: None,
             seen: Position(0),
             buffered: Vec::new(),
@@ -141,7 +143,7 @@ impl Partition {
         match self.slots.get(&entity) {
             Some(slot) if slot.phase == Phase::Active && slot.open.is_empty() => self.ring(entity),
             None if !self.stands_back() => {
-                self.slot(entity).recovery = true;
+                self.slot(entity).recovers();
                 self.ring(entity);
             }
             _ => {}
@@ -166,7 +168,9 @@ impl Partition {
             return;
         }
         let replaced = slot.handles.insert(position, handle);
-        slot.recovery |= redelivered;
+        if redelivered {
+            slot.recovers();
+        }
         let unseen = position > slot.seen;
         let is_waiting = slot.phase == Phase::Active && !slot.reading;
         self.out.extend(replaced.map(Out::Forget));
@@ -273,7 +277,8 @@ impl Partition {
         if slot.phase != Phase::Admitting {
             return;
         }
-        slot.last = last.map(|last| last.process);
+        // Who released it has no claim on it any more, and may have claimed it again since.
+        slot.last = last.filter(|last| !last.released).map(|last| last.process);
         #[cfg(feature = "test-util")]
         let asks = self.planted != crate::durable::Planted::NeverAsks;
         #[cfg(not(feature = "test-util"))]
@@ -321,7 +326,7 @@ impl Partition {
             }
             OwnerSays::Silent if *tries < ASKS_MAX => self.ask(entity),
             OwnerSays::NotMine | OwnerSays::Silent => {
-                slot.recovery = true;
+                slot.recovers();
                 self.activate(entity);
             }
         }
@@ -346,7 +351,11 @@ impl Partition {
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.phase = Phase::Active;
-        let activation = if slot.recovery { Activation::Recovery } else { Activation::Fresh };
+        let activation = slot.activation;
+        if activation == Activation::Died {
+            // It is held against it once.
+            slot.activation = Activation::Recovery;
+        }
         let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
         self.out.push(Out::Activate(entity, activation, heir));
         self.hand_on(entity);
@@ -381,7 +390,7 @@ impl Partition {
         let first = slot.open.first_key_value().map(|(_, input)| *input);
         let unfinished = !slot.open.is_empty() || slot.rung || slot.reading;
         slot.open.clear();
-        slot.recovery = true;
+        slot.recovers();
         match why {
             Gone::Idle if !unfinished && slot.handles.is_empty() => {
                 self.slots.remove(&entity);
@@ -392,13 +401,20 @@ impl Partition {
                 slot.rung = false;
                 self.ring(entity);
             }
-            Gone::Lost => {
+            Gone::Lost | Gone::Died => {
+                if why == Gone::Died {
+                    slot.activation = Activation::Died;
+                }
                 let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(RETRY_MOST);
                 slot.losses += 1;
                 slot.phase = Phase::Waiting(now.plus(wait));
             }
-            Gone::Unservable | Gone::Released => {
-                let delay = if why == Gone::Released { Duration::ZERO } else { PUT_OFF };
+            Gone::Unservable | Gone::Released | Gone::GaveWay => {
+                let delay = match why {
+                    Gone::Released => Duration::ZERO,
+                    Gone::GaveWay => GIVES_WAY_FOR,
+                    _ => PUT_OFF,
+                };
                 if why == Gone::Released {
                     self.out.extend(slot.rings_for(entity, first));
                 }
@@ -413,7 +429,12 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
         match slot.phase {
-            Phase::Active => slot.rung = true,
+            Phase::Active => {
+                slot.rung = true;
+                slot.asks.append(&mut slot.late_asks);
+                let asks = std::mem::take(&mut slot.asks).into_iter();
+                self.out.extend(asks.map(|(ask, _)| Out::AnswerHeld(ask)));
+            }
             Phase::Ringing
             | Phase::Admitting
             | Phase::Asking { .. }
@@ -589,6 +610,28 @@ mod tests {
         assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
         let out = partition.handle(NOW, In::Gone(entity(), Gone::Released));
         assert!(out.contains(&Out::Drained), "{out:?}");
+    }
+
+    #[test]
+    fn who_released_an_entity_is_asked_again_before_it_is_claimed_from() {
+        // It may have claimed it anew since the tail was read, and be in the middle of a call.
+        let owner = ProcessId::from_u128(2);
+        let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
+        deliver(&mut partition, 1, false);
+        inbox(&mut partition, &[1]);
+        let released = LastWriter { process: owner, released: true };
+        let out = partition.handle(NOW, In::Tail(entity(), Some(released)));
+        let [Out::Activate(_, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*heir, Heir::Of(None));
+        // Who owned it until it died is named.
+        let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
+        partition.handle(NOW, In::Dead(BTreeSet::from([owner])));
+        deliver(&mut partition, 1, false);
+        inbox(&mut partition, &[1]);
+        let died = LastWriter { process: owner, released: false };
+        let out = partition.handle(NOW, In::Tail(entity(), Some(died)));
+        let [Out::Activate(_, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*heir, Heir::Of(Some(owner)));
     }
 
     #[test]

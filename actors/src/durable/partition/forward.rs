@@ -74,7 +74,7 @@ impl Partition {
         }
         let fresh = !self.slots.contains_key(&entity);
         let slot = self.slot(entity);
-        slot.recovery = true;
+        slot.recovers();
         match slot.phase {
             // Whoever is being asked has just given it up, which the tail says sooner.
             Phase::Asking { .. } => {

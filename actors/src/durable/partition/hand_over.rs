@@ -26,6 +26,16 @@ impl Partition {
         match self.slots.get_mut(&entity) {
             Some(slot) if slot.phase == Phase::Active => {
                 slot.asker = asker.map(|process| (process, input)).or(slot.asker);
+                if slot.open.values().any(|one| *one == input) {
+                    return self.out.push(Out::AskActor(ask, entity, input));
+                }
+                let mut unanswered = slot.asks.iter().chain(&slot.late_asks);
+                if slot.is_unreadable() || unanswered.any(|(_, one)| *one == input) {
+                    // The inbox cannot be read now. Its owner lives nevertheless, and looks after
+                    // the input as soon as it can: nobody needs to claim the entity.
+                    self.out.push(Out::AnswerHeld(ask));
+                    return self.ring(entity);
+                }
                 // The question is a doorbell too: what is asked for is read before it is answered.
                 let asks = if slot.reading { &mut slot.late_asks } else { &mut slot.asks };
                 asks.push((ask, input));
@@ -139,14 +149,62 @@ mod tests {
         assert_eq!(out, [Out::Drained]);
     }
 
+    /// An entity that is active and has nothing in hand.
+    fn active() -> (Partition, Input) {
+        let (_, input) = scanned();
+        let mut partition = Partition::new(ProcessId::from_u128(1), false, NOW);
+        partition.handle(NOW, In::Scanned(vec![input.entity]));
+        let read = vec![(Position(1), Arrived::Input(input.clone()))];
+        partition.handle(NOW, In::Inbox(input.entity, read));
+        partition.handle(NOW, In::Completed(input.entity, input.id));
+        (partition, input)
+    }
+
+    #[test]
+    fn an_owner_answers_though_its_inbox_cannot_be_read() {
+        let asker = Some(ProcessId::from_u128(3));
+        let other = |n: u128| clawnode_proto::InputId::from_u128(n);
+        let (mut partition, input) = active();
+        let entity = input.entity;
+        let out = partition.handle(NOW, In::Asked(AskId(1), entity, other(1), asker));
+        assert_eq!(out, [Out::ReadInbox(entity, Position(1))], "what is new is read first");
+        // The read lasts, and it is asked again.
+        let out = partition.handle(NOW, In::Asked(AskId(2), entity, other(1), asker));
+        assert_eq!(out, [Out::AnswerHeld(AskId(2))]);
+        // It fails: nobody is left without an answer, now or while it is tried again.
+        let out = partition.handle(NOW, In::ReadFailed(entity));
+        assert_eq!(out, [Out::AnswerHeld(AskId(1))]);
+        let out = partition.handle(NOW, In::Asked(AskId(3), entity, other(2), asker));
+        assert_eq!(out, [Out::AnswerHeld(AskId(3)), Out::ReadInbox(entity, Position(1))]);
+        // It can be read again: the actor knows best.
+        partition.handle(NOW, In::Inbox(entity, Vec::new()));
+        partition.handle(NOW, In::Asked(AskId(4), entity, other(2), asker));
+        partition.handle(NOW, In::Inbox(entity, Vec::new()));
+        let out = partition.handle(NOW, In::Inbox(entity, Vec::new()));
+        assert_eq!(out, [Out::AskActor(AskId(4), entity, other(2))]);
+    }
+
+    #[test]
+    fn what_is_in_hand_is_answered_for_without_a_read() {
+        let (mut partition, first) = active();
+        let name = "k2".parse().unwrap();
+        let message = SessionInput::UserMessage(UserMessage::text("again".to_owned()));
+        let second = Input::new(Kind::Session, &first.key, name, NOW, &message).unwrap();
+        partition.handle(NOW, In::Scanned(vec![first.entity]));
+        let read = vec![(Position(2), Arrived::Input(second.clone()))];
+        partition.handle(NOW, In::Inbox(first.entity, read));
+        let out = partition.handle(NOW, In::Asked(AskId(1), first.entity, second.id, None));
+        assert_eq!(out, [Out::AskActor(AskId(1), first.entity, second.id)]);
+    }
+
     #[test]
     fn who_asked_is_told_rather_than_who_is_next() {
         let (mut partition, input) = scanned();
         let asker = ProcessId::from_u128(3);
         let question = In::Asked(AskId(7), input.entity, input.id, Some(asker));
-        partition.handle(NOW, question);
+        let out = partition.handle(NOW, question);
+        assert_eq!(out, [Out::AskActor(AskId(7), input.entity, input.id)]);
         let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
-        let ring = Out::Ring(asker, input.entity, input.id);
-        assert_eq!(out, [Out::AnswerNotMine(AskId(7)), ring, Out::Drained]);
+        assert_eq!(out, [Out::Ring(asker, input.entity, input.id), Out::Drained]);
     }
 }

@@ -64,8 +64,12 @@ pub enum OwnerSays {
 pub enum Gone {
     /// Nothing was left to do.
     Idle,
-    /// It was fenced, or died: try again after a wait.
+    /// It was fenced: try again after a wait.
     Lost,
+    /// It panicked, or ran into a defect: try again after a wait, and hold it against it.
+    Died,
+    /// It only waited, and made room; its inputs come again after a while.
+    GaveWay,
     /// It cannot be served now; its inputs stay where they are.
     Unservable,
     /// It was handed over.
@@ -155,6 +159,8 @@ pub enum Out {
     Deliver(EntityId, Vec<Input>),
     /// Ask the entity's actor, and answer the question.
     AskActor(AskId, EntityId, InputId),
+    /// Answer the question: the owner lives, and will have the input.
+    AnswerHeld(AskId),
     /// Answer the question: not owned here.
     AnswerNotMine(AskId),
     /// Answer that the entity is looked after.

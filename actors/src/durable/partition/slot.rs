@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{Input, InputId, Position, ProcessId, Timestamp};
 
 use super::io::{AskId, HandleId};
-use crate::durable::Slim;
+use crate::durable::{Slim, machine::Activation};
 
 /// How far an entity is.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) phase: Phase,
-    /// Somebody may have had one of its inputs before.
-    pub(super) recovery: bool,
+    /// How it is activated next: somebody may have had one of its inputs before.
+    pub(super) activation: Activation,
     /// Who wrote last when it was admitted.
     pub(super) last: Option<ProcessId>,
     /// Everything up to here was read.
@@ -74,6 +74,18 @@ impl Phase {
 // === impl Slot ===
 
 impl Slot {
+    /// Somebody may have had one of its inputs before.
+    pub(super) fn recovers(&mut self) {
+        if self.activation == Activation::Fresh {
+            self.activation = Activation::Recovery;
+        }
+    }
+
+    /// Whether the last read of its inbox failed: it is tried again at a tick.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.rung && !self.reading
+    }
+
     /// A delivered input that is not in hand: no read has shown it yet, because one was old or
     /// came from before the last actor, or its acknowledgement was lost.
     pub(super) fn unseen(&self) -> Option<Position> {

@@ -1,7 +1,7 @@
 //! What befalls the world: processes that die, freeze or are drained, stores out of reach, clocks
 //! that jump, rumours; and in the end, calm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use clawnode_cluster::sim::Faults;
 use clawnode_proto::{EntityId, ProcessId};
@@ -173,6 +173,7 @@ impl Sim {
             drained: 0,
             draining: false,
             gave_up: false,
+            suspects: VecDeque::new(),
             jobs: JobHands::new(JobMachine::new(id, 0).planted(self.planted)),
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
         };
@@ -298,7 +299,8 @@ impl Sim {
         let actor = self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity));
         if let Some(actor) = actor.filter(|actor| !actor.stopped) {
             actor.stopped = true;
-            let gone = partition::In::Gone(entity, Gone::Lost);
+            self.not_tried(process, entity);
+            let gone = partition::In::Gone(entity, Gone::Died);
             self.mail_dispatcher(process, self.partition_of(entity), gone);
         }
     }

@@ -371,6 +371,9 @@ impl Book {
                 return self.journaled(accepted.input.id, Some(body));
             }
             Some(KernelEvent::Parked(parked)) => return self.journaled(parked.input.id, None),
+            Some(KernelEvent::Deleted(deleted)) => {
+                return deleted.dropped.iter().try_for_each(|one| self.journaled(*one, None));
+            }
             _ => {}
         }
         match sealed.event::<SessionEvent>().map_err(damaged)? {

@@ -34,6 +34,7 @@ mod operator;
 mod ops;
 mod people;
 mod plan;
+mod probation;
 mod process;
 mod questions;
 mod rest;
@@ -140,6 +141,8 @@ struct Sim {
     last_writer: BTreeMap<EntityId, ProcessId>,
     /// The last model call of each entity.
     last_call: BTreeMap<EntityId, (CallId, Attempt)>,
+    /// Which entities are noted as in hand, and by whom.
+    in_hand: BTreeMap<EntityId, ProcessId>,
     /// Whose calls kill its actor, if the plan says so.
     poisoned: Option<EntityId>,
     /// Whose journal is damaged.
@@ -205,6 +208,7 @@ impl Sim {
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
+            in_hand: BTreeMap::new(),
             poisoned: None,
             damaged: None,
             started: 0,

@@ -88,6 +88,8 @@ impl Sim {
         }
         match out {
             Out::Load => self.work(to, entity, counter, Do::Load { tries: 0 }),
+            Out::EnterProbation => self.enter_probation(to, entity, counter),
+            Out::LeaveProbation { .. } => self.leave_probation(to, entity),
             Out::Append { wait, expected, write } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let work = Do::Append { expected, write };
@@ -109,7 +111,7 @@ impl Sim {
             Out::Archive { upto, state } => {
                 self.work(to, entity, counter, Do::Archive { upto, state });
             }
-            Out::Erase(_) => self.work(to, entity, counter, Do::Erase),
+            Out::Erase { state, .. } => self.work(to, entity, counter, Do::Erase { state }),
             Out::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
             // Best effort in production; here it is done at once, the worst that can happen to a
             // reader.
@@ -137,9 +139,11 @@ impl Sim {
         stop: &Stop,
     ) -> Result<(), Violation> {
         self.remark(to, || format!("{entity} {stop:?}"));
+        self.leave_probation(to, entity);
         let why = match stop {
             Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
             Stop::Released => Gone::Released,
+            Stop::GaveWay => Gone::GaveWay,
             Stop::Fenced => Gone::Lost,
             Stop::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
             // Its own append was damaged before it was read back.
@@ -202,7 +206,7 @@ impl Sim {
                 Request::Append { entity, expected: *expected, write: write.clone() }
             }
             Do::ReadBack { after, .. } => Request::Journal(entity, *after),
-            Do::ReadBackTail { .. } | Do::Erase => Request::Tail(entity),
+            Do::ReadBackTail { .. } | Do::Erase { .. } => Request::Tail(entity),
             Do::Scrub { blobs } => match blobs.last() {
                 Some(digest) => Request::RemoveBlob(*digest),
                 None => Request::Tail(entity),
@@ -263,7 +267,10 @@ impl Sim {
                 self.again(to, tries, entity, counter, work);
                 return Ok(());
             }
-            (Do::Erase, _) => In::Erased { snapshot: None },
+            (Do::Erase { state }, _) => {
+                let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
+                In::Erased { state, before: None }
+            }
             (work, reply) => match self.archiving(to, entity, counter, work, reply)? {
                 Some(input) => input,
                 None => return Ok(()),

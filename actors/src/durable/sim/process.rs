@@ -1,6 +1,6 @@
 //! A process: the machines that it runs, and what is under way for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use clawnode_cluster::{
@@ -97,7 +97,7 @@ pub(super) enum Do {
     ReadBack { after: Position, tries: u32 },
     ReadBackTail { after: Position, records: Vec<Record>, tries: u32 },
     Archive { upto: Position, state: Bytes },
-    Erase,
+    Erase { state: Bytes },
     Scrub { blobs: Vec<Digest> },
     ArchiveRecords { content: Bytes, state: Bytes, superseded: Option<Digest> },
     ArchiveState { archive: Digest, state: Bytes, superseded: Option<Digest> },
@@ -151,6 +151,8 @@ pub(super) struct Process {
     pub(super) draining: bool,
     /// Running calls were given up; none starts any more.
     pub(super) gave_up: bool,
+    /// Who may be what killed its process: the first is tried, the others wait.
+    pub(super) suspects: VecDeque<(EntityId, u64)>,
     /// The jobs that it has in hand.
     pub(super) jobs: JobHands,
     /// Scans its partitions while somebody is held dead, until this tick.

@@ -312,6 +312,7 @@ impl Sim {
                     self.says(to, ask, OwnerSays::NotMine);
                 }
             }
+            Out::AnswerHeld(ask) => self.says(to, ask, OwnerSays::Held),
             Out::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
             // Best effort: nobody waits for the answer to a ring.
             Out::AnswerRung(_) => {}

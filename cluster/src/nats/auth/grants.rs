@@ -14,7 +14,7 @@ use clawnode_proto::{
     node::NodeRole,
     subject::{
         AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS, MCP_KEYS,
-        Prefix, SSH_KEYS, STORE_KEYS,
+        PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -194,6 +194,8 @@ impl Grants {
         self.publish(format!("$JS.ACK.{}.>", names.jobs));
         self.subscribe.push(elections(&names.jobs, "*"));
         self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
+        // Entities that may have killed their process.
+        self.publish(prefix.bucket(&format!("{PROBATION_KEYS}*")));
         // What is kept of jobs for people.
         self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
         // Calls that wait for a person are shown to people.

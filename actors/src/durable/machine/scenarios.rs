@@ -1,0 +1,321 @@
+//! Sizes, order, room, what kills its process, parking and deletion, each from the machine's inputs.
+
+use bytes::Bytes;
+use clawnode_cluster::Record;
+use clawnode_proto::{
+    Digest, Input, InputId, Kind, Order, Position, Timestamp, TurnId, kernel::CLAIM,
+    session::SessionInput, tool::ToolUse,
+};
+
+use super::{
+    In, Stop,
+    bench::{Bench, KIB, Tries, input, key, message},
+};
+use crate::{
+    durable::{Activation, Entity, Service},
+    session::Session,
+};
+
+/// A session that was taken out of service; nobody has it now.
+fn quarantined() -> Bench {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("first", 10)]));
+    while !matches!(bench.core().service, Service::Quarantined { .. }) {
+        bench.again(Activation::Died);
+    }
+    bench
+}
+
+// === order and sizes ===
+
+#[test]
+fn what_is_small_does_not_overtake_what_is_large() {
+    let mut bench = Bench::new();
+    let inputs = [message("a", 200 * KIB), message("b", 100 * KIB), message("c", 10)];
+    let ids: Vec<InputId> = inputs.iter().map(|one| one.id).collect();
+    bench.feed(In::Deliver(inputs.to_vec()));
+    assert_eq!(bench.inputs("accepted"), ids);
+}
+
+#[test]
+fn a_reply_and_an_input_that_do_not_fit_together_go_into_two_appends() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.slow = true;
+    bench.feed(In::Deliver(vec![message("b", 10)]));
+    // While that is being stored, much more comes than one append takes.
+    let large = message("c", 250 * KIB);
+    let arguments = format!("{{\"x\":\"{}\"}}", "y".repeat(100 * KIB));
+    let ask = ToolUse { id: "1".to_owned(), name: "none".to_owned(), arguments };
+    bench.feed(In::Deliver(vec![large.clone()]));
+    bench.replies(&"z".repeat(200 * KIB), vec![ask]);
+    let before = bench.journal.len();
+    bench.slow = false;
+    bench.answer();
+    assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
+    assert_eq!(bench.journal.len(), before + 3, "{:?}", bench.kinds(before));
+    assert!(bench.inputs("accepted").contains(&large.id));
+    let kinds = bench.kinds(before);
+    assert_eq!(kinds.iter().filter(|kind| **kind == "model_done").count(), 1, "{kinds:?}");
+    // What followed from the reply was begun, after all of it was stored.
+    assert_eq!(bench.started.len(), 1);
+    let entity = Entity::<Session>::of(key().entity(), &bench.loaded()).unwrap();
+    assert_eq!(entity.state.open.len(), 3);
+}
+
+#[test]
+fn nothing_starts_before_the_last_part_of_a_draft_is_stored() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.slow = true;
+    bench.feed(In::Deliver(vec![message("b", 10)]));
+    bench.feed(In::Deliver(vec![message("c", 250 * KIB)]));
+    let arguments = format!("{{\"x\":\"{}\"}}", "y".repeat(100 * KIB));
+    let ask = ToolUse { id: "1".to_owned(), name: "none".to_owned(), arguments };
+    bench.replies(&"z".repeat(200 * KIB), vec![ask]);
+    bench.answer();
+    // The first part is on its way, and stored.
+    bench.answer();
+    assert!(bench.appending.is_some(), "there is a second part");
+    assert!(bench.started.is_empty(), "I8");
+    assert!(bench.machine.settled().is_none(), "I5");
+    // It is lost to another owner: nothing of it may be seen.
+    bench.appending = None;
+    bench.journal.push(Record { position: Position(99), bytes: Bytes::new() });
+    bench.feed(In::ReadBack { after_expected: bench.journal[4..].to_vec(), tail: Position(99) });
+    assert!(bench.started.is_empty(), "I8");
+}
+
+// === room ===
+
+#[test]
+fn one_at_rest_makes_room_at_once_and_one_that_works_does_not() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(In::MakeRoom);
+    assert!(bench.stopped.is_none(), "its call runs");
+    bench.replies("so", Vec::new());
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    bench.feed(In::Confirmed(call));
+    bench.feed(In::MakeRoom);
+    assert!(matches!(bench.stopped, Some(Stop::Passivated)), "{:?}", bench.stopped);
+}
+
+#[test]
+fn one_that_only_waits_gives_way_with_what_waits() {
+    let mut bench = Bench::new();
+    bench.paused = true;
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(In::Tick);
+    assert!(bench.stopped.is_none(), "there is room");
+    bench.feed(In::MakeRoom);
+    assert!(matches!(bench.stopped, Some(Stop::GaveWay)), "{:?}", bench.stopped);
+    assert!(bench.core().released, "nobody need ask this process for it");
+    assert!(bench.completed.is_empty(), "I4");
+    // It comes again, and goes on.
+    bench.paused = false;
+    bench.again_for(Activation::Fresh, vec![message("a", 10)]);
+    assert_eq!(bench.started.len(), 1);
+    assert_eq!(bench.core().service, Service::Active);
+}
+
+// === out of service ===
+
+#[test]
+fn whatever_comes_for_one_out_of_service_is_parked_before_it_is_acknowledged() {
+    let mut bench = quarantined();
+    let (large, small) = (message("large", 300 * KIB), message("small", 10));
+    bench.again_for(Activation::Recovery, vec![large.clone()]);
+    assert_eq!(bench.completed, [large.id]);
+    // The large one is delivered again, together with a new one.
+    bench.again_for(Activation::Recovery, vec![large.clone(), small.clone()]);
+    assert_eq!(bench.inputs("parked"), [large.id, small.id]);
+    assert_eq!(bench.completed.len(), 2, "{:?}", bench.completed);
+    assert!(matches!(bench.stopped, Some(Stop::Quarantined(_))), "{:?}", bench.stopped);
+}
+
+// === what kills its process ===
+
+/// One that dies while it is folded: the claim is the last that its process does.
+fn dies_in_the_fold(bench: &mut Bench) {
+    bench.slow = true;
+    bench.again(Activation::Recovery);
+    bench.slow = false;
+    if let Some(append) = bench.appending.take() {
+        bench.store(append);
+    }
+}
+
+#[test]
+fn one_that_kills_its_process_is_taken_out_of_service_after_five_deaths() {
+    let mut bench = Bench::new();
+    bench.slow = true;
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    let append = bench.appending.take().unwrap();
+    bench.store(append);
+    for deaths in 2..=5 {
+        dies_in_the_fold(&mut bench);
+        assert_eq!(bench.core().claims_without_progress, deaths);
+        assert_eq!(bench.core().service, Service::Active);
+    }
+    bench.again(Activation::Recovery);
+    assert!(matches!(bench.core().service, Service::Quarantined { .. }));
+    assert_eq!(bench.kinds(0).iter().filter(|kind| **kind == CLAIM).count(), 6);
+    assert!(bench.started.is_empty());
+}
+
+#[test]
+fn one_that_always_panics_is_taken_out_of_service_as_well() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    for deaths in 1..=4 {
+        bench.again(Activation::Died);
+        assert_eq!(bench.core().claims_without_progress, 1 + deaths);
+    }
+    bench.again(Activation::Died);
+    assert!(matches!(bench.core().service, Service::Quarantined { .. }));
+}
+
+#[test]
+fn one_whose_process_dies_of_something_else_stays_in_service() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    for life in 2..=20 {
+        // It runs, and was not in hand, when its process is killed.
+        bench.again(Activation::Recovery);
+        assert_eq!(bench.started.len(), 1, "life {life}");
+        assert!(bench.core().claims_without_progress <= 3, "life {life}");
+    }
+    assert_eq!(bench.core().service, Service::Active);
+    bench.replies("so", Vec::new());
+    assert_eq!(bench.core().claims_without_progress, 0);
+    // Now and then it is in hand by chance. That is not five times in a row.
+    bench.feed(In::Deliver(vec![message("b", 10)]));
+    for life in 0..12 {
+        bench.noted = life == 5 || life == 9;
+        bench.again(Activation::Recovery);
+    }
+    assert_eq!(bench.core().service, Service::Active);
+    // From then on it is what kills.
+    for _ in 0..5 {
+        bench.noted = true;
+        bench.again(Activation::Recovery);
+    }
+    assert!(matches!(bench.core().service, Service::Quarantined { .. }));
+}
+
+#[test]
+fn what_can_do_nothing_is_not_claimed_again_and_again() {
+    let mut bench = Bench::new();
+    bench.paused = true;
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    for _ in 0..20 {
+        bench.again_for(Activation::Recovery, vec![message("a", 10)]);
+        assert!(bench.stopped.is_none() && bench.started.is_empty());
+    }
+    let claims = bench.kinds(0).iter().filter(|kind| **kind == CLAIM).count();
+    assert!(claims <= 3, "{claims} claims to do nothing");
+    assert!(bench.completed.is_empty(), "I4");
+    // It goes on when it may, and the claim that rides along is not counted.
+    bench.paused = false;
+    bench.again_for(Activation::Recovery, vec![message("a", 10)]);
+    assert_eq!(bench.started.len(), 1);
+    assert_eq!(bench.core().claims_without_progress, 3);
+    bench.replies("so", Vec::new());
+    assert_eq!(bench.core().claims_without_progress, 0);
+}
+
+#[test]
+fn one_that_waits_to_be_tried_writes_nothing_and_can_be_given_back() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.again(Activation::Recovery);
+    bench.tries = Tries::Later;
+    let before = bench.journal.len();
+    bench.again_for(Activation::Recovery, vec![message("a", 10)]);
+    bench.feed(In::Tick);
+    assert_eq!(bench.journal.len(), before);
+    bench.feed(In::Drain);
+    assert!(matches!(bench.stopped, Some(Stop::Released)), "{:?}", bench.stopped);
+    assert_eq!(bench.journal.len(), before);
+}
+
+// === deletion ===
+
+/// A session that was deleted.
+fn deleted() -> Bench {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.replies("so", Vec::new());
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    bench.feed(In::Confirmed(call));
+    bench.feed(In::Deliver(vec![input("delete", &SessionInput::Delete)]));
+    assert_eq!(bench.core().service, Service::Deleted);
+    assert_eq!(bench.kinds(0), ["snapshot"]);
+    bench
+}
+
+#[test]
+fn what_comes_late_brings_no_deleted_session_back() {
+    for again in [false, true] {
+        let mut bench = deleted();
+        if again {
+            bench.again(Activation::Fresh);
+        }
+        let turn = TurnId::from(message("a", 10).id);
+        let late = input("late", &SessionInput::Cancel { turn });
+        bench.feed(In::Deliver(vec![late.clone()]));
+        let kinds = bench.kinds(1);
+        assert!(!kinds.contains(&"born") && !kinds.contains(&"accepted"), "{kinds:?}");
+        let core = bench.core();
+        assert_eq!((core.service.clone(), core.key.clone()), (Service::Deleted, None));
+        assert!(core.has(late.id), "I4");
+        assert_eq!(bench.completed.last(), Some(&late.id));
+        // A message does.
+        bench.feed(In::Deliver(vec![message("b", 10)]));
+        assert_eq!(bench.core().key, Some(key().to_string()));
+        assert_eq!(bench.started.len(), 1);
+    }
+}
+
+#[test]
+fn nothing_begins_with_what_is_no_message() {
+    let mut bench = Bench::new();
+    let turn = TurnId::from(message("a", 10).id);
+    bench.feed(In::Deliver(vec![input("stray", &SessionInput::Cancel { turn })]));
+    assert_eq!(bench.kinds(0), [CLAIM, "deleted"]);
+    assert_eq!(bench.completed.len(), 1);
+}
+
+#[test]
+fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    let turn = TurnId::from(message("a", 10).id);
+    let many = 15_000;
+    let stray = |n: usize| input(&format!("s{n}"), &SessionInput::Continue { turn });
+    for from in (0..many).step_by(50) {
+        bench.feed(In::Deliver((from..from + 50).map(stray).collect()));
+    }
+    bench.replies("so", Vec::new());
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    bench.feed(In::Confirmed(call));
+    bench.feed(In::Deliver(vec![input("delete", &SessionInput::Delete)]));
+    assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
+    assert_eq!(bench.erased, 1);
+    assert_eq!(bench.kinds(0), ["snapshot"]);
+    let core = bench.core();
+    assert_eq!(core.service, Service::Deleted);
+    assert!((0..many).step_by(1_000).all(|n| core.has(stray(n).id)));
+    // Out of service, it can be buried as well.
+    let order =
+        Input::order(Kind::Session, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
+    bench.again(Activation::Fresh);
+    bench.feed(In::Deliver(vec![message("b", 10)]));
+    while !matches!(bench.core().service, Service::Quarantined { .. }) {
+        bench.again(Activation::Died);
+    }
+    bench.again_for(Activation::Recovery, vec![order]);
+    assert_eq!(bench.core().service, Service::Deleted);
+    assert!(bench.core().has(stray(0).id));
+}
