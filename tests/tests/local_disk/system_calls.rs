@@ -77,8 +77,7 @@ fn the_names_of_made_directories_are_synced_before_anything_is_answered() -> Res
         }
     }
     assert_eq!((made, unsynced), (4, BTreeSet::new()), "made, data, log and blobs:\n{trace}");
-    let mode = |path: &Path| Ok::<_, std::io::Error>(path.metadata()?.permissions().mode() & 0o777);
-    assert_eq!(mode(&dir)?, 0o700);
+    assert_eq!(dir.metadata()?.permissions().mode() & 0o777, 0o700);
     Ok(())
 }
 

@@ -155,7 +155,7 @@ mod tests {
         let mut partition = Partition::new(ProcessId::from_u128(1), false, NOW);
         partition.handle(NOW, In::Scanned(vec![input.entity]));
         let read = vec![(Position(1), Arrived::Input(input.clone()))];
-        partition.handle(NOW, In::Inbox(input.entity, read));
+        partition.handle(NOW, In::Inbox(input.entity, Position(0), read));
         partition.handle(NOW, In::Completed(input.entity, input.id));
         (partition, input)
     }
@@ -177,10 +177,10 @@ mod tests {
         let out = partition.handle(NOW, In::Asked(AskId(3), entity, other(2), asker));
         assert_eq!(out, [Out::AnswerHeld(AskId(3)), Out::ReadInbox(entity, Position(1))]);
         // It can be read again: the actor knows best.
-        partition.handle(NOW, In::Inbox(entity, Vec::new()));
+        partition.handle(NOW, In::Inbox(entity, Position(1), Vec::new()));
         partition.handle(NOW, In::Asked(AskId(4), entity, other(2), asker));
-        partition.handle(NOW, In::Inbox(entity, Vec::new()));
-        let out = partition.handle(NOW, In::Inbox(entity, Vec::new()));
+        partition.handle(NOW, In::Inbox(entity, Position(1), Vec::new()));
+        let out = partition.handle(NOW, In::Inbox(entity, Position(1), Vec::new()));
         assert_eq!(out, [Out::AskActor(AskId(4), entity, other(2))]);
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let second = Input::new(Kind::Session, &first.key, name, NOW, &message).unwrap();
         partition.handle(NOW, In::Scanned(vec![first.entity]));
         let read = vec![(Position(2), Arrived::Input(second.clone()))];
-        partition.handle(NOW, In::Inbox(first.entity, read));
+        partition.handle(NOW, In::Inbox(first.entity, Position(1), read));
         let out = partition.handle(NOW, In::Asked(AskId(1), first.entity, second.id, None));
         assert_eq!(out, [Out::AskActor(AskId(1), first.entity, second.id)]);
     }
