@@ -1,10 +1,12 @@
-//! No dependency has a version that an advisory of RustSec is about. The list of advisories is
+//! No dependency has a version that an advisory of `RustSec` is about. The list of advisories is
 //! `fixtures/advisories.jsonl`; `python/advisories.py` writes it anew.
 
 use std::{collections::BTreeMap, path::Path};
 
 use semver::{Version, VersionReq};
 use serde::Deserialize;
+
+type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 /// Advisories that are known and do no harm here: which one, why, and what would end it.
 const WAIVED: [(&str, &str); 3] = [
@@ -46,24 +48,21 @@ struct Package {
 }
 
 impl Advisory {
-    /// Whether it is about this version.
+    /// Whether it is about this version; also where what it says of versions cannot be read.
     fn is_about(&self, version: &Version) -> bool {
-        let takes = |text: &String| {
-            let wanted =
-                VersionReq::parse(text).unwrap_or_else(|error| panic!("{}: {error}", self.id));
-            wanted.matches(version)
-        };
+        let takes =
+            |text: &String| VersionReq::parse(text).is_ok_and(|wanted| wanted.matches(version));
         !self.patched.iter().any(takes) && !self.unaffected.iter().any(takes)
     }
 }
 
-fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+fn read(path: &str) -> std::io::Result<String> {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
 }
 
-fn advisories() -> Vec<Advisory> {
-    let text = read("fixtures/advisories.jsonl");
-    text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+fn advisories() -> Result<Vec<Advisory>> {
+    let text = read("fixtures/advisories.jsonl")?;
+    Ok(text.lines().skip(1).map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
 /// What of these packages is affected, as lines.
@@ -82,9 +81,9 @@ fn affected(packages: &[Package], advisories: &[Advisory]) -> BTreeMap<String, S
 }
 
 #[test]
-fn no_dependency_has_a_known_hole() {
-    let lock: Lock = toml::from_str(&read("../Cargo.lock")).unwrap();
-    let all = advisories();
+fn no_dependency_has_a_known_hole() -> Result {
+    let lock: Lock = toml::from_str(&read("../Cargo.lock")?)?;
+    let all = advisories()?;
     assert!(all.len() > 1_000 && lock.package.len() > 100, "nothing was looked at");
     let mut found = affected(&lock.package, &all);
     for (id, why) in WAIVED {
@@ -99,16 +98,17 @@ fn no_dependency_has_a_known_hole() {
         "update these (`cargo update -p NAME`), or waive them with a reason:\n{}",
         found.join("\n")
     );
+    Ok(())
 }
 
 #[test]
-fn the_check_finds_what_is_affected() {
+fn the_check_finds_what_is_affected() -> Result {
     let package = |name: &str, version: &str| Package {
         name: name.to_owned(),
         version: version.parse().unwrap(),
         source: Some("registry".to_owned()),
     };
-    let all = advisories();
+    let all = advisories()?;
     for (name, version, id, is_affected) in [
         ("wasmtime", "48.0.8", "RUSTSEC-2026-0570", true),
         ("wasmtime", "48.0.9", "RUSTSEC-2026-0570", false),
@@ -120,4 +120,5 @@ fn the_check_finds_what_is_affected() {
         let found = affected(&[package(name, version)], &all);
         assert_eq!(found.contains_key(id), is_affected, "{name} {version}: {found:?}");
     }
+    Ok(())
 }

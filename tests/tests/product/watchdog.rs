@@ -20,7 +20,8 @@ async fn blocked(home: &Home, seconds: u64) -> Result<Node, ProcessError> {
     // Nobody answers it: it is stored, and that is where the runtime hangs.
     tokio::spawn(async move { client.chat(&Message::new("ada", "hello")).await });
     wait::until("the block", async || {
-        let log = std::fs::read_to_string(home.log()).map_err(ProcessError::io("read the log"))?;
+        let log = std::fs::read_to_string(home.log())
+            .map_err(|error| ProcessError::Protocol(format!("no log: {error}")))?;
         Ok(log.contains("a planted block").then_some(()))
     })
     .await?;
