@@ -130,7 +130,7 @@ async fn replay_all(why: &str, context: &Context) -> Result<Exit, Failure> {
             continue;
         }
         let session = row.id.to_string();
-        match context.call(Method::QuarantineReplay, params(&session)).await {
+        match door.call(Method::QuarantineReplay, params(&session)).await {
             Ok(done) => all.done.push(done),
             Err(failure) => {
                 let session = row.key.unwrap_or(session);

@@ -63,7 +63,7 @@ async fn one_that_kills(under: Under, many: usize) -> Outcome {
     // What kills nobody any more is put back in service.
     let node = Node::up(&scene.home).await?;
     let replayed = scene.home.run(&["quarantine", "replay", "--all", "--why", "progress"]).await?;
-    assert_eq!(replayed.code, 0, "{}", replayed.err);
+    assert_eq!(replayed.code, 0, "{}{}", replayed.out, replayed.err);
     assert!(replayed.out.contains("default:test:a:eve is back in service"), "{}", replayed.out);
     let client = node.client()?;
     client.finished(&poisoned.session(), 1).await?;
