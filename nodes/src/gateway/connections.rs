@@ -66,8 +66,8 @@ impl Connections {
     /// So many in all, and so many of them before they have shown the token.
     pub(super) fn new(all: NonZeroUsize, unauthenticated: NonZeroUsize) -> Self {
         let all = all.get();
-        // At least one place is left for a client that shows the token, if there are two at all.
-        let unauthenticated = unauthenticated.get().min(all.saturating_sub(1).max(1));
+        // However few there are, most places are for clients that show the token.
+        let unauthenticated = unauthenticated.get().min((all / 4).max(1));
         Self {
             room: Arc::new(Semaphore::new(all)),
             limits: Limits { all, unauthenticated },
@@ -216,6 +216,22 @@ mod tests {
         assert!(known.authenticated());
         let _flood: Vec<Slot> = (0..10).map(|_| enter(&connections, 1).unwrap()).collect();
         assert!(!known.evicted().is_cancelled() && known.authenticated());
+    }
+
+    #[test]
+    fn most_places_are_for_who_has_shown_the_token() {
+        for (all, unauthenticated) in [(512, 512), (32, 32), (8, 4), (4, 4)] {
+            let connections = of(all, unauthenticated);
+            let known: Vec<Slot> = (0..all * 3 / 4)
+                .map(|_| {
+                    let slot = enter(&connections, 1).unwrap();
+                    assert!(slot.authenticated(), "{all}");
+                    slot
+                })
+                .collect();
+            assert!(!enter(&connections, 1).unwrap().authenticated(), "{all}");
+            drop(known);
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::{
     serve::{Connection, Gateway, http},
 };
 
-/// Connections at once (32): commands, each with one.
-const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
+/// Connections at once (64): commands, each with one.
+const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// Takes the place of the socket that an earlier node left: only one node has the directory.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
