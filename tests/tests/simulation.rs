@@ -283,7 +283,7 @@ planted! {
     finds_write_without_claim: WriteWithoutClaim in 1000 by ["I2"];
     finds_recall_after_outcome: RecallAfterOutcome in 1000 by ["C7", "I8"];
     finds_run_before_started: RunBeforeStarted in 1000 by ["JOB-1"];
-    finds_discard_newest_state: DiscardNewestState in 50 by ["I3"];
+    finds_discard_newest_state: DiscardNewestState in 50 by ["D1", "I3"];
     finds_run_once_again: RunOnceAgain in 1000 by ["JOB-4"];
     finds_heir_ignored: HeirIgnored in 4000 by ["OWN-1"];
     finds_never_asks: NeverAsks in 1000 by ["OWN-1"];

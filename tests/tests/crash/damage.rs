@@ -33,6 +33,10 @@ fn place(dir: &Path, text: &str) -> (PathBuf, u64) {
                 dirs.push(path);
                 continue;
             }
+            // The socket for commands is no file.
+            if !path.is_file() {
+                continue;
+            }
             let bytes = fs::read(&path).unwrap();
             let hits = bytes.windows(text.len()).enumerate();
             let hits = hits.filter(|(_, window)| *window == text.as_bytes());

@@ -256,7 +256,6 @@ impl Sim {
     /// A process is gone for good.
     pub(super) fn lose(&mut self, process: ProcessId) -> Result<(), Violation> {
         self.remark(process, || "dies".to_owned());
-        self.ledger.befallen = true;
         self.judge.befalls(self.world.now().0, process);
         self.world.kill(process);
         self.processes.remove(&process);
@@ -274,7 +273,6 @@ impl Sim {
     fn freeze(&mut self, process: ProcessId) {
         let millis = self.world.rng.random_range(200..45_000);
         self.remark(process, || format!("freezes for {millis} ms"));
-        self.ledger.befallen = true;
         self.judge.befalls(self.world.now().0, process);
         self.world.freeze(process);
         self.world.later(FATE, millis, Note::Thaw(process));
@@ -287,7 +285,6 @@ impl Sim {
     fn any_actor_dies(&mut self, process: ProcessId) {
         let actors = self.processes.get(&process).map(|it| &it.actors);
         if let Some(entity) = actors.and_then(|actors| actors.keys().next()).copied() {
-            self.ledger.befallen = true;
             self.actor_dies(process, entity);
         }
     }
@@ -335,7 +332,6 @@ impl Sim {
 
     fn declare(&mut self, process: ProcessId, dead: bool) {
         self.judge.befalls(self.world.now().0, process);
-        self.ledger.befallen = true;
         // Nobody comes back from the dead, whatever is said.
         if dead || !self.world.lives(process) {
             self.dead.insert(process);

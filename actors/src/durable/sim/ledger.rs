@@ -49,8 +49,6 @@ pub(super) struct Book {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) books: BTreeMap<EntityId, Book>,
-    /// Processes died or stood still: what they served is held against it, whatever it did.
-    pub(super) befallen: bool,
     /// The session that kills its actor, if one does.
     pub(super) poisoned: Option<EntityId>,
     /// Inputs whose senders were told that they are stored.
@@ -81,7 +79,7 @@ impl Ledger {
                     book.appended(record)?;
                 }
                 book.anchored()?;
-                let planned = self.befallen || self.poisoned == Some(*entity);
+                let planned = self.poisoned == Some(*entity);
                 self.book(*entity).is_rightly_out(planned)
             }
             Change::Put(entity, input) => {
