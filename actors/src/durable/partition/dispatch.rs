@@ -469,7 +469,8 @@ impl Partition {
                 Phase::Active if slot.rung && !slot.reading => again.push(*entity),
                 Phase::Active if progress => {
                     if let Some(unseen) = slot.unseen() {
-                        slot.seen = Position(unseen.0.saturating_sub(1));
+                        // Never further: what is before it may not have been read either.
+                        slot.seen = slot.seen.min(Position(unseen.0.saturating_sub(1)));
                         again.push(*entity);
                     }
                 }
@@ -610,6 +611,19 @@ mod tests {
         assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
         let out = partition.handle(NOW, In::Gone(entity(), Gone::Released));
         assert!(out.contains(&Out::Drained), "{out:?}");
+    }
+
+    /// What lost its delivery is not passed by, when what was stored after it is looked for again.
+    #[test]
+    fn a_look_for_what_was_not_read_begins_where_reading_ended() {
+        let mut partition = active();
+        // Nothing was heard of the second input.
+        let read = Out::ReadInbox(entity(), Position(1));
+        assert_eq!(deliver(&mut partition, 3, false), [read]);
+        partition.handle(Timestamp(60_000), In::Tick);
+        partition.handle(Timestamp(60_000), In::ReadFailed(entity()));
+        let out = partition.handle(Timestamp(60_001), In::Tick);
+        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
     }
 
     #[test]
