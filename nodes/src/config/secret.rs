@@ -108,6 +108,9 @@ pub(super) fn shown_arguments<S: Serializer>(
 /// One argument, by the one before it: the value of what is named like a secret, an address without
 /// password and query, and nothing that looks like a key.
 fn shown_argument(before: &str, argument: &str) -> String {
+    if argument.contains("://") {
+        return without_password(argument);
+    }
     if let Some((name, value)) = argument.split_once('=')
         && is_named_secret(name)
         && !value.is_empty()
@@ -118,7 +121,7 @@ fn shown_argument(before: &str, argument: &str) -> String {
     if is_value && is_named_secret(before) || looks_like_a_key(argument) {
         return REDACTED.to_owned();
     }
-    if argument.contains("://") { without_password(argument) } else { argument.to_owned() }
+    argument.to_owned()
 }
 
 fn is_named_secret(name: &str) -> bool {

@@ -168,17 +168,6 @@ async fn nothing_is_deleted_without_being_asked_twice() {
 }
 
 #[tokio::test]
-async fn backup_and_repair_keep_away_from_a_running_node() {
-    let home = Home::new();
-    home.announce(&node().await);
-    for args in [&["backup", "b"][..], &["restore", "b"], &["journal", "repair", "--yes"]] {
-        let ended = home.run(args).await;
-        assert_eq!(ended.code, 1, "{args:?}");
-        assert!(ended.err.contains("hint: stop the node first"), "{}", ended.err);
-    }
-}
-
-#[tokio::test]
 async fn the_command_line_is_judged_before_anything_happens() {
     let home = Home::new();
     for args in [

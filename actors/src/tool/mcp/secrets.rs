@@ -64,7 +64,8 @@ impl Secrets {
         let hidden = self.hide(text, usize::MAX);
         let partly = self.0.first().map_or(0, |longest| longest.expose_secret().len() - 1);
         let whole = hidden.chars().count().saturating_sub(partly);
-        hidden.chars().take(whole.min(most)).collect()
+        let shown: String = hidden.chars().take(whole.min(most)).collect();
+        shown.trim_end().to_owned()
     }
 }
 
