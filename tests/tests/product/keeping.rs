@@ -307,7 +307,7 @@ async fn a_process_raises_its_limit_of_open_files() -> Outcome {
     let doctor = doctor.as_std();
     let mut shell = tokio::process::Command::new("/bin/sh");
     // Few, and not more than the kernel takes; what is raised is the soft limit.
-    shell.args(["-c", &format!("ulimit -Hn {hard}; ulimit -Sn 64; exec \"$0\" \"$@\"")]);
+    shell.args(["-c", &format!("ulimit -Sn 64; ulimit -Hn {hard}; exec \"$0\" \"$@\"")]);
     shell.arg(doctor.get_program()).args(doctor.get_args()).env_clear();
     shell.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let told: Value = serde_json::from_slice(&shell.output().await.unwrap().stdout).unwrap();

@@ -1,0 +1,203 @@
+//! The judge itself: what it keeps of what it sees, and which of its parts looks at what.
+
+use std::collections::BTreeMap;
+
+use clawnode_cluster::sim::Change;
+use clawnode_proto::{
+    CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, ToolName,
+    TurnId, codec,
+    event::decode_record,
+    kernel::KernelEvent,
+    llm::Message,
+    session::{SessionEvent, SessionInput, TurnOutcome},
+};
+
+use super::{consent::Consent, effort::Effort, heard::Heard};
+use crate::durable::sim::Violation;
+
+pub(in crate::durable::sim) type Checked = Result<(), Violation>;
+
+/// What a sender put into an inbox.
+#[derive(Clone, Debug)]
+struct Sent {
+    order: Option<Order>,
+    body: Option<SessionInput>,
+}
+
+/// What was seen from outside.
+#[derive(Debug)]
+pub(in crate::durable::sim) struct Judge {
+    sent: BTreeMap<InputId, Sent>,
+    heard: BTreeMap<EntityId, Heard>,
+    consent: Consent,
+    effort: Effort,
+    /// Who wrote last.
+    writers: BTreeMap<EntityId, Incarnation>,
+    /// The places of inputs, over all inboxes.
+    places: u64,
+}
+
+/// One model call, as its provider sees it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::durable::sim) struct Shown<'a> {
+    pub(in crate::durable::sim) turn: TurnId,
+    pub(in crate::durable::sim) call: CallId,
+    pub(in crate::durable::sim) messages: &'a [Message],
+    /// Whether older turns were left out.
+    pub(in crate::durable::sim) cut: bool,
+}
+
+// === impl Judge ===
+
+impl Judge {
+    /// Of sessions in which people have so many milliseconds to decide about these tools.
+    pub(in crate::durable::sim) fn new(approval_wait: u64, changing: Vec<ToolName>) -> Self {
+        Self {
+            sent: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            consent: Consent::new(approval_wait, changing),
+            effort: Effort::default(),
+            writers: BTreeMap::new(),
+            places: 0,
+        }
+    }
+
+    fn heard(&mut self, entity: EntityId) -> &mut Heard {
+        self.heard.entry(entity).or_default()
+    }
+
+    // === inboxes ===
+
+    /// Somebody sends this; it may or may not arrive.
+    pub(in crate::durable::sim) fn sends(&mut self, input: &Input) {
+        if self.sent.contains_key(&input.id) {
+            return;
+        }
+        let body = codec::decode(&input.body).ok().filter(|_| input.order.is_none());
+        self.sent.insert(input.id, Sent { order: input.order, body });
+    }
+
+    /// The stores changed.
+    pub(in crate::durable::sim) fn change(&mut self, now: u64, change: &Change) -> Checked {
+        match change {
+            Change::Put(entity, input) => {
+                self.places += 1;
+                let place = self.places;
+                if let Some(sent) = self.sent.get(input).cloned() {
+                    let heard = self.heard(*entity);
+                    match (&sent.order, &sent.body) {
+                        (Some(order), _) => heard.ordered(*order),
+                        (None, Some(body)) => heard.put(TurnId::from(*input), place, body),
+                        (None, None) => {}
+                    }
+                }
+                Ok(())
+            }
+            Change::Appended { entity, record, .. } => {
+                // What cannot be read was damaged on purpose, or the ledger says so.
+                for sealed in decode_record(&record.bytes).unwrap_or_default() {
+                    self.written(now, *entity, &sealed)?;
+                }
+                Ok(())
+            }
+            Change::Removed(..) | Change::JobPut(_) | Change::JobRemoved(_) => Ok(()),
+        }
+    }
+
+    fn written(&mut self, now: u64, entity: EntityId, sealed: &Sealed) -> Checked {
+        let head = &sealed.head;
+        self.writers.insert(entity, head.incarnation);
+        if let Ok(Some(event)) = sealed.event::<KernelEvent>() {
+            match event {
+                KernelEvent::Accepted(it) => self.consent.takes(head.ts, &it.input),
+                KernelEvent::Parked(it) => self.consent.parked(entity, it.input),
+                KernelEvent::Restored(_) => self.consent.restored(entity, head.ts),
+                _ => {}
+            }
+            return Ok(());
+        }
+        match sealed.event::<SessionEvent>() {
+            Ok(Some(SessionEvent::ApprovalAsked(it))) => {
+                self.consent.asks(head.ts, it.call, it.action);
+                Ok(())
+            }
+            Ok(Some(SessionEvent::ModelBegun(it))) => {
+                self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The session was deleted.
+    pub(in crate::durable::sim) fn deleted(&mut self, entity: EntityId) -> Checked {
+        self.heard(entity).deleted(entity)
+    }
+
+    /// Its journal was damaged: what it did since is not judged, until it was buried.
+    pub(in crate::durable::sim) fn damaged(&mut self, entity: EntityId) {
+        self.heard(entity).damaged();
+    }
+
+    // === turns ===
+
+    /// A model is called.
+    pub(in crate::durable::sim) fn calls(
+        &mut self,
+        entity: EntityId,
+        by: Incarnation,
+        shown: &Shown<'_>,
+    ) -> Checked {
+        // Who lost the entity and does not know it shows what was so then.
+        if self.writers.get(&entity) != Some(&by) {
+            return Ok(());
+        }
+        self.heard(entity).shows(shown)
+    }
+
+    /// A turn gets no place: its agent is not there, or a hook does not let it.
+    pub(in crate::durable::sim) fn refused(&mut self, entity: EntityId, turn: TurnId) {
+        self.heard(entity).refused(turn);
+    }
+
+    /// A turn's end is told.
+    pub(in crate::durable::sim) fn ends(
+        &mut self,
+        entity: EntityId,
+        turn: TurnId,
+        outcome: &TurnOutcome,
+    ) -> Checked {
+        self.heard(entity).ends(turn, outcome)
+    }
+
+    /// A tool runs, and this is what it does.
+    pub(in crate::durable::sim) fn runs(
+        &self,
+        call: CallId,
+        tool: &ToolName,
+        action: impl FnOnce() -> Option<Digest>,
+    ) -> Checked {
+        if self.consent.changing.contains(tool) {
+            self.consent.runs(call, action())
+        } else {
+            Ok(())
+        }
+    }
+
+    // === what befell whom ===
+
+    /// Something befell a process: what it makes may be made again by others.
+    pub(in crate::durable::sim) fn befalls(&mut self, now: u64, process: ProcessId) {
+        self.effort.befalls(now, process);
+    }
+
+    /// Something happened around an entity that lets others believe that nobody has it.
+    pub(in crate::durable::sim) fn troubles(&mut self, now: u64, entity: EntityId) {
+        self.effort.troubles(now, entity);
+    }
+
+    /// What must hold once all is quiet, of sessions that are in service.
+    pub(in crate::durable::sim) fn at_the_end(&self, serves: impl Fn(EntityId) -> bool) -> Checked {
+        let mut all = self.heard.iter().filter(|(entity, _)| serves(**entity));
+        all.try_for_each(|(entity, heard)| heard.at_the_end(*entity))
+    }
+}
