@@ -296,6 +296,7 @@ impl Sim {
         let actor = self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity));
         if let Some(actor) = actor.filter(|actor| !actor.stopped) {
             actor.stopped = true;
+            *self.ledger.struck.entry(entity).or_default() += 1;
             self.not_tried(process, entity);
             let gone = partition::In::Gone(entity, Gone::Died);
             self.mail_dispatcher(process, self.partition_of(entity), gone);

@@ -9,6 +9,7 @@ use clawnode_proto::{
     Sealed, TurnId, codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, RESTORED, Restored},
+    limits::{CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
     llm::FailureClass,
     session::{SessionEvent, SessionInput},
 };
@@ -45,10 +46,16 @@ pub(super) struct Book {
     pub(super) damaged: bool,
 }
 
+/// Deaths with an entity in hand that may look as if it had caused them: as many as there are claims
+/// between the first probation and the end.
+const DEATHS: u32 = CLAIMS_WITHOUT_PROGRESS - CLAIMS_BEFORE_PROBATION;
+
 /// All entities.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) books: BTreeMap<EntityId, Book>,
+    /// How often somebody died with an entity in hand: that many deaths are held against it.
+    pub(super) struck: BTreeMap<EntityId, u32>,
     /// The session that kills its actor, if one does.
     pub(super) poisoned: Option<EntityId>,
     /// Inputs whose senders were told that they are stored.
@@ -79,7 +86,8 @@ impl Ledger {
                     book.appended(record)?;
                 }
                 book.anchored()?;
-                let planned = self.poisoned == Some(*entity);
+                let struck = self.struck.get(entity).copied().unwrap_or_default();
+                let planned = struck >= DEATHS || self.poisoned == Some(*entity);
                 self.book(*entity).is_rightly_out(planned)
             }
             Change::Put(entity, input) => {

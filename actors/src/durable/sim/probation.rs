@@ -19,6 +19,9 @@ impl Sim {
         let first = self.processes.get(&to).and_then(|it| it.suspects.front().copied());
         let Some((entity, counter)) = first else { return };
         let blamed = self.in_hand.insert(entity, to).is_some_and(|before| before != to);
+        if blamed {
+            *self.ledger.struck.entry(entity).or_default() += 1;
+        }
         self.remark(to, || format!("{entity} is tried, blamed: {blamed}"));
         let after = self.world.rng.random_range(1..20);
         self.world.later(to, after, Note::Feed(entity, counter, In::Probation { blamed }));

@@ -33,6 +33,8 @@ struct Text {
     fate: Fate,
     /// Nobody need be shown it.
     excused: bool,
+    /// The journal that knew it was damaged and is gone: said again, it is new.
+    forgotten: bool,
 }
 
 /// What a session was told, and what it showed.
@@ -89,12 +91,19 @@ impl Heard {
     fn said(&mut self, turn: TurnId, place: u64, message: &UserMessage, joins: bool) {
         let Some(mark) = mark(message) else { return };
         // Said again, it is what it was.
-        if self.texts.contains_key(&turn) {
+        if let Some(text) = self.texts.get_mut(&turn) {
+            if std::mem::take(&mut text.forgotten) {
+                text.place = place;
+                self.waiting.insert(place, turn);
+            }
             return;
         }
         self.marks.insert(mark.to_owned(), turn);
         self.waiting.insert(place, turn);
-        self.texts.insert(turn, Text { place, joins, fate: Fate::Waits, excused: false });
+        self.texts.insert(
+            turn,
+            Text { place, joins, fate: Fate::Waits, excused: false, forgotten: false },
+        );
     }
 
     pub(super) fn ordered(&mut self, order: Order) {
@@ -240,7 +249,7 @@ impl Heard {
         for text in self.texts.values_mut() {
             if self.damaged {
                 // What only the damaged journal knew may come again.
-                (text.fate, text.excused) = (Fate::Waits, true);
+                (text.fate, text.excused, text.forgotten) = (Fate::Waits, true, true);
             } else if text.fate == Fate::Waits {
                 text.excused = true;
             } else {
