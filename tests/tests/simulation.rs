@@ -293,7 +293,6 @@ planted! {
     finds_approval_of_anything: ApprovalOfAnything in 1000 by ["APR-1"];
     finds_approval_too_late: ApprovalTooLate in 1000 by ["APR-1"];
     finds_late_steers_dropped: LateSteersDropped in 1000 by ["MSG-2", "MSG-3"];
-    finds_progress_forgotten: ProgressForgotten in 1000 by ["OUT-1"];
     finds_folds_first: FoldsFirst in 1000 by ["E1"];
     finds_short_memory: ShortMemory in 1000 by ["D1"];
 }

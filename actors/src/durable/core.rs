@@ -164,11 +164,7 @@ impl Core {
         self.incarnation = Some(head.incarnation);
         self.released = matches!(kernel, Some(KernelEvent::Released(_)));
         self.events_since_snapshot += 1;
-        #[cfg(feature = "test-util")]
-        let forgets = Planted::ProgressForgotten.is_in_folds();
-        #[cfg(not(feature = "test-util"))]
-        let forgets = false;
-        if head.progress && !forgets {
+        if head.progress {
             self.claims_without_progress = 0;
         }
         match kernel {

@@ -68,8 +68,6 @@ pub enum Planted {
     ApprovalTooLate,
     /// What comes too late to join a turn is forgotten.
     LateSteersDropped,
-    /// Progress does not count.
-    ProgressForgotten,
     /// What was given back or found is folded before anybody has claimed it.
     FoldsFirst,
     /// An input is known again for a minute only, and not behind thirty others.
