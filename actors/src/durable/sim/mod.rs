@@ -14,9 +14,9 @@
 //! was judged;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
 //! G1 no call starts after a drain gave calls up; F1 who has read that somebody else has the entity
-//! starts nothing; OUT-1 nothing is out of service but what kills its actor, or is damaged; R1 no
-//! acknowledgement handle is leaked; X1 no activation ends in a defect. I7 is true by construction:
-//! no event carries a frame.
+//! starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
+//! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
+//! in a defect. I7 is true by construction: no event carries a frame.
 //!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
 //! that knows nothing of it, only what was seen from outside: MSG-1 to MSG-4, APR-1, OWN-1 (see
