@@ -224,7 +224,8 @@ fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
 }
 
 /// Asks again and again until one of the questions has an answer or the first has waited for its
-/// whole time. For reads only: whoever answers an earlier question late answers a read of then.
+/// whole time. For what may be answered late and more than once: a read is one of then, and what is
+/// created with the same settings is created once.
 pub(super) async fn until_answered<A: Future>(ask: impl Fn() -> A) -> A::Output {
     let mut asked = FuturesUnordered::from_iter([ask()]);
     loop {

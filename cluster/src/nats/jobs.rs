@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 
 use super::{
     ack::{self, Ack},
-    api::{Api, Failure},
+    api::{Api, Failure, until_answered},
     foreign::is_foreign,
     journal::expecting,
     signals::elections,
@@ -37,8 +37,8 @@ use crate::{JobConsumer, JobDelivery, Jobs, StoreError, clock::Backoff, jobs::en
 
 /// What errors call it.
 const STORE: &str = "jobs";
-/// How long `put` tries again while the stream has no leader: an election takes up to 8 s.
-const PUT_PATIENCE: Duration = Duration::from_secs(12);
+/// How long something is tried again that has no leader: an election takes up to 8 s.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(12);
 /// How long a job stays with a runner that says nothing, at most; runners say something every 5 s.
 /// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
 /// the next runner.
@@ -98,6 +98,25 @@ impl NatsJobs {
     pub(super) fn new(api: Api, prefix: Prefix, ack_wait: Duration, reader: Reader) -> Self {
         Self { api, prefix, ack_wait: ack_wait.min(ACK_WAIT), reader }
     }
+
+    /// Creates the consumer, unless it exists, and checks it; asks again while an election is under
+    /// way.
+    async fn create_consumer(&self, spec: &ConsumerSpec) -> Result<(), StoreError> {
+        let until = Instant::now() + ELECTION_PATIENCE;
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        loop {
+            match until_answered(|| spec.create(&self.api)).await {
+                Err(TopologyError::Failed { failure, .. })
+                    if failure.is_transient() && Instant::now() < until =>
+                {
+                    debug!(%failure, tries = backoff.tries(), "a consumer is created again");
+                    let pause = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(pause).await;
+                }
+                created => return created.map_err(of_topology),
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -105,7 +124,7 @@ impl Jobs for NatsJobs {
     async fn put(&self, job: &Job) -> Result<(), StoreError> {
         let bytes = encode(STORE, job)?;
         let subject = self.prefix.job(&job.capability, job.id);
-        let until = Instant::now() + PUT_PATIENCE;
+        let until = Instant::now() + ELECTION_PATIENCE;
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
             let headers = expecting(Position(0));
@@ -125,7 +144,7 @@ impl Jobs for NatsJobs {
 
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {
         let spec = topology::jobs_consumer(&self.prefix, capability, self.ack_wait);
-        spec.create(&self.api).await.map_err(of_topology)?;
+        self.create_consumer(&spec).await?;
         // After that, because a consumer that is new has been elected a leader before it answers.
         let elections = elections(&spec.stream, &spec.name);
         let elected = self.api.client.subscribe(elections).await;
