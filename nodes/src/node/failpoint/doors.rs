@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
     AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record,
-    RequestError, StoreError, Subscription, Substrate, Waiting, Write,
+    RequestError, StoreError, Subscription, Waiting, Write,
 };
 use clawnode_proto::{
     EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
@@ -24,13 +24,6 @@ use clawnode_proto::{
 use tokio::sync::broadcast;
 
 use super::chance::{Chance, stumble};
-use crate::{
-    config::Env,
-    failure::{Exit, Failure},
-};
-
-/// The variable that names a point.
-pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
 
 /// Where the process may kill itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,23 +113,6 @@ pub(super) enum Dies {
     Actor,
 }
 
-/// The doors of `substrate` with the point that `env` names armed in them.
-pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, Failure> {
-    let Some(text) = env.get(VARIABLE) else { return Ok(substrate) };
-    let armed = Arc::new(Armed::parse(text).ok_or_else(|| {
-        let message = format!("`{VARIABLE}={text}` names no point");
-        Failure::new(Exit::Config, "config_invalid", message)
-    })?);
-    Ok(Substrate {
-        journal: Arc::new(Watched { inner: substrate.journal, armed: Arc::clone(&armed) }),
-        inbox: Arc::new(Watched { inner: substrate.inbox, armed: Arc::clone(&armed) }),
-        jobs: Arc::new(Watched { inner: substrate.jobs, armed: Arc::clone(&armed) }),
-        bucket: Arc::new(Watched { inner: substrate.bucket, armed: Arc::clone(&armed) }),
-        bus: Arc::new(Watched { inner: substrate.bus, armed }),
-        ..substrate
-    })
-}
-
 /// A door with points in it.
 #[derive(Debug)]
 pub(super) struct Watched<T: ?Sized> {
@@ -147,7 +123,7 @@ pub(super) struct Watched<T: ?Sized> {
 // === impl Armed ===
 
 impl Armed {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         for (prefix, dies) in [("poison:", Dies::Process), ("poison-panic:", Dies::Actor)] {
             if let Some(poison) = text.strip_prefix(prefix) {
                 return Some(Self::Poison(poison.to_owned(), Mutex::default(), dies));

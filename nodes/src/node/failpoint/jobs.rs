@@ -1,24 +1,46 @@
 //! The points of a job: at the queue and at its state key.
 
-use std::{pin::Pin, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_cluster::{Bucket, BucketError, Change, Entry, JobConsumer, Jobs, StoreError};
+use clawnode_cluster::{
+    Bucket, BucketError, Change, Entry, JobConsumer, JobDelivery, Jobs, StoreError,
+};
 use clawnode_proto::{
     Capability, Position,
     job::{Job, JobState},
     subject::{JOB_KEYS, LATCH_KEYS},
 };
 use futures_util::Stream;
+use tokio::sync::RwLock;
 
-use super::doors::{Point, Watched};
+use super::doors::{Armed, Point, Watched};
+
+/// Jobs with points in them. No job is delivered while one is being put: a process that dies of
+/// having put one has not begun it.
+#[derive(Debug)]
+pub(super) struct WatchedJobs {
+    pub(super) inner: Arc<dyn Jobs>,
+    pub(super) armed: Arc<Armed>,
+    /// Shared by who puts, alone for who takes.
+    pub(super) puts: Arc<RwLock<()>>,
+}
+
+/// A consumer that waits until no job is being put.
+struct WatchedConsumer {
+    inner: Box<dyn JobConsumer>,
+    puts: Arc<RwLock<()>>,
+    /// What came, and waits.
+    held: Option<JobDelivery>,
+}
 
 #[async_trait]
-impl Jobs for Watched<dyn Jobs> {
+impl Jobs for WatchedJobs {
     async fn put(&self, job: &Job) -> Result<(), StoreError> {
         self.armed.chance("jobs.put");
         self.armed.pass(Point::BeforeJob);
+        let _putting = self.puts.read().await;
         self.inner.put(job).await?;
         self.armed.pass(Point::AfterJob);
         Ok(())
@@ -26,7 +48,8 @@ impl Jobs for Watched<dyn Jobs> {
 
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {
         self.armed.rarely("jobs.consume");
-        self.inner.consume(capability).await
+        let inner = self.inner.consume(capability).await?;
+        Ok(Box::new(WatchedConsumer { inner, puts: Arc::clone(&self.puts), held: None }))
     }
 
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError> {
@@ -35,6 +58,29 @@ impl Jobs for Watched<dyn Jobs> {
 
     async fn list(&self) -> Result<Vec<Bytes>, StoreError> {
         self.inner.list().await
+    }
+}
+
+#[async_trait]
+impl JobConsumer for WatchedConsumer {
+    async fn next(&mut self) -> Result<JobDelivery, StoreError> {
+        let delivery = match self.held.take() {
+            Some(held) => held,
+            None => self.inner.next().await?,
+        };
+        // Kept here, so that nothing is lost if this is dropped while it waits.
+        let delivery = self.held.insert(delivery).clone();
+        drop(self.puts.write().await);
+        self.held = None;
+        Ok(delivery)
+    }
+
+    async fn rest(&mut self) {
+        self.inner.rest().await;
+        if let Some(held) = self.held.take() {
+            // If that fails, the queue takes it back in time.
+            drop(held.handle.nak(Duration::ZERO).await);
+        }
     }
 }
 
