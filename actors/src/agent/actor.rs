@@ -1,8 +1,12 @@
-//! One agent's actor: thin around a pure gate.
+//! One agent: a gate that every call takes its place at, and an actor for those who have to wait.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use clawnode_proto::{AgentName, latch::Latch, view::AgentView};
+use clawnode_proto::{AgentName, latch::Latch, session::Profile, view::AgentView};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -31,17 +35,20 @@ pub trait AdmitPort: Send + 'static {
 
 /// The right to run one call. Dropping it frees the place, also when its holder panics.
 #[derive(Debug)]
-pub struct Permit(Option<ActorRef<Message>>);
+pub struct Permit(Option<AgentHandle>);
 
 /// The only door to an agent.
 #[derive(Clone, Debug)]
-pub struct AgentHandle(ActorRef<Message>);
+pub struct AgentHandle {
+    actor: ActorRef<Message>,
+    gate: Arc<Mutex<Gate>>,
+}
 
 /// What an agent is told.
 pub(super) enum Message {
-    /// A call wants to start.
+    /// A call wants to start and found no place.
     Admit(Box<dyn AdmitPort>),
-    /// A call has ended.
+    /// A call has ended while others wait.
     Release,
     /// The configuration has changed.
     Reload(Box<AgentOptions>),
@@ -68,12 +75,20 @@ impl fmt::Debug for Message {
 
 struct AgentActor;
 
-struct State {
+/// Who runs and who waits. Shared, so that a place that is free costs no trip to the actor.
+struct Gate {
     options: AgentOptions,
+    profile: Arc<Profile>,
     paused: bool,
     door: LatchDoor,
     running: u32,
     waiting: VecDeque<Box<dyn AdmitPort>>,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("agent", &self.options.name).finish_non_exhaustive()
+    }
 }
 
 // === impl AgentHandle ===
@@ -86,49 +101,65 @@ impl AgentHandle {
         door: LatchDoor,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
-        let arguments = (options, paused, door);
-        Ok(Self(AgentActor::spawn_linked(None, AgentActor, arguments, parent).await?.0))
+        let gate = Arc::new(Mutex::new(Gate {
+            profile: Arc::new(options.profile()),
+            options,
+            paused,
+            door,
+            running: 0,
+            waiting: VecDeque::new(),
+        }));
+        let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&gate), parent);
+        Ok(Self { actor: spawned.await?.0, gate })
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        lock(&self.gate)
+    }
+
+    /// Takes a place, if one is free and nobody waits for it.
+    pub fn place(&self) -> Option<Grant> {
+        let mut gate = self.gate();
+        (gate.has_room() && gate.waiting.is_empty()).then(|| gate.grant(self))
     }
 
     /// Asks for a place; the port hears of it. An agent that is just being restarted answers
     /// nothing and drops the port, like one that dies with ports waiting.
     pub fn admit(&self, port: Box<dyn AdmitPort>) {
-        if self.0.cast(Message::Admit(port)).is_err() {
-            debug!("an agent stopped before it could admit a call");
+        self.tell(Message::Admit(port));
+    }
+
+    fn tell(&self, message: Message) {
+        if self.actor.cast(message).is_err() {
+            debug!("an agent stopped before it was told something");
         }
     }
 
     /// Takes a new configuration; turns from now on see it.
     pub fn reload(&self, options: AgentOptions) {
-        if self.0.cast(Message::Reload(Box::new(options))).is_err() {
-            debug!("an agent stopped before it could be reloaded");
-        }
+        self.tell(Message::Reload(Box::new(options)));
     }
 
     /// Takes the cluster's word on its pause.
     pub fn pause(&self, paused: bool) {
-        if self.0.cast(Message::Pause(paused)).is_err() {
-            debug!("an agent stopped before it could be paused");
-        }
+        self.tell(Message::Pause(paused));
     }
 
     /// What operators have stopped has changed: it looks.
     pub fn latch(&self) {
-        if self.0.cast(Message::Latch).is_err() {
-            debug!("an agent stopped before it could look at the latch");
-        }
+        self.tell(Message::Latch);
     }
 
     /// What it looks like now; nothing if it is being restarted.
     pub async fn view(&self) -> Option<AgentView> {
         let (reply, answer) = oneshot::channel();
-        self.0.cast(Message::View(reply)).ok()?;
+        self.actor.cast(Message::View(reply)).ok()?;
         answer.await.ok()
     }
 
     /// Its actor, for the supervisor.
     pub fn cell(&self) -> ActorCell {
-        self.0.get_cell()
+        self.actor.get_cell()
     }
 }
 
@@ -141,62 +172,90 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(agent) = self.0.take()
-            && agent.cast(Message::Release).is_err()
-        {
-            debug!("an agent stopped before a permit was given back");
+        let Some(agent) = self.0.take() else { return };
+        let somebody_waits = {
+            let mut gate = agent.gate();
+            gate.running = gate.running.saturating_sub(1);
+            !gate.waiting.is_empty()
+        };
+        if somebody_waits {
+            agent.tell(Message::Release);
         }
     }
 }
 
-// === impl State ===
+fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
+    gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-impl State {
+// === impl Gate ===
+
+impl Gate {
     fn has_room(&self) -> bool {
         let call = Work::Call { agent: self.name() };
         !self.paused && self.running < self.options.max_turns && self.door.stops(&call).is_none()
     }
 
-    fn grant(&mut self, myself: &ActorRef<Message>, port: Box<dyn AdmitPort>) {
+    fn grant(&mut self, agent: &AgentHandle) -> Grant {
         self.running += 1;
         debug_assert!(self.running <= self.options.max_turns, "AGT-1");
         debug_assert!(!self.paused, "AGT-2");
-        let permit = Arc::new(Permit(Some(myself.clone())));
-        port.granted(Grant { profile: self.options.profile(), permit });
+        let permit = Arc::new(Permit(Some(agent.clone())));
+        Grant { profile: Arc::clone(&self.profile), permit }
     }
 
-    fn admit(&mut self, myself: &ActorRef<Message>, port: Box<dyn AdmitPort>) {
-        if self.has_room() && self.waiting.is_empty() {
-            return self.grant(myself, port);
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Admit(port) => self.admit(port),
+            // There may be room for the next.
+            Message::Release => {}
+            Message::Reload(options) => {
+                self.profile = Arc::new(options.profile());
+                self.options = *options;
+            }
+            Message::Pause(paused) => self.paused = paused,
+            Message::Latch => self.latch(),
+            Message::View(reply) => {
+                if reply.send(self.view()).is_err() {
+                    debug!("whoever looked at an agent did not wait");
+                }
+            }
         }
+    }
+
+    /// Has the port wait, or start as the next if there is room.
+    fn admit(&mut self, port: Box<dyn AdmitPort>) {
+        let at_once = self.has_room() && self.waiting.is_empty();
         let port = match self.door.latches().of_agent(&self.options.name) {
             Some(latch) => port.stopped(latch),
             None => Some(port),
         };
         let Some(port) = port else { return };
         if self.waiting.len() < WAITING_MAX {
-            port.deferred();
+            if !at_once {
+                port.deferred();
+            }
             self.waiting.push_back(port);
         }
     }
 
-    fn next(&mut self, myself: &ActorRef<Message>) {
+    /// The next who waits, if there is room.
+    fn next(&mut self) -> Option<Box<dyn AdmitPort>> {
         while self.has_room() {
-            match self.waiting.pop_front() {
-                Some(port) if port.is_closed() => {}
-                Some(port) => self.grant(myself, port),
-                None => return,
+            let port = self.waiting.pop_front()?;
+            if !port.is_closed() {
+                return Some(port);
             }
         }
+        None
     }
 
     /// Turns that have begun do not wait for a latch to be cleared; all others do.
-    fn latch(&mut self, myself: &ActorRef<Message>) {
+    fn latch(&mut self) {
         if let Some(latch) = self.door.latches().of_agent(&self.options.name) {
             let waiting = std::mem::take(&mut self.waiting);
             self.waiting = waiting.into_iter().filter_map(|port| port.stopped(latch)).collect();
         }
-        self.next(myself);
     }
 
     fn view(&self) -> AgentView {
@@ -222,45 +281,36 @@ impl State {
 
 impl Actor for AgentActor {
     type Msg = Message;
-    type State = State;
-    type Arguments = (AgentOptions, bool, LatchDoor);
+    type State = Arc<Mutex<Gate>>;
+    type Arguments = Arc<Mutex<Gate>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Message>,
-        (options, paused, door): (AgentOptions, bool, LatchDoor),
-    ) -> Result<State, ActorProcessingErr> {
-        Ok(State { options, paused, door, running: 0, waiting: VecDeque::new() })
+        gate: Arc<Mutex<Gate>>,
+    ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
+        Ok(gate)
     }
 
     async fn handle(
         &self,
         myself: ActorRef<Message>,
         message: Message,
-        state: &mut State,
+        shared: &mut Arc<Mutex<Gate>>,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
-            Message::Admit(port) => state.admit(&myself, port),
-            Message::Release => {
-                state.running = state.running.saturating_sub(1);
-                state.next(&myself);
-            }
-            Message::Reload(options) => {
-                state.options = *options;
-                state.next(&myself);
-            }
-            Message::Pause(paused) => {
-                state.paused = paused;
-                state.next(&myself);
-            }
-            Message::Latch => state.latch(&myself),
-            Message::View(reply) => {
-                if reply.send(state.view()).is_err() {
-                    debug!("whoever looked at an agent did not wait");
-                }
+        let agent = AgentHandle { actor: myself, gate: Arc::clone(shared) };
+        lock(shared).take(message);
+        // Told without the lock: a port that is gone drops its permit, which takes the lock.
+        loop {
+            let next = {
+                let mut gate = lock(shared);
+                gate.next().map(|port| (port, gate.grant(&agent)))
+            };
+            match next {
+                Some((port, grant)) => port.granted(grant),
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 }
 
@@ -301,6 +351,23 @@ mod tests {
                 return None;
             }
             Some(self)
+        }
+    }
+
+    /// A port that loses what it is told.
+    struct Deaf;
+
+    impl AdmitPort for Deaf {
+        fn granted(self: Box<Self>, _: Grant) {}
+
+        fn deferred(&self) {}
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn stopped(self: Box<Self>, _: &Latch) -> Option<Box<dyn AdmitPort>> {
+            None
         }
     }
 
@@ -354,6 +421,44 @@ mod tests {
         assert_eq!(agent.view().await.unwrap().running, 1, "AGT-1");
         drop(next);
         assert!(matches!(fourth.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+
+    /// AGT-1 for who takes a place without the actor.
+    #[tokio::test]
+    async fn a_free_place_is_taken_at_once_and_never_before_who_waits() {
+        let (parent, agent) = agent(2).await;
+        let (first, second) = (agent.place().unwrap(), agent.place().unwrap());
+        assert!(agent.place().is_none(), "AGT-1");
+        let mut waiting = ask(&agent);
+        assert!(matches!(waiting.recv().await, Some(Told::Deferred)));
+        drop(first);
+        assert!(agent.place().is_none(), "a place goes to who waits");
+        let Some(Told::Granted(third)) = waiting.recv().await else { panic!("not granted") };
+        drop(second);
+        let fourth = agent.place().unwrap();
+        assert!(agent.place().is_none(), "AGT-1");
+        drop((third, fourth));
+        assert_eq!(agent.view().await.unwrap().running, 0);
+        agent.pause(true);
+        assert!(agent.view().await.unwrap().paused);
+        assert!(agent.place().is_none(), "AGT-2");
+        parent.stop(None);
+    }
+
+    /// A port whose session is gone drops what it is given.
+    #[tokio::test]
+    async fn a_permit_that_nobody_takes_is_given_back() {
+        let (parent, agent) = agent(1).await;
+        let held = agent.place().unwrap();
+        agent.admit(Box::new(Deaf));
+        let mut next = ask(&agent);
+        assert!(matches!(next.recv().await, Some(Told::Deferred)));
+        drop(held);
+        let Some(Told::Granted(grant)) = next.recv().await else { panic!("not granted") };
+        drop(grant);
+        assert_eq!(agent.view().await.unwrap().running, 0);
+        assert!(agent.place().is_some());
         parent.stop(None);
     }
 

@@ -119,7 +119,7 @@ pub enum CallKey {
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The agent's configuration.
-    pub profile: Profile,
+    pub profile: Arc<Profile>,
     /// Gives the place back when the call's job is dropped.
     pub permit: Arc<Permit>,
 }
@@ -337,8 +337,8 @@ impl EntityKind for Session {
         let call = *call;
         let turn = state.turn(*turn)?;
         let mut events = Vec::new();
-        if state.profile.as_ref() != Some(&grant.profile) {
-            events.push(SessionEvent::from(grant.profile.clone()));
+        if state.profile.as_ref() != Some(&*grant.profile) {
+            events.push(SessionEvent::from(Profile::clone(&grant.profile)));
         }
         if let Some(plan) = &turn.plan {
             events.push(plan::begin(turn, plan, call)?);

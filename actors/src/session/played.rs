@@ -1,5 +1,7 @@
 //! For tests: one activation of a session's machine on a journal that always stores.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_proto::{
@@ -99,7 +101,7 @@ impl Run {
         let me = Incarnation { process: ProcessId::from_u128(1), counter };
         let activation = if journal.is_empty() { Activation::Fresh } else { Activation::Recovery };
         let (machine, _) = Machine::new(key().entity(), me, activation, options, now);
-        let grant = Grant { profile: profile(points), permit: Permit::free() };
+        let grant = Grant { profile: Arc::new(profile(points)), permit: Permit::free() };
         let mut run = Self {
             machine,
             now,

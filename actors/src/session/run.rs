@@ -26,12 +26,12 @@ use super::{
     erase::{erase, open_jobs},
     follow::refusal_key,
     frames::FrameHub,
-    kind::{CallKey, Effect, Outcome, Session},
+    kind::{CallKey, Effect, Grant, Outcome, Session},
     prepare::{CallJob, EmitJob, SessionJob},
     texts::stored_text,
 };
 use crate::{
-    agent::{AdmitPort as _, Agents},
+    agent::{AdmitPort as _, AgentHandle, Agents},
     durable::{
         Stop,
         driver::{Port, Runner},
@@ -280,11 +280,21 @@ impl SessionRunner {
 }
 
 impl Runner<Session> for SessionRunner {
-    fn acquire(&self, entity: EntityId, effect: &Effect, key: CallKey, port: Port<Session>) {
-        let Effect::Call { agent, turn, call } = effect else { return };
+    fn acquire(
+        &self,
+        entity: EntityId,
+        effect: &Effect,
+        key: CallKey,
+        port: &Port<Session>,
+    ) -> Option<Grant> {
+        let Effect::Call { agent, turn, call } = effect else { return None };
+        let found = self.agents.get(agent);
+        if let Some(grant) = found.as_ref().ok().and_then(AgentHandle::place) {
+            return Some(grant);
+        }
         let begun = *call != CallId::derive(*turn, 0);
-        let admission = Box::new(Admission { key, port, granted: false, begun });
-        match self.agents.get(agent) {
+        let admission = Box::new(Admission { key, port: port.clone(), granted: false, begun });
+        match found {
             Ok(handle) => handle.admit(admission),
             Err(failure) => {
                 warn!(%entity, %failure, "a turn waits, because its agent is not configured here");
@@ -297,6 +307,7 @@ impl Runner<Session> for SessionRunner {
                 }));
             }
         }
+        None
     }
 
     fn run(

@@ -1,6 +1,10 @@
 //! The actor of one resident entity.
 
-use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    sync::atomic::Ordering,
+};
 
 use bytes::Bytes;
 use clawnode_proto::{
@@ -246,9 +250,16 @@ impl<K: EntityKind> State<K> {
         }
     }
 
+    /// Does what the machine says, and tells it at once what is at hand.
     fn perform(&mut self, myself: &ActorRef<Message<K>>, out: Vec<Out<K>>) {
-        for one in out {
-            self.perform_one(myself, one);
+        let mut waiting = VecDeque::from(out);
+        let mut is_over = false;
+        while let Some(one) = waiting.pop_front() {
+            is_over |= matches!(one, Out::Stop(_));
+            let Some(answer) = self.perform_one(myself, one).filter(|_| !is_over) else { continue };
+            let now = now(&self.context, self.started);
+            // After what was said before it, as if it had come through the mailbox.
+            waiting.extend(self.machine.handle(now, answer));
         }
     }
 
@@ -261,7 +272,7 @@ impl<K: EntityKind> State<K> {
         self.tasks.spawn(fused(myself.clone(), || Message::Broke, work));
     }
 
-    fn perform_one(&mut self, myself: &ActorRef<Message<K>>, out: Out<K>) {
+    fn perform_one(&mut self, myself: &ActorRef<Message<K>>, out: Out<K>) -> Option<In<K>> {
         let port = Port(myself.clone());
         let (context, id) = (Arc::clone(&self.context), self.id);
         match out {
@@ -284,7 +295,10 @@ impl<K: EntityKind> State<K> {
             Out::ReadBack { after } => {
                 self.spawn(myself, async move { port.tell(read_back(&context, id, after).await) });
             }
-            Out::Acquire(key, effect) => self.context.runner.acquire(id, &effect, key, port),
+            Out::Acquire(key, effect) => {
+                let grant = context.runner.acquire(id, &effect, key.clone(), &port)?;
+                return Some(In::Granted(key, grant));
+            }
             // A grant that is not used gives its place back when it is dropped.
             Out::Release(_) => {}
             Out::Start(key, job) => {
@@ -295,7 +309,7 @@ impl<K: EntityKind> State<K> {
             }
             Out::Abort(key) => match self.calls.get(&key) {
                 Some(cancelled) => cancelled.cancel(),
-                None => port.tell(In::Gone(key)),
+                None => return Some(In::Gone(key)),
             },
             Out::Complete(input) => {
                 self.handed.retain(|one| *one != input);
@@ -328,6 +342,7 @@ impl<K: EntityKind> State<K> {
             }
             Out::Stop(stop) => self.stop(myself, &stop),
         }
+        None
     }
 
     fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {

@@ -40,9 +40,16 @@ use super::{EntityKind, MachineOptions, Stop};
 
 /// How a kind's effects are run. Implementations hold the doors that effects need.
 pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
-    /// Asks for a grant; answers through the port, soon: `granted`, or `deferred` with `granted`
-    /// later, or `refused`. Whoever loses the question says `forgotten`, and is asked again.
-    fn acquire(&self, entity: EntityId, effect: &K::Effect, key: K::Key, port: Port<K>);
+    /// Asks for a grant, which is returned if there is one at hand. Otherwise the answer comes
+    /// through the port, soon: `granted`, or `deferred` with `granted` later, or `refused`. If the
+    /// question is lost, the port hears `forgotten`, and the machine asks again.
+    fn acquire(
+        &self,
+        entity: EntityId,
+        effect: &K::Effect,
+        key: K::Key,
+        port: &Port<K>,
+    ) -> Option<K::Grant>;
 
     /// Runs an effect to its end, told through the port. When `cancelled` fires, it ends soon,
     /// with what there is.

@@ -1,6 +1,6 @@
 //! For tests: one activation after another on stores that the test answers for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
@@ -237,7 +237,7 @@ impl Bench {
 
 pub(super) fn grant() -> Grant {
     let options = AgentOptions::new("main".parse().unwrap(), "sim/model".parse().unwrap());
-    Grant { profile: options.profile(), permit: Permit::free() }
+    Grant { profile: Arc::new(options.profile()), permit: Permit::free() }
 }
 
 pub(super) fn input(name: &str, body: &SessionInput) -> Input {

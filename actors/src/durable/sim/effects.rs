@@ -1,6 +1,6 @@
 //! What a session's effects do: a modelled provider, and the end of a turn told to the world.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clawnode_proto::{
     Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
@@ -262,7 +262,7 @@ fn grant(plan: &Plan) -> Option<Grant> {
     options.step_limit = 5;
     options.step_wait = Duration::from_mins(5);
     options.time = TURN_TIME;
-    Some(Grant { profile: options.profile(), permit: Permit::free() })
+    Some(Grant { profile: Arc::new(options.profile()), permit: Permit::free() })
 }
 
 fn failure(class: FailureClass, message: &str) -> ModelFailure {
