@@ -22,6 +22,8 @@ use crate::{AppendAnswer, BucketError, Entry, StoreError};
 
 /// Timers and expiries that ride in one group at most; the rest are due in the next.
 const DUE_AT_ONCE: usize = 256;
+/// Journals whose last record is remembered (about 1 MiB); then it begins anew.
+const TAILS_MOST: usize = 16_384;
 /// How long what is due waits after the disk refused it, in milliseconds.
 const DUE_RETRY_MS: u64 = 1_000;
 
@@ -42,6 +44,8 @@ struct Group {
     values: HashMap<String, Entry>,
     /// Entities whose past was replaced.
     healed: Vec<EntityId>,
+    /// The last record of each journal that the group extends.
+    tails: HashMap<EntityId, Position>,
 }
 
 impl Engine {
@@ -137,7 +141,7 @@ impl Engine {
     fn prepare_one(&mut self, index: &Index, group: &mut Group, op: Op) -> Result<(), Fatal> {
         match op {
             Op::Append { entity, expected, write, reply } => {
-                if group.staged.tail(index, entity)? != expected {
+                if self.tail(index, group, entity)? != expected {
                     answer(reply, AppendAnswer::Refused);
                     return Ok(());
                 }
@@ -148,6 +152,7 @@ impl Engine {
                     RecordKind::Append
                 };
                 let at = self.stage(index, group, kind, entity, Position(0), &[&write.bytes])?;
+                group.tails.insert(entity, at);
                 group.replies.push(Reply::Append(reply, at));
             }
             Op::Put { entity, bytes, reply } => {
@@ -203,6 +208,12 @@ impl Engine {
             Op::Checkpoint { reply } => self.checkpoints.push(reply),
         }
         Ok(())
+    }
+
+    /// The position of a journal's last record, 0 for none.
+    fn tail(&self, index: &Index, group: &Group, entity: EntityId) -> Result<Position, Fatal> {
+        let known = group.tails.get(&entity).or_else(|| self.tails.get(&entity));
+        Ok(known.map_or_else(|| group.staged.tail(index, entity), |at| Ok(*at))?)
     }
 
     /// Adds a record to the group.
@@ -359,7 +370,11 @@ impl Engine {
 
     /// The group is durable: answers, and makes the answers visible before anybody can look.
     fn publish(&mut self, group: Group) -> Result<(), Fatal> {
-        let Group { mut staged, replies, mut values, healed } = group;
+        let Group { mut staged, replies, mut values, healed, tails } = group;
+        if self.tails.len() >= TAILS_MOST {
+            self.tails.clear();
+        }
+        self.tails.extend(tails);
         self.next_due = self.next_due.into_iter().chain(staged.next_due).min();
         self.log.count_live(std::mem::take(&mut staged.live));
         staged.set(keys::applied(), Some(self.applied().encode()));

@@ -3,6 +3,7 @@
 //! It sleeps until there is an operation, a deadline of a delivery, or something due by the clock.
 
 use std::{
+    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
@@ -63,6 +64,8 @@ pub(super) struct Engine {
     pub(super) checkpoints: Vec<oneshot::Sender<Result<(), StoreError>>>,
     pub(super) scrub: Scrub,
     pub(super) room: Room,
+    /// The last record of journals that were extended lately: a look into the index costs more.
+    pub(super) tails: HashMap<EntityId, Position>,
     pub(super) crowd: Crowd,
     /// Written and answered, but not synced: only ever with a planted bug.
     pub(super) owes_sync: bool,

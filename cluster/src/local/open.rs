@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    collections::HashMap,
     ops::Bound,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, RwLock, atomic::AtomicBool},
@@ -87,6 +88,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         checkpoints: Vec::new(),
         scrub: Scrub::new(std::time::Instant::now()),
         room: Room { read: None, written: 0 },
+        tails: HashMap::new(),
         crowd: Crowd::default(),
         owes_sync: false,
         answer_before_sync: is_planted(&options),
