@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+/// Most values need no more bytes than these, so that what they are written to seldom grows.
+const COMMON_SIZE: usize = 256;
+
 /// Why bytes could not be turned into a value, or a value into bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
@@ -40,8 +43,11 @@ pub enum CodecError {
 
 /// Encodes `value` as `MessagePack` with named fields.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
-    rmp_serde::to_vec_named(value)
-        .map_err(|source| CodecError::Encode { what: std::any::type_name::<T>(), source })
+    let mut bytes = Vec::with_capacity(COMMON_SIZE);
+    match rmp_serde::encode::write_named(&mut bytes, value) {
+        Ok(()) => Ok(bytes),
+        Err(source) => Err(CodecError::Encode { what: std::any::type_name::<T>(), source }),
+    }
 }
 
 /// Decodes a value that may borrow from its bytes. What follows it is not noticed: for bytes whose

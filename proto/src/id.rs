@@ -34,11 +34,13 @@ impl ParseIdError {
 }
 
 fn write_base32(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
-    for digit in (0..DIGITS).rev() {
-        let index = ((value >> (digit * 5)) & 31) as usize;
-        f.write_str(char::from(ALPHABET[index]).encode_utf8(&mut [0; 4]))?;
+    // In one piece: a string that grows by a character at a time is moved again and again.
+    let mut text = [0; DIGITS];
+    for (at, digit) in text.iter_mut().rev().enumerate() {
+        *digit = ALPHABET[((value >> (at * 5)) & 31) as usize];
     }
-    Ok(())
+    // The alphabet is ASCII, so this cannot fail.
+    f.write_str(std::str::from_utf8(&text).unwrap_or_default())
 }
 
 fn parse_base32(text: &str) -> Option<u128> {

@@ -126,6 +126,12 @@ impl TurnTime {
         self.global_ms == 0 && self.step_ms == 0
     }
 
+    /// Whether one of these limits is over after so many milliseconds of the turn and step.
+    pub const fn is_over(&self, turn_ms: u64, step_ms: u64) -> bool {
+        (self.global_ms > 0 && turn_ms >= self.global_ms as u64)
+            || (self.step_ms > 0 && step_ms >= self.step_ms as u64)
+    }
+
     /// What is left of these limits of `agent` after so many milliseconds of the turn and step.
     pub fn left(&self, agent: &str, turn_ms: u64, step_ms: u64) -> Vec<TimeLimit> {
         let of = |level: TimeLevel, ms: u32, spent: u64| {

@@ -14,8 +14,9 @@ use tracing::debug;
 use super::{prepare::CallJob, run::SessionRunner};
 use crate::llm::ModelEvent;
 
-/// Stream pieces that are ready at once and travel in one bus message.
-const BATCH_MAX: usize = 256;
+/// Stream pieces that are taken at once if they are ready. Room for so many is made for each piece
+/// that comes alone.
+const BATCH_MAX: usize = 16;
 /// How close two messages of a call's frames may follow each other. The first leaves at once; what
 /// comes sooner than this after it waits and leaves together, because a message costs more on its
 /// way to the reader than the token in it. More saves work, less is smoother to read.
@@ -117,10 +118,11 @@ impl<'a> Call<'a> {
                 let begins = self.text.is_empty() && !delta.is_empty();
                 let seam = if begins { self.seam } else { "" };
                 self.text.push_str(&delta);
-                let delta = format!("{seam}{delta}");
                 if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
+                    last.push_str(seam);
                     last.push_str(&delta);
                 } else {
+                    let delta = if seam.is_empty() { delta } else { format!("{seam}{delta}") };
                     self.gathered.push(FrameBody::Text { delta });
                 }
                 None

@@ -105,14 +105,25 @@ impl Turn {
         }
     }
 
-    /// What is left of the limits that hold for it and its last step.
-    pub(super) fn left(&self, time: TurnTime, agent: &str) -> Vec<TimeLimit> {
+    /// What it and its last step have had, in milliseconds.
+    fn spent(&self) -> (u64, u64) {
         let spent = self.clock.spent_ms();
         let of_step = match self.steps.last() {
             Some(step) if !step.is_over() => spent.saturating_sub(step.begun_ms),
             Some(_) | None => 0,
         };
+        (spent, of_step)
+    }
+
+    /// What is left of the limits that hold for it and its last step.
+    pub(super) fn left(&self, time: TurnTime, agent: &str) -> Vec<TimeLimit> {
+        let (spent, of_step) = self.spent();
         time.left(agent, spent, of_step)
+    }
+
+    fn is_out_of_time(&self, time: TurnTime) -> bool {
+        let (spent, of_step) = self.spent();
+        time.is_over(spent, of_step)
     }
 
     /// The timer of its time, while that may have to wake its session.
@@ -143,8 +154,10 @@ impl Turn {
 impl SessionState {
     /// The limits of the running turn that are over.
     fn over(&self) -> impl Iterator<Item = TimeLimit> {
-        let left = self.running().zip(self.profile.as_ref());
-        let left = left.map(|(turn, profile)| turn.left(profile.time, profile.agent.as_str()));
+        // Asked at each event, and seldom so: limits name where they are set.
+        let over = self.running().zip(self.profile.as_ref());
+        let over = over.filter(|(turn, profile)| turn.is_out_of_time(profile.time));
+        let left = over.map(|(turn, profile)| turn.left(profile.time, profile.agent.as_str()));
         left.into_iter().flatten().filter(|limit| limit.left_ms == 0)
     }
 

@@ -37,7 +37,7 @@ const RETRY_MS: std::ops::Range<u32> = 100..600;
 /// After how long without a word a comment keeps proxies from hanging up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events taken at once, when that many are ready; they leave in one write.
-const READY: usize = 64;
+const READY: usize = 16;
 
 /// One stream under way. It is pulled by its reader and pushed by nobody: a reader that stands
 /// still is told `lagged` by the turn's follower (GATE-3).

@@ -12,8 +12,9 @@ use super::{
     serve::Gateway,
 };
 
-/// Events taken from a stream at once, when that many are ready.
-const READY: usize = 64;
+/// Events taken from a stream at once, when that many are ready. Room for so many is made for each
+/// that comes alone.
+const READY: usize = 16;
 
 /// Why a stream ends before its turn does.
 enum Stop {

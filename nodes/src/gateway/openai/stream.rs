@@ -38,7 +38,7 @@ const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
 /// After how long without a word a comment keeps proxies from hanging up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events taken at once, when that many are ready; they leave in one write.
-const READY: usize = 64;
+const READY: usize = 16;
 
 /// One completion under way.
 struct Telling {
