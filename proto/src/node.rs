@@ -83,6 +83,10 @@ pub struct Heartbeat {
     /// [`crate::limits::PROVIDERS_TOLD`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<ProviderReport>,
+    /// What time it was for its sender; absent from builds that do not say. For people only: nothing
+    /// is decided by comparing it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
 }
 
 /// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.

@@ -16,7 +16,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::{Members, MembershipOptions, doubt::Probed, state::State};
-use crate::{BusEvent, RequestError, Substrate};
+use crate::{BusEvent, Clock, RequestError, Substrate, SystemClock};
 
 /// How long one request may take; a process that needs longer is slow, not gone.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
@@ -180,8 +180,14 @@ impl Life {
         let BusEvent::Message(message) = event else { return };
         match codec::decode(&message.payload) {
             Ok(heartbeat) => {
-                if self.state.hear(Instant::now(), heartbeat) {
+                // Not kept with what it says: a view that only knows a later time is no other one.
+                let heartbeat: Heartbeat = heartbeat;
+                let (process, said) = (heartbeat.process, heartbeat.time);
+                if self.state.hear(Instant::now(), Heartbeat { time: None, ..heartbeat }) {
                     self.beat_soon();
+                }
+                if let Some(said) = said {
+                    self.state.clock(process, said, SystemClock.now());
                 }
             }
             Err(failure) => debug!(%failure, "a heartbeat is not readable"),

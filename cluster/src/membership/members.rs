@@ -1,6 +1,6 @@
 //! The cluster as one process sees it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
     ProcessId,
@@ -21,6 +21,9 @@ pub struct Members {
     /// Whether it has listened, without a gap, for as long as silence takes to make a process dead:
     /// whoever it has not heard is.
     pub heard_all: bool,
+    /// Processes whose clocks are [`CLOCKS_APART_MS`](super::CLOCKS_APART_MS) and more from most
+    /// others', and by how many seconds they are ahead. For people: nothing is decided by it.
+    pub clocks: BTreeMap<ProcessId, i64>,
 }
 
 // === impl Members ===

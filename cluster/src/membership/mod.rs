@@ -18,6 +18,7 @@
 //! Whoever hears of a process for the first time speaks at once, so a newcomer knows all others
 //! after one round trip: [`Members::settled`] says that it has listened that long.
 
+mod clocks;
 mod doubt;
 mod driver;
 mod members;
@@ -26,6 +27,7 @@ mod state;
 #[cfg(test)]
 mod state_tests;
 
+pub use clocks::CLOCKS_APART_MS;
 pub use driver::{Announcer, Membership};
 pub use members::Members;
 pub use options::MembershipOptions;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
-    ProcessId,
+    ProcessId, Timestamp,
     node::{Hearsay, Heartbeat, NodeRole},
 };
 use tokio::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use tracing::info;
 
 use super::{
     Members, MembershipOptions,
+    clocks::Clocks,
     doubt::{Doubt, Probed},
 };
 use crate::Attached;
@@ -37,6 +38,8 @@ pub(super) struct State {
     attached: Option<Attached>,
     /// Until when nobody is buried because nobody listens there.
     broken_until: Instant,
+    /// What time it is elsewhere, by the clocks there.
+    clocks: Clocks,
     /// What to tell the others.
     tell: Vec<Hearsay>,
 }
@@ -67,6 +70,7 @@ impl State {
             quiet_until: now,
             attached: None,
             broken_until: now,
+            clocks: Clocks::default(),
             tell: Vec::new(),
         }
     }
@@ -100,6 +104,12 @@ impl State {
         let (answered, stranger) = (known.is_some_and(|one| one.answered), known.is_none());
         self.heard.insert(process, Peer { heartbeat, at: now, answered });
         stranger && process != self.me
+    }
+
+    /// Takes the time that a heartbeat was sent at, and the time here as it was heard.
+    pub(super) fn clock(&mut self, process: ProcessId, said: Timestamp, here: Timestamp) {
+        self.clocks.hear(process, said, here);
+        self.clocks.retain(|process| self.heard.contains_key(process));
     }
 
     /// Takes the word of another process. It is only a reason to ask.
@@ -239,7 +249,9 @@ impl State {
     }
 
     pub(super) fn members(&self, now: Instant) -> Members {
+        let clocks = self.clocks.apart();
         Members {
+            clocks: clocks.into_iter().filter(|(it, _)| self.heard.contains_key(it)).collect(),
             alive: self.heard.values().map(|peer| peer.heartbeat.clone()).collect(),
             dead: self.dead.keys().copied().collect(),
             settled: self.first_echo.is_some_and(|at| now >= at + self.options.settle),

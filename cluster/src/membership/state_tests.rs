@@ -38,8 +38,22 @@ fn heartbeat(process: u128, server: &str) -> Heartbeat {
         lacks: BTreeSet::new(),
         leaving: false,
         url: None,
+        time: None,
         server: server.to_owned(),
     }
+}
+
+#[test]
+fn clocks_of_those_who_are_there_are_compared() {
+    let mut scene = Scene::new(&[(2, "a"), (3, "a")]);
+    let here = Timestamp(10_000_000);
+    for (process, said) in [(ME, 10_000_000), (2, 10_000_003), (3, 6_400_000)] {
+        scene.state.clock(id(process), Timestamp(said), here);
+    }
+    assert_eq!(scene.state.members(scene.now).clocks, [(id(3), -3_600)].into());
+    let gone = Heartbeat { leaving: true, ..heartbeat(3, "a") };
+    scene.state.hear(scene.now, gone);
+    assert_eq!(scene.state.members(scene.now).clocks, [].into());
 }
 
 fn on(server: &str) -> Attached {

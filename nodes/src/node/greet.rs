@@ -84,6 +84,7 @@ pub fn saying(
         leaving: false,
         url: reached.get().cloned(),
         providers: providers(&roles, available, &agents),
+        time: Some(context.clock.now()),
     };
     Arc::new(move || saying(&available.peek(Clone::clone)))
 }

@@ -17,6 +17,9 @@ use clawnode_proto::{
 };
 use tokio::sync::watch;
 
+/// The name of the warning of a clock that differs from most.
+pub const CLOCK_DIFFERS: &str = "nodes.clock_differs";
+
 /// What has been told already.
 #[derive(Debug, Default)]
 struct Told {
@@ -59,6 +62,23 @@ pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
                `clawnode nodes -o wide` shows which differ"
             .to_owned(),
     })
+}
+
+/// What is so if clocks of nodes differ: for each that does from most.
+pub fn clocks_apart(view: &Members) -> Vec<WarningView> {
+    let warning = |(process, ahead): (&ProcessId, &i64)| {
+        let node = view.alive.iter().find(|one| one.process == *process)?;
+        let (by, way) = (ahead.unsigned_abs(), if *ahead < 0 { "behind" } else { "ahead of" });
+        Some(WarningView {
+            name: CLOCK_DIFFERS.to_owned(),
+            message: format!("the clock of `{}` is {by} s {way} the others", node.node),
+            hint:
+                "run an NTP client on every host: waits and limits of sessions go by the time of \
+                   whichever node has them"
+                    .to_owned(),
+        })
+    };
+    view.clocks.iter().filter_map(warning).collect()
 }
 
 /// Whether nobody who is alive serves sessions.
@@ -160,6 +180,7 @@ mod tests {
             leaving: false,
             server: String::new(),
             url: None,
+            time: None,
         }
     }
 
@@ -181,6 +202,7 @@ mod tests {
             dead: dead.iter().map(|it| ProcessId::from_u128(*it)).collect(),
             settled: true,
             heard_all: true,
+            clocks: BTreeMap::new(),
         }
     }
 
@@ -224,6 +246,24 @@ mod tests {
         let mut eldest = Told::default();
         eldest.changes(&one, &both);
         assert_eq!(eldest.changes(&one, &members(std::slice::from_ref(&one), &[2])), []);
+    }
+
+    #[test]
+    fn a_clock_that_differs_is_told_with_the_name_of_its_node() {
+        let mut view = members(&[heartbeat(1), heartbeat(2)], &[]);
+        assert_eq!(clocks_apart(&view), []);
+        let by = [(1, -86_400), (2, 3_600), (3, 7)];
+        view.clocks = by.map(|(process, by)| (ProcessId::from_u128(process), by)).into();
+        let told = clocks_apart(&view);
+        let told: Vec<&str> = told.iter().map(|one| one.message.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "the clock of `node-1` is 86400 s behind the others",
+                "the clock of `node-2` is 3600 s ahead of the others",
+            ],
+            "who is gone has no clock"
+        );
     }
 
     #[test]

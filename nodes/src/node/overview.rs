@@ -188,6 +188,7 @@ impl Overview {
         let own = (self.node.heartbeat)();
         warnings.extend(self.node.members.peek(|members| greet::warnings(&own, members)));
         warnings.extend(observe::config_differs(&nodes));
+        warnings.extend(self.node.members.peek(observe::clocks_apart));
         if found.is_partial() {
             warnings.push(WarningView {
                 name: "sessions.partly_seen".to_owned(),

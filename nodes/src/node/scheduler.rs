@@ -313,6 +313,7 @@ mod tests {
             leaving: false,
             server: String::new(),
             url: None,
+            time: None,
             providers: Vec::new(),
         }
     }

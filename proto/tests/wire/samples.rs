@@ -669,6 +669,7 @@ pub(crate) fn heartbeat() -> Heartbeat {
         leaving: true,
         server: "NCX".to_owned(),
         url: Some("https://gateway.example:3100".to_owned()),
+        time: Some(Timestamp(1_700_000_000_001)),
     }
 }
 

@@ -185,6 +185,7 @@ mod tests {
             leaving: false,
             server: String::new(),
             url: None,
+            time: None,
         }
     }
 

@@ -3,7 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use clawnode_cluster::{Clock, SystemClock};
-use clawnode_proto::Timestamp;
+use clawnode_proto::{Timestamp, api::Method, view::StatusView};
+use serde::Deserialize;
 
 use super::{Check, hooks, mcp, network, sandbox, workspace};
 #[cfg(feature = "nats")]
@@ -13,6 +14,7 @@ use crate::{
     client::{NodeFile, TOKEN_FILE},
     config::{ProviderOptions, Wire, units::ByteSize},
     host,
+    node::observe,
 };
 
 /// Below this a node soon refuses input.
@@ -47,7 +49,36 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
         checks.extend(membership(&config.node.data_dir).await);
     }
     checks.push(clock(SystemClock.now()));
+    checks.extend(clocks(context).await);
     checks
+}
+
+/// The clocks of the cluster's nodes, as the node that runs here compares them.
+async fn clocks(context: &Context) -> Vec<Check> {
+    const NAME: &str = "clock.agrees";
+    let Ok(Some(client)) = context.running().await else { return Vec::new() };
+    let status = match client.call(Method::Status, serde_json::json!({})).await {
+        Ok(status) => StatusView::deserialize(status).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let status = match status {
+        Ok(status) => status,
+        Err(why) => {
+            let found = format!("our node does not say: {why}");
+            return vec![Check::yellow(NAME, found, "look at the node's log")];
+        }
+    };
+    let differ: Vec<Check> = status
+        .warnings
+        .into_iter()
+        .filter(|one| one.name == observe::CLOCK_DIFFERS)
+        .map(|one| Check::yellow(NAME, one.message, &one.hint))
+        .collect();
+    match (differ.is_empty(), status.nodes.len()) {
+        (false, _) => differ,
+        (true, 0 | 1) => Vec::new(),
+        (true, nodes) => vec![Check::green(NAME, format!("those of {nodes} nodes"))],
+    }
 }
 
 /// The process of the node that runs on this directory; without one this process, which a node would
