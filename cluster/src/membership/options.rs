@@ -18,7 +18,8 @@ pub struct MembershipOptions {
     /// than a process needs to connect again that lost its connection for another reason.
     pub probe_again: Duration,
     /// How long after a break of its own connection or hearing a process holds nobody dead (10 s):
-    /// what broke it may have hit the others as well.
+    /// what broke it may have hit the others as well. Those whom it has heard since, a heartbeat later
+    /// at least, are judged by whether anybody listens there.
     pub quiet: Duration,
     /// How long a process listens, from the first echo of its own voice on, before it takes work
     /// (300 ms). Others speak at once when they hear of it. Shorter serves sooner where nobody else

@@ -36,8 +36,10 @@ pub(super) struct State {
     echo: Instant,
     quiet_until: Instant,
     attached: Option<Attached>,
-    /// Until when nobody is buried because nobody listens there.
+    /// Until when nobody is buried because nobody listens there, unless it was heard since.
     broken_until: Instant,
+    /// When its own connection broke last, or it heard again after a gap.
+    shaken: Instant,
     /// What time it is elsewhere, by the clocks there.
     clocks: Clocks,
     /// What to tell the others.
@@ -70,6 +72,7 @@ impl State {
             quiet_until: now,
             attached: None,
             broken_until: now,
+            shaken: now,
             clocks: Clocks::default(),
             tell: Vec::new(),
         }
@@ -79,6 +82,7 @@ impl State {
     pub(super) fn attached(&mut self, now: Instant, attached: Attached) {
         if self.attached.as_ref().is_some_and(|known| *known != attached) {
             self.broken_until = now + self.options.quiet;
+            self.shaken = now;
         }
         self.attached = Some(attached);
     }
@@ -89,6 +93,7 @@ impl State {
         if process == self.me {
             if now - self.echo > self.options.echo_gap() {
                 self.quiet_until = now + self.options.quiet;
+                self.shaken = now;
             }
             self.echo = now;
             self.first_echo.get_or_insert(now);
@@ -99,6 +104,10 @@ impl State {
             self.heard.remove(&process);
             self.doubts.remove(&process);
             return false;
+        }
+        if self.is_shaken(now) {
+            // It is back as well: that nobody listened there before proves nothing.
+            self.doubts.remove(&process);
         }
         let known = self.heard.get(&process);
         let (answered, stranger) = (known.is_some_and(|one| one.answered), known.is_none());
@@ -208,10 +217,11 @@ impl State {
 
     /// Holds dead whoever is.
     pub(super) fn judge(&mut self, now: Instant) {
-        if !self.hears(now) {
+        if now - self.echo > self.options.echo_gap() {
             return;
         }
-        let silent = |peer: &Peer| now - peer.at >= self.options.dead_after;
+        let hears = self.hears(now);
+        let silent = |peer: &Peer| hears && now - peer.at >= self.options.dead_after;
         let mut found: Vec<(ProcessId, &'static str)> = Vec::new();
         for (process, peer) in self.heard.iter().filter(|(process, _)| **process != self.me) {
             if silent(peer) {
@@ -236,7 +246,9 @@ impl State {
     /// Whether nobody listened twice where a living server would have known of a listener.
     fn is_gone(&self, now: Instant, process: ProcessId, peer: &Peer) -> bool {
         let Some(doubt) = self.doubts.get(&process) else { return false };
-        if !doubt.twice || now < self.broken_until {
+        // Whoever was heard since has connected again, and what was sent before has arrived by then.
+        let is_back = peer.at >= self.shaken + self.options.heartbeat;
+        if !doubt.twice || self.is_shaken(now) && !is_back {
             return false;
         }
         let same = |own: &Attached| !own.server.is_empty() && own.server == peer.heartbeat.server;
@@ -259,6 +271,11 @@ impl State {
                 && now >= self.broken_until
                 && self.first_echo.is_some_and(|at| now >= at + self.options.dead_after),
         }
+    }
+
+    /// Whether what broke its own connection or hearing may have hit the others as well.
+    fn is_shaken(&self, now: Instant) -> bool {
+        now < self.broken_until || now < self.quiet_until
     }
 
     /// Whether silence means anything: its own voice comes back.

@@ -242,6 +242,31 @@ fn after_a_break_of_its_own_connection_it_holds_nobody_dead_for_a_while() {
 }
 
 #[test]
+fn after_a_break_or_a_gap_whoever_was_heard_since_is_judged_by_answers_again() {
+    for is_gap in [false, true] {
+        let mut it = Scene::new(&[(2, "a"), (3, "a")]);
+        if is_gap {
+            it.pass(4_000);
+        } else {
+            it.state.attached(it.now, Attached { breaks: 1, ..on("a") });
+        }
+        // Both are on their way back.
+        it.nobody(2, 3);
+        it.state.hear(it.now, heartbeat(2, "a"));
+        it.nobody(2, 2);
+        assert!(!it.is_dead(2), "what was sent before may arrive as late");
+        it.pass(1_000);
+        it.state.hear(it.now, heartbeat(2, "a"));
+        it.nobody(2, 1);
+        assert!(!it.is_dead(2), "what was found before it was heard proves nothing");
+        it.nobody(2, 1);
+        assert!(it.is_dead(2), "gap: {is_gap}");
+        it.nobody(3, 4);
+        assert!(!it.is_dead(3), "it may still be on its way");
+    }
+}
+
+#[test]
 fn each_worker_is_asked_by_the_three_before_it_in_the_ring() {
     let all: Vec<u128> = (1..=6).collect();
     let mut asked: BTreeMap<ProcessId, usize> = BTreeMap::new();
