@@ -3,9 +3,15 @@
 //! It stands back rank by rank, after a few looks that all found it over a threshold, and comes
 //! forward again only after more of them found it well below: placement that swings costs more
 //! than a node that is a little too busy. Everybody sees the ranks in the heartbeat, and where all
-//! stand back nobody does: placement counts from the least.
+//! stand back nobody does: placement counts from the least, and only what has lasted ([`Settling`]):
+//! processes of one busy host stand back one after the other, and then all alike.
 
-use crate::inbox::RANK_MAX;
+use std::{collections::BTreeMap, time::Duration};
+
+use clawnode_proto::ProcessId;
+use tokio::time::Instant;
+
+use crate::{inbox::RANK_MAX, placement::Seat};
 
 /// From which pressure on it stands back by one, two and three ranks, in thousandths.
 const THRESHOLDS: [u16; RANK_MAX as usize] = [850, 920, 970];
@@ -15,6 +21,11 @@ const SLACK: u16 = 150;
 const UP_AFTER: u32 = 3;
 /// Looks in a row that must find it well below.
 const DOWN_AFTER: u32 = 10;
+
+/// How long one process must stand back behind others before partitions move because of it. Longer
+/// than those of one host need to stand back one after the other: a rank in three looks, and a
+/// heartbeat until it is heard.
+const SETTLES_AFTER: Duration = Duration::from_secs(5);
 
 /// How much of what it has a process uses, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +44,48 @@ pub struct Shedding {
     shed: u8,
     over: u32,
     under: u32,
+}
+
+/// By how many ranks processes stand back behind the least busy one, once that has lasted.
+#[derive(Clone, Debug, Default)]
+pub struct Settling(BTreeMap<ProcessId, Settled>);
+
+#[derive(Clone, Copy, Debug)]
+struct Settled {
+    /// What partitions are placed by.
+    shed: u8,
+    /// Since when it is another.
+    differs: Option<Instant>,
+}
+
+// === impl Settling ===
+
+impl Settling {
+    /// Takes the seats as heartbeats have them; those to place by, and when to look again, if
+    /// something may have lasted by then.
+    pub fn look(&mut self, now: Instant, seats: &[Seat]) -> (Vec<Seat>, Option<Instant>) {
+        self.0.retain(|process, _| seats.iter().any(|seat| seat.process == *process));
+        let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
+        let mut again: Option<Instant> = None;
+        let mut settle = |seat: &Seat| {
+            let shed = seat.shed - least;
+            // A newcomer moves partitions as it is.
+            let known = self.0.entry(seat.process).or_insert(Settled { shed, differs: None });
+            if known.shed == shed {
+                known.differs = None;
+            } else {
+                let lasts_at = *known.differs.get_or_insert(now) + SETTLES_AFTER;
+                if now >= lasts_at {
+                    *known = Settled { shed, differs: None };
+                } else {
+                    again = Some(again.map_or(lasts_at, |at| at.min(lasts_at)));
+                }
+            }
+            Seat { process: seat.process, shed: known.shed }
+        };
+        let settled = seats.iter().map(&mut settle).collect();
+        (settled, again)
+    }
 }
 
 // === impl Pressure ===
@@ -93,6 +146,43 @@ mod tests {
         assert_eq!(looks(&mut it, 1, 0), 2);
         assert_eq!(looks(&mut it, 2 * DOWN_AFTER, 0), 0);
         assert_eq!(looks(&mut it, 100, 0), 0);
+    }
+
+    fn settle(settling: &mut Settling, at: Instant, of: [u8; 3]) -> Vec<u8> {
+        let seats = of.into_iter().zip(1_u128..);
+        let seats: Vec<Seat> = seats
+            .map(|(shed, process)| Seat { process: ProcessId::from_u128(process), shed })
+            .collect();
+        settling.look(at, &seats).0.into_iter().map(|seat| seat.shed).collect()
+    }
+
+    #[test]
+    fn workers_of_one_host_that_stand_back_one_after_the_other_move_nothing() {
+        let (mut settling, mut now) = (Settling::default(), Instant::now());
+        let steps = [[0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1], [2, 1, 1], [2, 2, 1], [2, 2, 2]];
+        for of in steps.into_iter().chain([[3, 2, 2], [3, 3, 2], [3, 3, 3], [3, 3, 3]]) {
+            now += Duration::from_secs(2);
+            assert_eq!(settle(&mut settling, now, of), [0, 0, 0], "{of:?}");
+        }
+    }
+
+    #[test]
+    fn who_stays_behind_stands_back_after_a_while_and_so_comes_forward() {
+        let (mut settling, start) = (Settling::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(settle(&mut settling, at(0), [0, 0, 0]), [0, 0, 0]);
+        assert_eq!(settle(&mut settling, at(1_000), [1, 0, 0]), [0, 0, 0]);
+        // How far it is behind may change meanwhile.
+        assert_eq!(settle(&mut settling, at(4_000), [2, 0, 0]), [0, 0, 0]);
+        let seats = [Seat { process: ProcessId::from_u128(1), shed: 2 }];
+        let others = [2, 3].map(|it| Seat { process: ProcessId::from_u128(it), shed: 0 });
+        let all: Vec<Seat> = seats.into_iter().chain(others).collect();
+        assert_eq!(settling.look(at(5_000), &all).1, Some(at(6_000)), "nobody need speak again");
+        assert_eq!(settle(&mut settling, at(6_000), [2, 0, 0]), [2, 0, 0]);
+        assert_eq!(settle(&mut settling, at(7_000), [0, 0, 0]), [2, 0, 0]);
+        assert_eq!(settle(&mut settling, at(11_000), [2, 0, 0]), [2, 0, 0], "it was a moment");
+        assert_eq!(settle(&mut settling, at(12_000), [0, 0, 0]), [2, 0, 0]);
+        assert_eq!(settle(&mut settling, at(17_000), [0, 0, 0]), [0, 0, 0]);
     }
 
     #[test]

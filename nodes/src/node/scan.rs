@@ -8,6 +8,7 @@ use clawnode_cluster::{
     PeekSeen, Substrate,
     membership::Members,
     placement::{Placement, Seat},
+    shed::Settling,
 };
 use clawnode_proto::{Partition, ProcessId, limits::ACK_WAIT};
 use futures_util::{StreamExt, stream};
@@ -45,6 +46,9 @@ pub struct Follow {
 struct Known {
     view: Members,
     seats: Vec<Seat>,
+    /// Which of their loads have lasted, and when others may have.
+    settling: Settling,
+    settles: Option<Instant>,
     /// Until when everything that it serves first is scanned.
     until: Instant,
 }
@@ -57,32 +61,41 @@ impl Follow {
     pub async fn run(mut self) {
         // Also at the start: whoever died before it was never heard of here.
         let until = Instant::now() + ACK_WAIT * 2;
-        let mut known = Known { view: Members::default(), seats: Vec::new(), until };
+        let mut known = Known {
+            view: Members::default(),
+            seats: Vec::new(),
+            settling: Settling::default(),
+            settles: None,
+            until,
+        };
         let mut handed_over = until;
         let mut scans = JoinSet::new();
         let mut scan = tokio::time::interval(EVERY);
         scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let wanted = Instant::now() < known.until.max(handed_over);
+            let settles = known.settles;
             tokio::select! {
                 changed = self.members.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    let gained = self.changed(&mut known);
-                    if !gained.is_empty() {
-                        handed_over = Instant::now() + HANDED_OVER;
-                        // Else the next one finds it as well.
-                        if scans.len() < SCANS_MAX {
-                            scans.spawn(self.clone().scan(gained));
-                        }
-                    }
                 }
+                () = settled(settles) => {}
                 _ = scan.tick(), if wanted && scans.is_empty() => {
                     let firsts = self.worker.placement().firsts().collect();
                     scans.spawn(self.clone().scan(firsts));
+                    continue;
                 }
-                Some(_) = scans.join_next() => {}
+                Some(_) = scans.join_next() => continue,
+            }
+            let gained = self.changed(&mut known);
+            if !gained.is_empty() {
+                handed_over = Instant::now() + HANDED_OVER;
+                // Else the next one finds it as well.
+                if scans.len() < SCANS_MAX {
+                    scans.spawn(self.clone().scan(gained));
+                }
             }
         }
     }
@@ -97,7 +110,8 @@ impl Follow {
             }
             self.worker.dead(&view.dead);
         }
-        let seats = view.seats();
+        let (seats, settles) = known.settling.look(Instant::now(), &view.seats());
+        known.settles = settles;
         let moved = view.settled && (!known.view.settled || seats != known.seats);
         let mut gained = Vec::new();
         if moved {
@@ -129,5 +143,13 @@ impl Follow {
                 }
             })
             .await;
+    }
+}
+
+/// Returns once this time has come; never without one.
+async fn settled(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
