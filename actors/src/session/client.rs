@@ -267,7 +267,7 @@ impl Sessions {
         let steers = matches!(input, SessionInput::Steer(_));
         // Asked for before it is stored, so that no frame of the turn can be missed; waited for
         // together, because each takes a round trip.
-        let listening = self.substrate.bus.subscribe(self.substrate.prefix.frames(session));
+        let listening = self.shared.ears.listen(&self.substrate, session);
         let storing = self.substrate.inbox.put_if_room(&stored, PENDING_INPUTS);
         let (listening, position) = join(listening, storing).await;
         if position?.is_none() {
@@ -277,7 +277,7 @@ impl Sessions {
         let frames = match listening {
             Ok(frames) => frames,
             // It is stored, so its sender should not hear of a failure that does not last.
-            Err(_) => self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?,
+            Err(_) => self.shared.ears.listen(&self.substrate, session).await?,
         };
         if steers {
             turn = self.joined(session, turn).await;
@@ -339,7 +339,7 @@ impl Sessions {
         turn: Option<TurnId>,
         after: Option<FrameKey>,
     ) -> Result<Sent, SendError> {
-        let frames = self.substrate.bus.subscribe(self.substrate.prefix.frames(session)).await?;
+        let frames = self.shared.ears.listen_together(&self.substrate, session).await?;
         let turn = match turn.or(after.map(|key| key.turn)) {
             Some(turn) => turn,
             None => self.last(session).await?,

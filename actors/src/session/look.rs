@@ -16,6 +16,7 @@ use tracing::debug;
 
 use super::{
     client::{SendError, Sessions},
+    ears::Ears,
     flight::Flights,
     kind::Session,
 };
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     looks: Arc<Flights<EntityId, Look>>,
     frames: Arc<Flights<(ProcessId, EntityId, TurnId), Kept>>,
     tails: Arc<Flights<EntityId, Option<Record>>>,
+    /// Who hears the frames of which session.
+    pub(super) ears: Arc<Ears>,
 }
 
 /// What a reader knows of a turn without having folded its journal again: that it runs.

@@ -19,6 +19,7 @@ mod chain;
 pub mod client;
 pub mod clock;
 pub mod context;
+mod ears;
 mod ending;
 mod erase;
 pub mod execute;

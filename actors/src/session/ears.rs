@@ -1,0 +1,291 @@
+//! The frames of a session, heard once by all who follow its turns in this process: hundreds of
+//! readers cost the bus, its servers and this process's connection one subscription.
+//!
+//! Whoever joins hears what is said from then on. A reader that is too slow is told, and keeps nobody
+//! up: what waits is kept once for all of them.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use clawnode_cluster::{BusEvent, StoreError, Subscription, Substrate, bus::SUBSCRIPTION_CAPACITY};
+use clawnode_proto::EntityId;
+use futures_util::StreamExt;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::flight::Flights;
+
+/// All subscriptions to frames of this process; one is here for as long as somebody listens.
+#[derive(Default)]
+pub(super) struct Ears {
+    all: Mutex<HashMap<EntityId, Weak<Ear>>>,
+    opening: Arc<Flights<EntityId, Option<Arc<Ear>>>>,
+}
+
+/// One subscription. It ends with the last who listens.
+struct Ear {
+    of: EntityId,
+    /// Held by what hands on: its end is the bus's.
+    heard: broadcast::WeakSender<BusEvent>,
+    ears: Weak<Ears>,
+    _stop: DropGuard,
+}
+
+// === impl Ears ===
+
+impl Ears {
+    /// Listens; registered when this returns. Where nobody listens yet, the subscription is asked for
+    /// before this first waits, so that what its caller sends next comes after it.
+    pub(super) async fn listen(
+        self: &Arc<Self>,
+        substrate: &Substrate,
+        session: EntityId,
+    ) -> Result<Subscription, StoreError> {
+        if let Some(joined) = self.known(session).and_then(Ear::listen) {
+            return Ok(joined);
+        }
+        let frames = substrate.bus.subscribe(substrate.prefix.frames(session)).await?;
+        Ok(match self.known(session) {
+            // Somebody else was first; this one heard all since it asked.
+            Some(_) => frames,
+            None => self.open(session, frames).1,
+        })
+    }
+
+    /// The same with all who begin to listen now. What was said while this waits may be missed.
+    pub(super) async fn listen_together(
+        self: &Arc<Self>,
+        substrate: &Substrate,
+        session: EntityId,
+    ) -> Result<Subscription, StoreError> {
+        let ground = substrate.clone();
+        let subscribe = move || {
+            let ground = ground.clone();
+            async move { ground.bus.subscribe(ground.prefix.frames(session)).await.ok() }
+        };
+        match self.together(session, subscribe).await.and_then(Ear::listen) {
+            Some(joined) => Ok(joined),
+            // It says why that cannot be.
+            None => self.listen(substrate, session).await,
+        }
+    }
+
+    /// What is there, or what one of all who ask now has opened.
+    async fn together<R>(
+        self: &Arc<Self>,
+        session: EntityId,
+        subscribe: impl Fn() -> R + Clone + Send + Sync + 'static,
+    ) -> Option<Arc<Ear>>
+    where
+        R: Future<Output = Option<Subscription>> + Send + 'static,
+    {
+        if let Some(known) = self.known(session) {
+            return Some(known);
+        }
+        let ears = Arc::clone(self);
+        let open = move || {
+            let (ears, subscribe) = (Arc::clone(&ears), subscribe.clone());
+            async move {
+                if let Some(known) = ears.known(session) {
+                    return Some(known);
+                }
+                let frames = subscribe().await?;
+                Some(ears.known(session).unwrap_or_else(|| ears.open(session, frames).0))
+            }
+        };
+        self.opening.share(session, open).await.flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, Weak<Ear>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, session: EntityId) -> Option<Arc<Ear>> {
+        self.lock().get(&session).and_then(Weak::upgrade)
+    }
+
+    /// Shares a subscription; also its first listener, who hears all that is in it.
+    fn open(self: &Arc<Self>, of: EntityId, frames: Subscription) -> (Arc<Ear>, Subscription) {
+        let (heard, receiver) = broadcast::channel(SUBSCRIPTION_CAPACITY);
+        let stop = CancellationToken::new();
+        let ear = Arc::new(Ear {
+            of,
+            heard: heard.downgrade(),
+            ears: Arc::downgrade(self),
+            _stop: stop.clone().drop_guard(),
+        });
+        // Whoever was there before goes on with its own.
+        self.lock().insert(of, Arc::downgrade(&ear));
+        // Detached: it ends with the last listener, or with the bus.
+        drop(tokio::spawn(hand_on(frames, heard, stop)));
+        (Arc::clone(&ear), ear.listen_to(receiver))
+    }
+}
+
+impl fmt::Debug for Ears {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ears").field("open", &self.lock().len()).finish_non_exhaustive()
+    }
+}
+
+// === impl Ear ===
+
+impl Ear {
+    /// A further listener; none once the bus has ended it.
+    fn listen(self: Arc<Self>) -> Option<Subscription> {
+        let receiver = self.heard.upgrade()?.subscribe();
+        Some(self.listen_to(receiver))
+    }
+
+    fn listen_to(self: Arc<Self>, receiver: broadcast::Receiver<BusEvent>) -> Subscription {
+        let next = |(mut receiver, ear): (broadcast::Receiver<BusEvent>, Arc<Self>)| async {
+            let event = match receiver.recv().await {
+                Ok(event) => event,
+                Err(RecvError::Lagged(_)) => BusEvent::Lagged,
+                Err(RecvError::Closed) => return None,
+            };
+            Some((event, (receiver, ear)))
+        };
+        futures_util::stream::unfold((receiver, self), next).boxed()
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let Some(ears) = self.ears.upgrade() else { return };
+        let mut all = ears.lock();
+        // Another one may be there by now.
+        if all.get(&self.of).is_some_and(|one| one.strong_count() == 0) {
+            all.remove(&self.of);
+        }
+    }
+}
+
+/// Hands on what is heard until nobody listens, or the bus ends.
+async fn hand_on(
+    mut frames: Subscription,
+    heard: broadcast::Sender<BusEvent>,
+    stop: CancellationToken,
+) {
+    while let Some(Some(event)) = stop.run_until_cancelled(frames.next()).await {
+        // Nobody may be listening yet.
+        heard.send(event).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use clawnode_cluster::BusMessage;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn session() -> EntityId {
+        EntityId::from_u128(7)
+    }
+
+    fn said(n: usize) -> BusEvent {
+        let payload = Bytes::from(n.to_string());
+        BusEvent::Message(BusMessage {
+            subject: "frames".to_owned(),
+            reply: None,
+            traceparent: None,
+            payload,
+        })
+    }
+
+    /// A subscription, what it is told, and whether it is still there.
+    fn subscription() -> (mpsc::Sender<BusEvent>, Subscription) {
+        let (tell, told) = mpsc::channel(8);
+        let events = futures_util::stream::unfold(told, |mut told| async {
+            Some((told.recv().await?, told))
+        });
+        (tell, events.boxed())
+    }
+
+    #[tokio::test]
+    async fn all_hear_one_subscription_and_it_ends_with_the_last() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        tell.send(said(0)).await.unwrap();
+        let (ear, mut first) = ears.open(session(), frames);
+        drop(ear);
+        let mut more: Vec<Subscription> = Vec::new();
+        for _ in 0..100 {
+            more.push(ears.known(session()).and_then(Ear::listen).unwrap());
+        }
+        tell.send(said(1)).await.unwrap();
+        assert_eq!(first.next().await, Some(said(0)), "what came before it was shared");
+        assert_eq!(first.next().await, Some(said(1)));
+        for one in &mut more {
+            let heard = one.next().await;
+            let heard = if heard == Some(said(0)) { one.next().await } else { heard };
+            assert_eq!(heard, Some(said(1)));
+        }
+        drop(first);
+        drop(more.split_off(1));
+        tell.send(said(2)).await.unwrap();
+        assert_eq!(more[0].next().await, Some(said(2)));
+        drop(more);
+        tell.closed().await;
+        assert!(ears.lock().is_empty() && ears.known(session()).is_none());
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_told_and_keeps_nobody_up() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        let (_, mut quick) = ears.open(session(), frames);
+        let mut slow = ears.known(session()).and_then(Ear::listen).unwrap();
+        for n in 0..2 * SUBSCRIPTION_CAPACITY {
+            tell.send(said(n)).await.unwrap();
+            assert_eq!(quick.next().await, Some(said(n)));
+        }
+        assert_eq!(slow.next().await, Some(BusEvent::Lagged));
+        assert_eq!(slow.next().await, Some(said(SUBSCRIPTION_CAPACITY)));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_bus_ends_all_and_whoever_comes_later_asks_anew() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        let (ear, mut first) = ears.open(session(), frames);
+        drop(tell);
+        assert_eq!(first.next().await, None);
+        assert!(ear.listen().is_none(), "nobody hands on");
+        let (tell, frames) = subscription();
+        let (_, mut second) = ears.open(session(), frames);
+        drop(first);
+        tell.send(said(1)).await.unwrap();
+        assert_eq!(second.next().await, Some(said(1)));
+        assert!(ears.known(session()).is_some(), "the end of the old one is not its own");
+    }
+
+    #[tokio::test]
+    async fn those_who_come_together_subscribe_once() {
+        let ears = Arc::<Ears>::default();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (tell, frames) = subscription();
+        let frames = Arc::new(Mutex::new(Some(frames)));
+        let counted = Arc::clone(&asked);
+        let subscribe = move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(frames.lock().unwrap().take())
+        };
+        let opens = (0..50).map(|_| ears.together(session(), subscribe.clone()));
+        let opened = futures_util::future::join_all(opens).await;
+        let mut all: Vec<Subscription> =
+            opened.into_iter().map(|ear| ear.and_then(Ear::listen).unwrap()).collect();
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        tell.send(said(1)).await.unwrap();
+        for one in &mut all {
+            assert_eq!(one.next().await, Some(said(1)));
+        }
+    }
+}
