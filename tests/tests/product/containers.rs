@@ -104,6 +104,16 @@ async fn lose_a_worker_and_a_gateway(cluster: &Cluster) -> Outcome {
     let seen = cluster.engine.docker(&["inspect", "-f", who, "cn_worker-1_1"]).await?;
     assert_eq!(seen.trim(), "65532:65532 true [ALL]");
 
+    // L8: nobody but nodes shares a network with servers that ask for no credentials.
+    let networks = "{{range $name, $it := .NetworkSettings.Networks}}{{$name}} {{end}}";
+    for (service, wanted) in [("nats-1", "cn_bus "), ("worker-1", "cn_bus cn_default ")] {
+        let of = format!("cn_{service}_1");
+        let seen = cluster.engine.docker(&["inspect", "-f", networks, &of]).await?;
+        assert_eq!(seen.trim_end_matches('\n'), wanted, "{service}");
+    }
+    let bus = cluster.engine.docker(&["network", "inspect", "-f", "{{.Internal}}", "cn_bus"]);
+    assert_eq!(bus.await?.trim(), "true");
+
     let (first, second) = (cluster.client(0).await?, cluster.client(1).await?);
     let message = Message::new("ada", "hello there");
     let session = message.session();

@@ -151,6 +151,29 @@ async fn a_command_goes_on_with_what_file_write_made_and_no_mark_on_it_stays() {
     assert!(failure.is_none() && text.contains("nosuid,nodev"), "{text}");
 }
 
+/// L10: everybody on the host can read the line of a sandbox, and so can what runs in it.
+#[tokio::test]
+async fn the_line_of_a_sandbox_tells_nothing_of_its_host() {
+    let root = tempfile::tempdir_in("/tmp").unwrap();
+    let files = root.path().join("main");
+    fs::create_dir_all(&files).unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&files, Some(1_000), Some(1_000)).unwrap();
+    let host = root.path().to_str().unwrap();
+    for landlock in ["required", "off"] {
+        let options = json!({ "workspace": "read_write", "process": { "landlock": landlock } });
+        let toolbox = processes(options, Planted::None, Some(root.path()));
+        let line = "tr '\\0' ' ' </proc/1/cmdline; echo; env; pwd";
+        let (failure, text) = sh(&toolbox, line).await;
+        assert_eq!(failure, None, "{landlock}: {text}");
+        assert!(text.starts_with("bwrap --args "), "{landlock}: {text}");
+        assert!(text.ends_with("/workspace\n"), "the options hold: {landlock}: {text}");
+        for secret in [host, "--bind", "--setenv", "CLAWNODE_WALLS", "\"files\""] {
+            assert!(!text.contains(secret), "{landlock}: {secret}: {text}");
+        }
+    }
+}
+
 /// F-18: what ignores SIGTERM, and what detaches itself, dies with its command.
 async fn hides(toolbox: &Toolbox, mark: &str, cancel: bool) -> (Option<ToolFailure>, String) {
     let line = format!(

@@ -25,6 +25,8 @@ pub(super) const ARTIFACTS: &str = "/artifacts";
 pub(super) const ARTIFACTS_VARIABLE: &str = "CLAWNODE_ARTIFACTS";
 /// What tells a command which call it is for: the same for each run of one call.
 pub(in crate::tool) const IDEMPOTENCY_KEY: &str = "CLAWNODE_IDEMPOTENCY_KEY";
+/// What describes its walls to what becomes a command, which takes it away.
+pub(super) const WALLS: &str = "CLAWNODE_WALLS";
 /// What marks the processes of one run where nothing isolates them.
 pub(super) const RUN: &str = "CLAWNODE_RUN";
 /// The user that owns nothing.

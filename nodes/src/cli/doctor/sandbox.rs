@@ -1,10 +1,10 @@
 //! The checks of what runs agents' commands.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use clawnode_actors::tool::{
     SandboxOptions,
-    sandbox::{Docker, Isolation, Landlock, Owner, Place, Processes},
+    sandbox::{Docker, Isolation, Landlock, Owner, Place, Processes, spec::Image},
 };
 use clawnode_proto::{ErrorChain, ProcessId};
 
@@ -32,7 +32,7 @@ async fn docker(options: &SandboxOptions) -> Vec<Check> {
     let owner = Owner::new("doctor", ProcessId::from_u128(0));
     let docker = Docker::new(options.docker.clone(), owner, Arc::new(|_| false));
     let shown = options.docker.socket.display();
-    match docker.health_check().await {
+    let mut checks = match docker.health_check().await {
         Ok(()) => {
             let answers = Check::green(NAME, format!("an engine answers at `{shown}`"));
             vec![answers, engine(&docker).await]
@@ -42,7 +42,29 @@ async fn docker(options: &SandboxOptions) -> Vec<Check> {
                        it run on other nodes, or not at all";
             vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)]
         }
+    };
+    checks.push(images(options));
+    checks
+}
+
+/// Whether the images of commands are what they were when somebody approved of them: a tag may name
+/// another one tomorrow, a digest does not.
+fn images(options: &SandboxOptions) -> Check {
+    const NAME: &str = "sandbox.images";
+    let of_tools = options.tools.values().filter(|tool| tool.env == Place::Docker);
+    let mut all = vec![&options.docker.image, &options.docker.python_image];
+    all.extend(of_tools.filter_map(|tool| tool.image.as_ref()));
+    let tags: BTreeSet<&str> =
+        all.into_iter().map(Image::as_str).filter(|it| !it.contains("@sha256:")).collect();
+    if tags.is_empty() {
+        return Check::green(NAME, "each is named with its digest");
     }
+    let shown: Vec<String> = tags.into_iter().map(|it| format!("`{it}`")).collect();
+    let found =
+        format!("named by a tag, which may be another image tomorrow: {}", shown.join(", "));
+    let fix = "name them with their digests: `docker image inspect -f '{{index .RepoDigests 0}}' \
+               IMAGE` prints it";
+    Check::yellow(NAME, found, fix)
 }
 
 /// Whether the engine's parts are known to let containers out.
@@ -146,7 +168,7 @@ mod tests {
             options.docker.socket = socket;
             let found = checks(&options, 1).await;
             serving.abort();
-            assert_eq!(found.len(), 2, "{found:?}");
+            assert_eq!(found.len(), 3, "{found:?}");
             assert_eq!(found[1].verdict, verdict, "{found:?}");
             let bad = found[1].found.contains("runc before 1.1.12: CVE-2024-21626");
             assert_eq!(bad, verdict == Verdict::Yellow, "{found:?}");
@@ -159,7 +181,7 @@ mod tests {
         let mut options = SandboxOptions::default();
         options.docker.socket = "/nowhere/docker.sock".into();
         let found = checks(&options, 1).await;
-        assert_eq!(found.len(), 1);
+        assert_eq!(found.len(), 2);
         assert_eq!(found[0].verdict, Verdict::Yellow);
         assert!(found[0].found.contains("/nowhere/docker.sock"), "{}", found[0].found);
 
@@ -169,6 +191,26 @@ mod tests {
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Yellow));
         options.process.isolation = Isolation::None;
         assert_eq!(checks(&options, 1).await[0].verdict, Verdict::Yellow);
+    }
+
+    /// L8.
+    #[test]
+    fn images_that_are_named_by_tags_are_yellow_and_said() {
+        let digest = format!("registry.example/tool@sha256:{}", "0".repeat(64));
+        let options = |image: &str, python: &str, tool: &str| -> SandboxOptions {
+            let tool = json!({ "description": "d", "command": ["a"], "image": tool });
+            let docker = json!({ "image": image, "python_image": python });
+            serde_json::from_value(json!({ "docker": docker, "tools": { "own": tool } })).unwrap()
+        };
+        let found = images(&options(&digest, &digest, &digest));
+        assert_eq!(found.verdict, Verdict::Green, "{found:?}");
+        for bad in [[&digest, "a:1", &digest], ["a:1", &digest, &digest], [&digest, &digest, "a:1"]]
+        {
+            let [image, python, tool] = bad;
+            let found = images(&options(image, python, tool));
+            assert_eq!(found.verdict, Verdict::Yellow, "{bad:?}");
+            assert!(found.found.ends_with(": `a:1`"), "{found:?}");
+        }
     }
 
     /// Process 1 is no service.

@@ -14,7 +14,7 @@ use super::{
 use crate::tool::sandbox::planted::Planted;
 use crate::tool::sandbox::{
     limits::Limits,
-    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, Policy},
+    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, Policy, WALLS},
 };
 
 /// Where programs are looked for.
@@ -112,17 +112,26 @@ pub(super) fn isolated(
     });
     argv.add(["--chdir", workdir]);
     // Nothing above can be changed from within.
-    argv.add(["--remount-ro", "/", "--"]);
-    if let Some((steps, walls)) = walls {
-        argv.0.extend(steps.enter(walls)?);
+    argv.add(["--remount-ro", "/"]);
+    if let Some((_, walls)) = walls {
+        argv.add(["--setenv", WALLS, &serde_json::to_string(walls)?]);
+    }
+    #[cfg(feature = "test-util")]
+    plant(&mut argv.0, planted);
+    if let Some((steps, _)) = walls {
+        // Paths of this host, keys and walls are nobody's business.
+        let unseen = Steps::unseen(argv.0.len() - 1);
+        argv.0.splice(1..1, unseen);
+        argv.add(["--"]);
+        argv.0.extend(steps.enter());
+    } else {
+        argv.add(["--"]);
     }
     if outlet.is_some() {
         argv.add(outlet::wrapper());
     }
     let items = command.argv.items().iter().map(String::as_str);
     argv.add(items);
-    #[cfg(feature = "test-util")]
-    plant(&mut argv.0, planted);
     Ok(argv.0)
 }
 

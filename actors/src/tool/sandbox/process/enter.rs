@@ -5,26 +5,32 @@
 //! `begin PROGRAM ARGS…` runs outside, as the command's user. It waits for one byte on its standard
 //! input: by then the node has put it into its control group, and so all that it starts. It opens the
 //! file of this program and says in ARGS where it is, for the second step to be found in a sandbox that
-//! does not show it.
-//! `enter WALLS PROGRAM ARGS…` runs in the sandbox: it puts the walls up, and becomes the command.
+//! does not show it. It moves the options of the sandbox from ARGS into a file in memory: a command line
+//! can be read by everybody on the host for as long as the command runs, and by the command.
+//! `enter PROGRAM ARGS…` runs in the sandbox: it puts the walls up that its environment describes, and
+//! becomes the command.
 //!
 //! The command inherits its standard streams and nothing else: each process of this program marks what
 //! else it has open before it does anything.
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, ErrorKind, Write},
-    os::{fd::AsRawFd, unix::process::CommandExt},
+    fs::File,
+    io::{self, ErrorKind, Seek, Write},
+    os::{
+        fd::{AsRawFd, IntoRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
     path::PathBuf,
     process::Command,
 };
 
 use clawnode_proto::ErrorChain;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::wall::Wall;
-use crate::tool::filter;
+use crate::tool::{filter, sandbox::spec::WALLS};
 
 /// What the first step waits for.
 pub(super) const GO: &[u8] = b"\n";
@@ -34,6 +40,9 @@ const BEGIN: &str = "begin";
 const ENTER: &str = "enter";
 /// Stands for this program in the command line of the first step. Whatever a model wrote comes later.
 const ITSELF: &str = "clawnode-itself";
+/// Stands for the descriptor of a file with so many of the arguments that follow it, which are nowhere
+/// else then. Whatever a model wrote comes later.
+const UNSEEN: &str = "clawnode-unseen:";
 /// This program, also after its file was replaced.
 const OWN: &str = "/proc/self/exe";
 /// As shells have it: a program that cannot be run, and one that is not there.
@@ -68,9 +77,13 @@ impl Steps {
     }
 
     /// What stands before a command within its sandbox, in that line.
-    pub(super) fn enter(&self, walls: &Walls) -> serde_json::Result<Vec<OsString>> {
-        let walls = serde_json::to_string(walls)?;
-        Ok(vec![ITSELF.into(), self.command.clone(), ENTER.into(), walls.into()])
+    pub(super) fn enter(&self) -> [OsString; 3] {
+        [ITSELF.into(), self.command.clone(), ENTER.into()]
+    }
+
+    /// What stands before so many options in that line that nobody is to see.
+    pub(super) fn unseen(count: usize) -> [OsString; 2] {
+        ["--args".into(), format!("{UNSEEN}{count}").into()]
     }
 }
 
@@ -79,7 +92,7 @@ impl Steps {
 pub fn step(args: &[OsString]) -> u8 {
     let failed = match args {
         [step, program, args @ ..] if step == BEGIN => begin(program, args),
-        [step, walls, program, args @ ..] if step == ENTER => enter(walls, program, args),
+        [step, program, args @ ..] if step == ENTER => enter(program, args),
         _ => Failed {
             why: "this is how nodes run commands, and nothing else".to_owned(),
             code: CANNOT_RUN,
@@ -112,15 +125,39 @@ fn begin(program: &OsStr, args: &[OsString]) -> Failed {
     if let Some(place) = args.iter_mut().find(|it| *it == ITSELF) {
         *place = found.into();
     }
+    if let Err(error) = hide(&mut args) {
+        return Failed { why: format!("no file for its options: {error}"), code: CANNOT_RUN };
+    }
     become_program(program, &args)
 }
 
-fn enter(walls: &OsStr, program: &OsStr, args: &[OsString]) -> Failed {
+/// Moves what is not to be seen into a file in memory, which whoever is last in the line reads and
+/// closes.
+fn hide(args: &mut Vec<OsString>) -> io::Result<()> {
+    let count = |it: &OsString| it.to_str()?.strip_prefix(UNSEEN)?.parse::<usize>().ok();
+    let found = args.iter().enumerate().find_map(|(at, it)| Some((at, count(it)?)));
+    let Some((at, count)) = found else { return Ok(()) };
+    let end = at.saturating_add(1).saturating_add(count).min(args.len());
+    // Without CLOEXEC, as above.
+    let file: OwnedFd = rustix::fs::memfd_create("options", MemfdFlags::empty())?;
+    let mut file = File::from(file);
+    for option in args.drain(at + 1..end) {
+        file.write_all(option.as_bytes())?;
+        file.write_all(b"\0")?;
+    }
+    file.rewind()?;
+    if let Some(place) = args.get_mut(at) {
+        *place = file.into_raw_fd().to_string().into();
+    }
+    Ok(())
+}
+
+fn enter(program: &OsStr, args: &[OsString]) -> Failed {
     let failed = |why| Failed { why, code: CANNOT_RUN };
-    let walls = match walls.to_str().map(serde_json::from_str::<Walls>) {
-        Some(Ok(walls)) => walls,
-        Some(Err(error)) => return failed(format!("these are no walls: {error}")),
-        None => return failed("these are no walls".to_owned()),
+    let walls = std::env::var(WALLS).unwrap_or_default();
+    let walls = match serde_json::from_str::<Walls>(&walls) {
+        Ok(walls) => walls,
+        Err(error) => return failed(format!("these are no walls: {error}")),
     };
     if let Some(wall) = &walls.files
         && let Err(error) = wall.put_up()
@@ -136,7 +173,7 @@ fn enter(walls: &OsStr, program: &OsStr, args: &[OsString]) -> Failed {
 }
 
 fn become_program(program: &OsStr, args: &[OsString]) -> Failed {
-    let error = Command::new(program).args(args).exec();
+    let error = Command::new(program).args(args).env_remove(WALLS).exec();
     let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     Failed { why: format!("cannot run `{}`: {error}", program.display()), code }
 }
