@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use tokio::time::Instant;
 
-use super::transcript::Transcript;
+use super::{errands::Errand, transcript::Transcript};
 use crate::model::Logged;
 
 /// All that the judge is shown.
@@ -19,6 +19,10 @@ pub struct Evidence {
     pub transcripts: Vec<Transcript>,
     /// What those saw that followed the turns of others.
     pub followed: Vec<Transcript>,
+    /// What clients with errands know of them.
+    pub errands: Vec<Errand>,
+    /// How often each effect of a call happened, by its job.
+    pub effects: BTreeMap<String, usize>,
     /// What is stored, by session key.
     pub sessions: BTreeMap<String, Stored>,
     /// What the model server was asked: the effect counter.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{FrameKey, kernel::CLAIM, llm::Role, session::TurnOutcome};
 
 use super::{
+    account::Account,
     evidence::{Evidence, Stored},
     transcript::{Sight, Transcript},
 };
@@ -44,6 +45,8 @@ pub struct Verdict {
     pub takeovers: usize,
     /// Those of them by which an owner lost it in mid-turn to whom nothing was done.
     pub robberies: usize,
+    /// What the errands came to; what is wrong with them is among the violations.
+    pub account: Account,
     /// All that must not be.
     pub violations: Vec<Violation>,
 }
@@ -95,6 +98,8 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         heard(&mut verdict, one, evidence.tokens);
     }
     calls(&mut verdict, evidence);
+    verdict.account = Account::of(evidence);
+    verdict.violations.extend(verdict.account.violations.iter().cloned());
     let takeovers = evidence.takeovers();
     verdict.takeovers = takeovers.len();
     let robbed = takeovers.iter().filter(|one| one.in_mid_turn && !evidence.is_victim(one.from));

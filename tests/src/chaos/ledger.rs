@@ -106,6 +106,11 @@ impl Total {
         sum.takeovers += one.takeovers;
         sum.robbed_owners += one.robbed_owners;
         sum.fenced_writes += one.fenced_writes;
+        sum.tool_calls += one.tool_calls;
+        sum.uncertain += one.uncertain;
+        sum.effects_again += one.effects_again;
+        sum.approvals += one.approvals;
+        sum.plans += one.plans;
         sum.refusals += one.refusals;
         sum.resumed += one.resumed;
         sum.resume_ms_p50 = sum.resume_ms_p50.max(one.resume_ms_p50);

@@ -2,7 +2,8 @@
 //!
 //! A [`Scenario`] is played on a [`Stage`]: gateways, workers, NATS servers and the model server,
 //! each a process, on loopback or on hosts made of network namespaces ([`hosts`]). Clients talk
-//! without a pause ([`load`]) and resume over any gateway by their cursors ([`client`]). The model
+//! without a pause ([`load`]) and resume over any gateway by their cursors ([`client`]); others have
+//! [`errands`]: tools, approvals and plans, whose effects are counted ([`account`]). The model
 //! server is the effect counter: a process that nothing is done to, which syncs a line for each
 //! call before it answers. At the end the judge ([`judge()`]) compares the clients' transcripts, the
 //! journals and that log; [`resume`] says how long clients waited; [`run()`] writes the
@@ -10,10 +11,13 @@
 //!
 //! The program is `clawnode-chaos`, which `clawnode verify --chaos` runs.
 
+mod account;
 pub mod bus;
 pub mod client;
 pub mod daemon;
 pub mod disk;
+mod engine;
+pub mod errands;
 mod error;
 pub mod evidence;
 pub mod hosts;
@@ -31,6 +35,7 @@ pub mod stage;
 pub mod transcript;
 mod wait;
 
+pub use account::Account;
 pub use error::ChaosError;
 pub use judge::{Breach, Verdict, Violation, judge};
 pub use ledger::Ledger;

@@ -16,6 +16,8 @@ use super::{
     ChaosError,
     daemon::tool,
     disk::{self, Disk},
+    engine::{self, Containers},
+    errands::Errands,
     evidence::Evidence,
     hosts::{self, HostKind},
     judge::{Breach, Verdict, judge},
@@ -156,6 +158,7 @@ fn missing(
         Needs::Clock => {
             absent(faketime().is_some(), "`libfaketime` is missing: apt-get install libfaketime")
         }
+        Needs::Docker => engine::no_engine(),
         Needs::OldBuild => absent(
             options.old_binary.as_ref().is_some_and(|path| path.is_file()),
             "no other build was named: --old-binary FILE",
@@ -239,11 +242,17 @@ async fn on_stage(
     if scenario == Scenario::ClockJump {
         clocks(&mut shape, dir)?;
     }
-    let mut stage = Stage::start(shape, dir).await?;
+    let containers = match scenario.needs() {
+        Needs::Docker => Some(Containers::start(dir).await?),
+        _ => None,
+    };
+    let mut stage = Stage::start(shape, dir, containers).await?;
     let load = Load::start(&stage.entrance(), scenario.crowd());
+    let errands = Errands::start(&stage.entrance(), scenario.errands());
     let mut play = Play {
         stage: &mut stage,
         load: &load,
+        errands: &errands,
         random: ChaCha8Rng::seed_from_u64(mixed(seed, scenario.as_str())),
         iterations: scenario.iterations(options),
         disk: disk.as_ref(),
@@ -268,7 +277,8 @@ async fn on_stage(
         evidence.complaints.push(format!("it could not go on: {error}"));
         patience = AFTER_FAILURE;
     }
-    (evidence.transcripts, evidence.followed) = load.finish(patience).await;
+    ((evidence.transcripts, evidence.followed), evidence.errands) =
+        tokio::join!(load.finish(patience), errands.finish(patience));
     Ok((stage, evidence))
 }
 
@@ -315,10 +325,22 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     score.resumed = waited.len();
     score.resume_ms_p50 = percentile(&waited, 0.5).map(ms);
     score.resume_ms_p99 = percentile(&waited, 0.99).map(ms);
+    let account = &verdict.account;
+    (score.tool_calls, score.uncertain) = (account.calls, account.uncertain);
+    (score.effects_again, score.approvals) = (account.again, account.approvals);
+    score.plans = account.plans;
+    let hit_no_run = match scenario {
+        Scenario::RunnerKill => account.uncertain + account.again == 0,
+        Scenario::DockerStop => account.uncertain + account.interrupted == 0,
+        _ => false,
+    };
     score.violations = verdict.violations.into_iter().map(|one| one.what).collect();
     score.measure(scenario.targets());
     if scenario == Scenario::ClockJump && !evidence.has_jumped(HALF_AN_HOUR) {
         score.violations.push("no clock jumped: this run proves nothing".to_owned());
+    }
+    if hit_no_run {
+        score.violations.push("no fault hit a run of a tool: this run proves nothing".to_owned());
     }
     if scenario.must_fence() && evidence.fenced == 0 {
         score.violations.push("nobody was fenced: this run proves nothing".to_owned());

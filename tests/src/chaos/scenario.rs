@@ -62,6 +62,8 @@ pub enum Needs {
     Clock,
     /// A second build of the node.
     OldBuild,
+    /// A Docker engine of its own, which takes root.
+    Docker,
     /// To be asked for by name, with `--kills`.
     Asking,
 }
@@ -69,6 +71,10 @@ pub enum Needs {
 scenarios! {
     /// A worker is killed in mid-turn.
     WorkerKill = "worker-kill", Any, 2, 20;
+    /// A worker is killed while it runs a tool's job.
+    RunnerKill = "runner-kill", Any, 3, 20;
+    /// The Docker engine, or every container, is killed while commands run in them.
+    DockerStop = "docker-stop", Docker, 2, 10;
     /// A gateway is killed; its clients resume at the other.
     GatewayKill = "gateway-kill", Any, 3, 20;
     /// The only NATS server is killed, and started again on what it stored.
@@ -92,21 +98,21 @@ scenarios! {
     /// A worker's host vanishes: the bus keeps connections that nobody closes.
     HalfOpen = "half-open", Network, 1, 10;
     /// Every node is stopped and started in turn, under load.
-    RollingRestart = "rolling-restart", Any, 1, 5;
+    RollingRestart = "rolling-restart", Any, 1, 10;
     /// Every node is replaced by another build in turn, and back.
-    RollingUpgrade = "rolling-upgrade", OldBuild, 1, 3;
+    RollingUpgrade = "rolling-upgrade", OldBuild, 1, 10;
     /// Every sync of the bus's disk takes a fifth of a second, and then a worker is killed.
-    SlowDisk = "slow-disk", Tracer, 1, 5;
+    SlowDisk = "slow-disk", Tracer, 1, 10;
     /// The bus's disk fills up, and has room again.
-    FullDisk = "full-disk", Disk, 1, 5;
+    FullDisk = "full-disk", Disk, 1, 10;
     /// The disk of a node alone fills up, and has room again.
-    FullDiskAlone = "full-disk-alone", Disk, 1, 5;
+    FullDiskAlone = "full-disk-alone", Disk, 1, 10;
     /// A gateway with 500 clients is killed; all of them come to the other at once.
-    Storm = "reconnect-storm", Any, 1, 5;
+    Storm = "reconnect-storm", Any, 1, 10;
     /// A message kills every worker that takes it.
-    Poison = "poison", Any, 1, 3;
+    Poison = "poison", Any, 1, 10;
     /// A worker's clock jumps by an hour and back by a day, then the worker is killed.
-    ClockJump = "clock-jump", Clock, 1, 5;
+    ClockJump = "clock-jump", Clock, 1, 10;
     /// Workers, gateways and the NATS server are killed at random.
     RandomKills = "random-kills", Asking, 0, 0;
 }
@@ -139,6 +145,17 @@ impl Scenario {
             Self::Storm => Crowd { talkers: 20, followers: 480, at_one_gateway: true },
             Self::SlowDisk | Self::FullDiskAlone => Crowd { talkers: 4, ..usual },
             _ => usual,
+        }
+    }
+
+    /// Clients with errands: tools, approvals and plans; and commands in containers.
+    pub const fn errands(self) -> (usize, usize) {
+        match self {
+            Self::RunnerKill => (6, 0),
+            Self::DockerStop => (3, 3),
+            // Readers alone; messages that are to be refused; and times that end turns and calls.
+            Self::Storm | Self::FullDisk | Self::FullDiskAlone | Self::ClockJump => (0, 0),
+            _ => (3, 0),
         }
     }
 

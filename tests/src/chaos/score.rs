@@ -36,6 +36,21 @@ pub struct Score {
     pub robbed_owners: usize,
     /// Owners that found themselves fenced: an append of theirs bounced, or was kept from being sent.
     pub fenced_writes: u64,
+    /// Calls of tools: jobs beside the chats, steps of plans, and what a person approved.
+    #[serde(default)]
+    pub tool_calls: usize,
+    /// Those of class `once` of which nobody knows whether they happened.
+    #[serde(default)]
+    pub uncertain: usize,
+    /// Those of other classes that had their effect more than once.
+    #[serde(default)]
+    pub effects_again: usize,
+    /// Calls that a person approved.
+    #[serde(default)]
+    pub approvals: usize,
+    /// Plans that ran to their end.
+    #[serde(default)]
+    pub plans: usize,
     /// How often a gateway refused a request, and was asked again.
     #[serde(default)]
     pub refusals: usize,
@@ -120,7 +135,8 @@ impl Score {
             Some(why) => format!("{name}: left out: {why}"),
             None => format!(
                 "{name}: {} in {} s: {} faults, {} turns, {} remade, {} takeovers ({} robbed), \
-                 {} fenced, {} refusals, {} resumed in {} ms (p50), {} ms (p99)",
+                 {} fenced, {} calls of tools ({} uncertain, {} again, {} approved, {} plans), \
+                 {} refusals, {} resumed in {} ms (p50), {} ms (p99)",
                 if self.is_good() { "good" } else { "BAD" },
                 self.seconds,
                 self.iterations,
@@ -129,6 +145,11 @@ impl Score {
                 self.takeovers,
                 self.robbed_owners,
                 self.fenced_writes,
+                self.tool_calls,
+                self.uncertain,
+                self.effects_again,
+                self.approvals,
+                self.plans,
                 self.refusals,
                 self.resumed,
                 self.resume_ms_p50.unwrap_or_default(),
@@ -181,13 +202,15 @@ impl Scorecard {
 /// The table of these scores.
 pub fn table(scores: &[Score]) -> String {
     let mut out = "| scenario | hosts | faults | turns | lost | duplicated | repeated | remade | \
-                   takeovers | robbed | fenced | resumed | p50 ms | p99 ms | orphans | s | \
+                   takeovers | robbed | fenced | tool calls | uncertain | again | resumed | p50 ms | p99 ms | orphans | s | \
                    verdict |\n"
         .to_owned();
-    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str(
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
     for it in scores {
         if let Some(why) = &it.left_out {
-            let blanks = "| ".repeat(14);
+            let blanks = "| ".repeat(17);
             push(
                 &mut out,
                 format_args!("| {} | {} {blanks}| left out: {why} |\n", it.scenario, it.hosts),
@@ -211,6 +234,9 @@ pub fn table(scores: &[Score]) -> String {
             it.takeovers.to_string(),
             it.robbed_owners.to_string(),
             it.fenced_writes.to_string(),
+            it.tool_calls.to_string(),
+            it.uncertain.to_string(),
+            it.effects_again.to_string(),
             it.resumed.to_string(),
             ms(it.resume_ms_p50),
             ms(it.resume_ms_p99),

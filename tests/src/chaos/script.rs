@@ -3,7 +3,7 @@
 use std::{fs, ops::Range, path::PathBuf, time::Duration};
 
 use clawnode_cluster::{Clock, SystemClock};
-use clawnode_proto::session::TurnOutcome;
+use clawnode_proto::{session::TurnOutcome, view::StatusView};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
@@ -13,6 +13,7 @@ use super::{
     ChaosError,
     client::{Client, Told},
     disk::Disk,
+    errands::Errands,
     evidence::{Fault, Hits},
     hosts::Cut,
     load::{Board, Load},
@@ -41,6 +42,8 @@ pub(super) struct Play<'a> {
     pub stage: &'a mut Stage,
     /// Its load.
     pub load: &'a Load,
+    /// Its errands.
+    pub errands: &'a Errands,
     /// What its schedule follows from.
     pub random: ChaCha8Rng,
     /// How many faults it does.
@@ -75,6 +78,8 @@ impl Play<'_> {
                     let place = self.owner().await?;
                     self.kill_at(place).await?;
                 }
+                Scenario::RunnerKill => self.runner_kill().await?,
+                Scenario::DockerStop => self.docker_stop().await?,
                 Scenario::SlowDisk => self.slow_disk().await?,
                 Scenario::GatewayKill => self.kill(Role::Gateway).await?,
                 // The first is where the crowd is.
@@ -142,6 +147,40 @@ impl Play<'_> {
         self.stage.nodes[place].kill().await?;
         self.load.settled(at).await?;
         self.stage.nodes[place].start().await
+    }
+
+    /// Kills a worker while it runs a tool's job, whoever has the job's session.
+    async fn runner_kill(&mut self) -> Result<(), ChaosError> {
+        let number = self.random.random_range(0..1_000_usize);
+        let stage = &self.stage;
+        let place = eventually("a run of a tool", PATIENCE, async || {
+            let running = stage.counter.under_way();
+            let at = number.checked_rem(running.len()).unwrap_or(0);
+            let place = running.get(at).and_then(|name| stage.place_named(name));
+            place.ok_or_else(|| format!("{running:?} run"))
+        })
+        .await?;
+        self.kill_at(place).await?;
+        self.errands.round().await
+    }
+
+    /// Kills every container; or the engine, and what it ran, as if its host had ended.
+    async fn docker_stop(&mut self) -> Result<(), ChaosError> {
+        let is_engine = self.faults.len() % 2 == 1;
+        let what = if is_engine { "kill -9 of the engine" } else { "kill of every container" };
+        self.errands.round().await?;
+        let missing = || ChaosError::Missing("this stage has no containers".to_owned());
+        if is_engine {
+            let at = self.fault(what, Hits::Nobody);
+            self.stage.containers.as_mut().ok_or_else(missing)?.kill().await?;
+            self.calm().await;
+            self.stage.containers.as_mut().ok_or_else(missing)?.restart().await?;
+            self.load.settled(at).await?;
+        } else {
+            let killed = self.stage.containers.as_ref().ok_or_else(missing)?.kill_all().await?;
+            self.fault(format!("{what} ({killed})"), Hits::Nobody);
+        }
+        self.errands.round().await
     }
 
     async fn bus_restart(&mut self) -> Result<(), ChaosError> {
@@ -405,10 +444,24 @@ impl Play<'_> {
         for jump in ["+3600", "-86400"] {
             self.fault(format!("a clock jumps to {jump} s"), Hits::Nobody);
             fs::write(&clock, jump).map_err(ChaosError::io("set a clock"))?;
+            self.warned_of_clock().await?;
             self.load.round().await?;
         }
         self.kill_at(place).await?;
         fs::write(&clock, "+0").map_err(ChaosError::io("set a clock"))
+    }
+
+    /// Waits until `status` says that a node's clock differs from the others'.
+    async fn warned_of_clock(&self) -> Result<(), ChaosError> {
+        eventually("a warning of a clock that differs", PATIENCE, async || {
+            let door = self.stage.door().await.map_err(|error| error.to_string())?;
+            let status = door.call::<StatusView>("status", serde_json::json!({})).await;
+            let status = status.map_err(|error| error.to_string())?;
+            let names: Vec<String> = status.warnings.into_iter().map(|one| one.name).collect();
+            let warned = names.iter().any(|name| name == "nodes.clock_differs");
+            if warned { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await
     }
 
     async fn random_kill(&mut self) -> Result<(), ChaosError> {

@@ -19,16 +19,20 @@ use super::{
     bus::Bus,
     client::Entrance,
     daemon::{Daemon, Spec, sibling},
+    engine::Containers,
+    errands::{ASKED, COMMAND, TOOLS},
     evidence::{Evidence, Stored},
     hosts::{HostKind, Network},
     nodes::{Role, Slot},
     transcript::Transcript,
     wait::eventually,
 };
-use crate::{model::read_log, nats, process::Client};
+use crate::{effects::EffectCounter, model::read_log, nats, process::Client};
 
 /// The token of the gateways.
 const TOKEN: &str = "token-of-the-chaos-stage";
+/// A tool's effect happens this long after it was asked for, and is answered so long after that.
+const PACE: Duration = Duration::from_millis(100);
 /// What all subjects begin with.
 const PREFIX: &str = "chaos";
 /// The inbox's stream.
@@ -79,6 +83,10 @@ pub struct Stage {
     pub network: Network,
     /// The NATS servers.
     pub bus: Option<Bus>,
+    /// Who counts the effects of tools.
+    pub counter: EffectCounter,
+    /// The engine of the workers' containers, if there is one.
+    pub containers: Option<Containers>,
     /// Gateways first, then workers.
     pub nodes: Vec<Slot>,
     /// What is left at the end and should not be.
@@ -90,7 +98,11 @@ pub struct Stage {
 
 impl Stage {
     /// Starts everything, and waits until it serves.
-    pub async fn start(shape: Shape, dir: &Path) -> Result<Self, ChaosError> {
+    pub async fn start(
+        shape: Shape,
+        dir: &Path,
+        containers: Option<Containers>,
+    ) -> Result<Self, ChaosError> {
         fs::create_dir_all(dir).map_err(ChaosError::io(format!("make `{}`", dir.display())))?;
         let mut network = Network::new(shape.kind)?;
         let store = shape.store.as_deref();
@@ -99,11 +111,15 @@ impl Stage {
             count => Some(Bus::start(&mut network, shape.kind, count, dir, store).await?),
         };
         let (model, url) = model(&network, &shape, dir).await?;
+        let counter = EffectCounter::at(network.own(), dir, PACE).await;
+        let counter = counter.map_err(ChaosError::io("count effects"))?;
         let mut stage = Self {
             shape,
             dir: dir.to_owned(),
             network,
             bus,
+            counter,
+            containers,
             nodes: Vec::new(),
             leftovers: Vec::new(),
             model,
@@ -155,8 +171,11 @@ impl Stage {
         let own = self.shape.vars.iter().filter(|(whose, _, _)| name.starts_with(whose));
         let own: Vec<(String, String)> =
             own.map(|(_, variable, value)| (variable.clone(), value.clone())).collect();
+        self.settings(&home)?;
+        let effects = format!("{}/{name}", self.counter.url());
         let vars = [
             ("HOME", text(&home)),
+            ("CLAWNODE_TEST_EFFECTS", effects),
             ("USER", "chaos".to_owned()),
             ("CLAWNODE_TOKEN", TOKEN.to_owned()),
             ("CLAWNODE_NODE__NAME", name),
@@ -172,6 +191,20 @@ impl Stage {
         slot.nats = self.bus.as_ref().map(|bus| (bus.urls(), PREFIX.to_owned()));
         self.nodes.push(slot);
         Ok(())
+    }
+
+    /// Writes a node's configuration: what its agent may use.
+    fn settings(&self, home: &Path) -> Result<(), ChaosError> {
+        let mut tools = TOOLS.to_vec();
+        tools.push(ASKED);
+        tools.extend(self.containers.as_ref().map(|_| COMMAND));
+        let engine = self.containers.as_ref().map(Containers::settings).unwrap_or_default();
+        let text =
+            format!("[tools]\nmax_jobs = 16\n[agents.default]\ntools = {}\n{engine}", json!(tools));
+        let folder = home.join(".config/clawnode");
+        fs::create_dir_all(&folder)
+            .and_then(|()| fs::write(folder.join("config.toml"), text))
+            .map_err(ChaosError::io("write a node's configuration"))
     }
 
     /// What clients know.
@@ -239,6 +272,11 @@ impl Stage {
         self.nodes.iter().position(|node| node.process() == Some(process))
     }
 
+    /// The place of the node of this name, if it runs a process.
+    pub fn place_named(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name == name)
+    }
+
     /// Owners that found themselves fenced so far, as the logs have it.
     pub fn fenced(&self) -> u64 {
         let count = |node: &Slot| {
@@ -262,6 +300,13 @@ impl Stage {
         }
         evidence.fenced = self.fenced().saturating_sub(evidence.fenced_before);
         evidence.tokens = self.shape.tokens;
+        evidence.effects =
+            self.counter.counts().map_err(ChaosError::io("read the count of effects"))?;
+        if let Some(containers) = self.containers.take() {
+            evidence.effects.extend(containers.effects()?);
+            self.leftovers.extend(containers.left().await);
+            containers.stop().await?;
+        }
         self.model.kill().await?;
         let log = self.dir.join("calls.jsonl");
         evidence.asked = read_log(&log).map_err(ChaosError::io("read the model server's log"))?;
@@ -304,6 +349,8 @@ impl Stage {
         let client = self.door().await?;
         let sessions: BTreeSet<String> =
             evidence.transcripts.iter().map(Transcript::session).collect();
+        let errands = evidence.errands.iter().map(|errand| errand.session.clone());
+        let sessions: BTreeSet<String> = sessions.into_iter().chain(errands).collect();
         for key in sessions.into_iter().chain(evidence.excused.clone()) {
             let history = match client.history(&key).await {
                 Ok(history) => history,

@@ -133,6 +133,11 @@ impl Client {
     pub fn new(url: &str, data: &Path) -> Result<Self, ProcessError> {
         let token = std::fs::read_to_string(data.join("token"))
             .map_err(ProcessError::io("read the node's token"))?;
+        Self::with_token(url, &token)
+    }
+
+    /// The node at `url`, which asks for this token.
+    pub fn with_token(url: &str, token: &str) -> Result<Self, ProcessError> {
         // Installing fails only if it was installed before, which serves as well.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build();
