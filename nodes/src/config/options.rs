@@ -110,6 +110,10 @@ pub struct GatewayOptions {
     pub max_connections: u32,
     /// Bytes of one user message, at most 1 MiB.
     pub message_size: ByteSize,
+    /// Bytes that wait for one WebSocket whose client does not read (4 MiB, 64 KiB at least); then its
+    /// streams are told `lagged`, and it is shown the whole at the end. Less spends less memory on slow
+    /// clients; more rides out longer pauses.
+    pub max_unread: ByteSize,
 }
 
 /// `[cluster]`: what nodes share.
@@ -226,6 +230,9 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 /// See [`GatewayOptions::max_connections`].
 const MAX_CONNECTIONS: u32 = 4_096;
 
+/// See [`GatewayOptions::max_unread`].
+const MAX_UNREAD: u64 = 4 << 20;
+
 impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
@@ -239,6 +246,7 @@ impl Default for GatewayOptions {
             no_auth: false,
             max_connections: MAX_CONNECTIONS,
             message_size: ByteSize(limits::MESSAGE_BYTES as u64),
+            max_unread: ByteSize(MAX_UNREAD),
         }
     }
 }

@@ -24,6 +24,8 @@ const TURN_TIME_MAX: Duration = Duration::from_hours(7 * 24);
 const TOOL_TIME_MAX: Duration = Duration::from_hours(1);
 /// The least `cluster.lost_after`: an election of the servers takes about as long.
 const LOST_AFTER_LEAST: Duration = Duration::from_secs(2);
+/// The least `gateway.max_unread`: a piece of a reply has to fit.
+const UNREAD_LEAST: u64 = 64 << 10;
 /// Plugins of one node (64): each takes memory for its code.
 const PLUGINS: usize = 64;
 
@@ -160,6 +162,10 @@ impl Checks<'_> {
         if it.message_size.0 == 0 || it.message_size.0 > most {
             let what = format!("`{}` is not between 1B and 1MiB", it.message_size);
             return self.fail(&["gateway", "message_size"], what, "write a size within");
+        }
+        if it.max_unread.0 < UNREAD_LEAST {
+            let what = format!("`{}` is less than 64KiB", it.max_unread);
+            return self.fail(&["gateway", "max_unread"], what, "write 64KiB or more");
         }
         self.at_least_one(&["gateway", "max_connections"], it.max_connections)
     }
@@ -445,6 +451,7 @@ mod tests {
             ("[gateway]\ntls_cert = 'c'", "gateway.tls_cert", "tls_key"),
             ("[gateway]\ntls_key = 'k'", "gateway.tls_key", "tls_cert"),
             ("[gateway]\nmessage_size = '2MiB'", "gateway.message_size", "1MiB"),
+            ("[gateway]\nmax_unread = '63KiB'", "gateway.max_unread", "64KiB"),
             ("[gateway]\nmax_connections = 0", "gateway.max_connections", "1 or more"),
             ("[cluster]\npartitions = 513", "cluster.partitions", "512"),
             ("[cluster]\nreplicas = 2", "cluster.replicas", "1, 3 or 5"),

@@ -208,6 +208,10 @@ fn lagged() -> String {
     json(&Lagged { message })
 }
 
+/// Bytes of texts that are joined (32 KiB): a frame that is larger than what may wait for a slow client
+/// would get in all the same.
+const JOINED_MOST: usize = 32 << 10;
+
 /// Joins texts of one attempt that follow each other: one frame for what is ready at once. A client
 /// knows what it has seen by its cursor alone, so texts of two calls stay apart.
 pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
@@ -218,6 +222,7 @@ pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
             && let Some(last) = joined.last_mut()
             && of(last) == of(&event)
             && let TurnBody::Text(text) = &mut last.body
+            && text.len() + more.len() <= JOINED_MOST
         {
             text.push_str(more);
             last.cursor = event.cursor;
@@ -239,6 +244,23 @@ mod tests {
         let turn = TurnId::from_u128(1);
         let cursor = FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index };
         TurnEvent { cursor, body }
+    }
+
+    #[test]
+    fn no_more_is_joined_than_may_wait_for_a_slow_client() {
+        let piece = "x".repeat(10 << 10);
+        let events = (0..7).map(|index| event(index, TurnBody::Text(piece.clone()))).collect();
+        let joined = coalesce(events);
+        let sizes: Vec<usize> = joined
+            .iter()
+            .map(|one| match &one.body {
+                TurnBody::Text(text) => text.len() / piece.len(),
+                _ => 0,
+            })
+            .collect();
+        assert_eq!(sizes, [3, 3, 1]);
+        let at: Vec<u32> = joined.iter().map(|one| one.cursor.index).collect();
+        assert_eq!(at, [2, 5, 6], "a client goes on from the last piece that it has");
     }
 
     #[test]

@@ -26,6 +26,15 @@ enum Stop {
     Lost,
 }
 
+/// Whether an event waits for room. Each makes good what was left out or follows what does: left out
+/// itself, it would be told anew and left out again for ever where the text before it takes all room.
+const fn must_be_told(body: &TurnBody) -> bool {
+    matches!(
+        body,
+        TurnBody::Reset { .. } | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_)
+    )
+}
+
 /// One stream on one socket.
 pub(super) struct Stream<'a> {
     pub(super) gateway: &'a Gateway,
@@ -82,10 +91,15 @@ impl Stream<'_> {
                 () = self.out.closed() => return Err(Stop::Closed),
             };
             for event in coalesce(chunk) {
-                match self.out.push(self.id.event(&event)) {
-                    Ok(()) => {}
-                    Err(Refused::Full) => return Err(Stop::Lagged),
-                    Err(Refused::Closed) => return Err(Stop::Closed),
+                let frame = self.id.event(&event);
+                if must_be_told(&event.body) {
+                    self.out.push_wait(frame).await.map_err(|Closed| Stop::Closed)?;
+                } else {
+                    match self.out.push(frame) {
+                        Ok(()) => {}
+                        Err(Refused::Full) => return Err(Stop::Lagged),
+                        Err(Refused::Closed) => return Err(Stop::Closed),
+                    }
                 }
                 self.seen = Some(event.cursor);
                 self.count(&event.body);

@@ -1,6 +1,6 @@
 //! The gateway of a node: from the settings to what it serves with, and from its refusals to words.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use clawnode_cluster::Clock;
 use clawnode_proto::ErrorChain;
@@ -40,11 +40,16 @@ pub fn gateway_options(
         allowed_hosts: it.hosts.clone(),
         allowed_origins: it.origins.clone(),
         connections: connections.try_into().unwrap_or(defaults.connections),
+        queue_bytes: unread(it.max_unread.0).unwrap_or(defaults.queue_bytes),
         drain: config.node.drain,
         clock,
         adopt_trace: telemetry::adopt,
         ..defaults
     }
+}
+
+fn unread(bytes: u64) -> Option<NonZeroUsize> {
+    usize::try_from(bytes).ok().and_then(NonZeroUsize::new)
 }
 
 /// How many connections there may be: those that are configured, as long as enough of the files that

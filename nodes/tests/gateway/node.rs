@@ -93,13 +93,25 @@ impl Default for Node {
 impl Node {
     /// Adds an event to a turn.
     pub(super) fn speak(&self, turn: TurnId, body: TurnBody) {
+        self.speak_all(turn, [body]);
+    }
+
+    /// Says all of these in one breath.
+    pub(super) fn speak_all(&self, turn: TurnId, bodies: impl IntoIterator<Item = TurnBody>) {
         let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
         log.send_modify(|events| {
-            let index = u32::try_from(events.len()).unwrap();
-            let cursor =
-                FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index };
-            events.push(TurnEvent { cursor, body });
+            for body in bodies {
+                let index = u32::try_from(events.len()).unwrap();
+                let cursor =
+                    FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index };
+                events.push(TurnEvent { cursor, body });
+            }
         });
+    }
+
+    /// The usual end of a turn.
+    pub(super) fn end() -> TurnBody {
+        completed(StopReason::EndTurn)
     }
 
     pub(super) fn text(&self, turn: TurnId, text: &str) {

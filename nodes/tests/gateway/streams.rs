@@ -252,6 +252,32 @@ async fn gate_3_a_slow_reader_is_told_and_loses_nothing() {
     gateway.stop().await;
 }
 
+/// What makes good and what ends a turn comes after a text that is all that may wait.
+#[tokio::test]
+async fn gate_3_a_text_larger_than_the_queue_is_told_once_with_what_follows_it() {
+    let gateway = Gateway::start_with(|options| {
+        options.queue_bytes = NonZeroUsize::new(1 << 10).unwrap();
+    })
+    .await;
+    let mut client = gateway.connect().await;
+    client.send(1, "ada", "hold").await;
+    let turn = accepted(&mut client).await;
+    let whole = "x".repeat(256 << 10);
+    // All of it at once, as it comes from the journal.
+    gateway.node.speak_all(
+        turn,
+        [
+            TurnBody::Reset { text: whole.clone() },
+            TurnBody::Usage(super::node::USAGE),
+            super::node::Node::end(),
+        ],
+    );
+    let frames = client.stream().await;
+    assert_eq!(events(&frames), ["reset", "usage", "done"]);
+    assert_eq!(text(&frames), whole);
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_stop_lets_streams_end_and_begins_nothing() {
     let gateway = Gateway::start().await;

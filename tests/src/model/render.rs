@@ -9,11 +9,16 @@ use super::{
     script::{Reply, Step, ToolCall},
 };
 
+/// Stands for a time of as many digits.
+pub(super) const NO_TIME: &str = "0000000000000000000";
+
 /// What the body does next.
 #[derive(Debug)]
 pub(super) enum Part {
     /// Writes.
     Bytes(Vec<u8>),
+    /// Writes, with the time instead of [`NO_TIME`].
+    Timed(Vec<u8>),
     /// Lets what was written out before it goes on.
     Flush,
     Delay(u64),
@@ -241,6 +246,12 @@ impl Writer<'_> {
                 }
                 WireName::Openai => self.chunk(&json!({"novelty": {"deep": []}}), None),
             },
+            Step::Clock => {
+                self.text(&format!(" @{NO_TIME}"));
+                if let Some(Part::Bytes(bytes)) = self.parts.pop() {
+                    self.parts.push(Part::Timed(bytes));
+                }
+            }
             Step::Flush => self.parts.push(Part::Flush),
             Step::Delay { ms } => self.parts.push(Part::Delay(*ms)),
             Step::Gate { name } => self.parts.push(Part::Gate(name.clone())),

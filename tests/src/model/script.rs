@@ -146,6 +146,8 @@ pub enum Step {
         /// Milliseconds.
         ms: u64,
     },
+    /// One piece of text: ` @` and the time at which it leaves, in nanoseconds since 1970.
+    Clock,
     /// Lets what was said so far leave before anything else is.
     Flush,
     /// Waits until the test opens the gate of this name.

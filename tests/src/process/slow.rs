@@ -1,10 +1,11 @@
-//! A client that follows many turns on one WebSocket and, for as long as the test likes, reads
-//! nothing at all.
+//! Clients that, for as long as the test likes, read nothing at all: one that follows many turns on
+//! one WebSocket, and many of which each follows one.
 
 use std::net::SocketAddr;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use socket2::SockRef;
 use tokio::{
     net::{TcpSocket, TcpStream},
     time::{Instant, timeout_at},
@@ -18,6 +19,9 @@ use super::{Client, Message, ProcessError, home::PATIENCE};
 
 /// Bytes that the system may take in for us meanwhile, nearly.
 const RECEIVE_BYTES: u32 = 4 << 10;
+/// Bytes of one segment to a tap. On loopback segments are so large that the system takes in
+/// megabytes for each socket before its writer notices.
+const SEGMENT_BYTES: u32 = 1_000;
 
 /// A socket that nobody reads.
 #[derive(Debug)]
@@ -38,7 +42,34 @@ pub struct Told {
 impl Client {
     /// Sends all of `messages`, and reads nothing.
     pub async fn send_all(&self, messages: &[Message]) -> Result<Slow, ProcessError> {
-        let lost = |error: tungstenite::Error| ProcessError::Lost(error.to_string());
+        let mut socket = self.slow_socket(false).await?;
+        for (id, message) in messages.iter().enumerate() {
+            let body = json!({ "id": id, "method": "chat.send", "params": message.params() });
+            socket.send(Packet::text(body.to_string())).await.map_err(lost)?;
+        }
+        Ok(Slow { socket, turns: messages.len() })
+    }
+
+    /// Follows a turn; from the word on that it is followed nothing is read.
+    pub async fn tap(&self, session: &str, turn: &str) -> Result<Slow, ProcessError> {
+        let mut socket = self.slow_socket(true).await?;
+        let params = json!({ "session": session, "turn": turn });
+        let body = json!({ "id": 0, "method": "sessions.resume", "params": params });
+        socket.send(Packet::text(body.to_string())).await.map_err(lost)?;
+        let late = |_elapsed| ProcessError::Late("a tap's `accepted`".to_owned());
+        let first = timeout_at(Instant::now() + PATIENCE, socket.next()).await.map_err(late)?;
+        match first {
+            Some(Ok(Packet::Text(text))) if text.contains("accepted") => {
+                Ok(Slow { socket, turns: 1 })
+            }
+            other => Err(ProcessError::Protocol(format!("{other:?} instead of `accepted`"))),
+        }
+    }
+
+    async fn slow_socket(
+        &self,
+        in_small_segments: bool,
+    ) -> Result<WebSocketStream<TcpStream>, ProcessError> {
         let bad = |what: &str| ProcessError::Protocol(what.to_owned());
         let authority = self.url().trim_start_matches("http://");
         let addr: SocketAddr = authority.parse().map_err(|_invalid| bad("no address"))?;
@@ -46,17 +77,23 @@ impl Client {
         socket
             .set_recv_buffer_size(RECEIVE_BYTES)
             .map_err(ProcessError::io("make a socket's buffer small"))?;
+        if in_small_segments {
+            SockRef::from(&socket)
+                .set_tcp_mss(SEGMENT_BYTES)
+                .map_err(ProcessError::io("make a socket's segments small"))?;
+        }
         let stream = socket.connect(addr).await.map_err(ProcessError::io("connect to the node"))?;
         let mut request = format!("ws://{authority}/ws").into_client_request().map_err(lost)?;
         let bearer = format!("Bearer {}", self.token()).parse();
         request.headers_mut().insert("authorization", bearer.map_err(|_invalid| bad("no token"))?);
-        let (mut socket, _) = client_async(request, stream).await.map_err(lost)?;
-        for (id, message) in messages.iter().enumerate() {
-            let body = json!({ "id": id, "method": "chat.send", "params": message.params() });
-            socket.send(Packet::text(body.to_string())).await.map_err(lost)?;
-        }
-        Ok(Slow { socket, turns: messages.len() })
+        let (socket, _) = client_async(request, stream).await.map_err(lost)?;
+        Ok(socket)
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
+fn lost(error: tungstenite::Error) -> ProcessError {
+    ProcessError::Lost(error.to_string())
 }
 
 impl Slow {
