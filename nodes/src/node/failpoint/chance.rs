@@ -12,7 +12,7 @@ use std::{
 use clawnode_cluster::Clock;
 use clawnode_proto::Timestamp;
 
-use super::VARIABLE;
+use super::arm::VARIABLE;
 use crate::config::Env;
 
 /// Strikes so often in a million, as a seed has it.

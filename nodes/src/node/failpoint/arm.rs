@@ -1,0 +1,38 @@
+//! Which point is armed, and in which doors.
+
+use std::sync::Arc;
+
+use clawnode_cluster::Substrate;
+
+use super::{
+    doors::{Armed, Watched},
+    jobs::WatchedJobs,
+};
+use crate::{
+    config::Env,
+    failure::{Exit, Failure},
+};
+
+/// The variable that names a point.
+pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
+
+/// The doors of `substrate` with the point that `env` names armed in them.
+pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, Failure> {
+    let Some(text) = env.get(VARIABLE) else { return Ok(substrate) };
+    let armed = Arc::new(Armed::parse(text).ok_or_else(|| {
+        let message = format!("`{VARIABLE}={text}` names no point");
+        Failure::new(Exit::Config, "config_invalid", message)
+    })?);
+    Ok(Substrate {
+        journal: Arc::new(Watched { inner: substrate.journal, armed: Arc::clone(&armed) }),
+        inbox: Arc::new(Watched { inner: substrate.inbox, armed: Arc::clone(&armed) }),
+        jobs: Arc::new(WatchedJobs {
+            inner: substrate.jobs,
+            armed: Arc::clone(&armed),
+            puts: Arc::default(),
+        }),
+        bucket: Arc::new(Watched { inner: substrate.bucket, armed: Arc::clone(&armed) }),
+        bus: Arc::new(Watched { inner: substrate.bus, armed }),
+        ..substrate
+    })
+}
