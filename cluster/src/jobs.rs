@@ -20,6 +20,9 @@ use clawnode_proto::{Capability, JobId, job::Job, limits::APPEND_BYTES};
 
 use crate::{AckHandle, StoreError};
 
+/// The highest rank of a consumer of jobs, counted from 0.
+pub const JOB_RANK_MAX: u8 = 9;
+
 /// One delivery of a job.
 #[derive(Clone)]
 pub struct JobDelivery {
@@ -53,6 +56,12 @@ pub trait JobConsumer: Send {
     /// A job whose bytes are damaged is told once, as [`StoreError::Corrupt`], and waits no more:
     /// whoever needs it puts it again.
     async fn next(&mut self) -> Result<JobDelivery, StoreError>;
+
+    /// How many other consumers should be given a job before this one (at most [`JOB_RANK_MAX`]): of
+    /// those that wait for one, the next job goes to one of the lowest rank. Holds from the next ask
+    /// on: if one is under way, call [`rest`](Self::rest) first. Without meaning where one process
+    /// has all jobs.
+    fn set_rank(&mut self, rank: u8);
 
     /// Takes back what a dropped `next` asked for, and gives back what came of it. The next call of
     /// `next` asks again.

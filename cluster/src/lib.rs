@@ -36,7 +36,7 @@ pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use feed::Feed;
 pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, Waiting};
-pub use jobs::{JobConsumer, JobDelivery, Jobs};
+pub use jobs::{JOB_RANK_MAX, JobConsumer, JobDelivery, Jobs};
 pub use journal::{AppendAnswer, Journal, Record, Write};
 pub use peek::{Peek, PeekSeen};
 pub use substrate::{Health, Lost, Substrate, Warning};

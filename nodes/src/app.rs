@@ -351,7 +351,8 @@ async fn take_part(
     if roles.contains(&NodeRole::Worker) {
         let options = WorkerOptions { drain_grace: config.node.drain };
         let tools = running.tools.clone();
-        let runner = tools::runner(config, &context, tools.available());
+        let rank = tools::ranked(me, Arc::clone(&running.saying), members.clone());
+        let runner = tools::runner(config, &context, tools.available(), rank);
         let keep = move || tools.clone().keep();
         supervisor.adopt_task("worker.executors", keep).await.map_err(unspawned)?;
         let archive = runner.archive.clone();

@@ -411,6 +411,106 @@ async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
     Ok(())
 }
 
+/// The best worker that waits is given the job, in whatever order they asked. A consumer that an older
+/// build made has no ranks, and is given them; what waits there stays.
+#[tokio::test]
+async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
+    let (server, ground) = substrate().await?;
+    let filter = Prefix::default().jobs_of(&job(1)?.capability);
+    let older = json!({
+        "stream_name": "CN_JOBS", "action": "create",
+        "config": {
+            "durable_name": "mcp:files=v1", "deliver_policy": "all",
+            "filter_subject": filter, "ack_policy": "explicit",
+            "ack_wait": 10_000_000_000_u64, "max_deliver": -1, "max_ack_pending": -1,
+            "max_waiting": 512, "inactive_threshold": 604_800_000_000_000_u64,
+        },
+    });
+    let name = format!("CONSUMER.CREATE.CN_JOBS.mcp:files=v1.{filter}");
+    api(&server, &name, &older).await?;
+    ground.jobs.put(&job(2)?).await?;
+    let mut found = ground.jobs.consume(&job(2)?.capability).await?;
+    assert_eq!(done(&mut found).await?, job(2)?.id);
+    drop(found);
+    pulls(&server, "mcp:files=v1", 0).await?;
+    for best in 0..3_usize {
+        let wanted = Job { capability: format!("mcp:files.v{}", best + 1).parse()?, ..job(1)? };
+        let mut waiting = Vec::new();
+        for at in 0..3_usize {
+            let mut consumer = ground.jobs.consume(&wanted.capability).await?;
+            // The best asks first, second or last.
+            consumer.set_rank(if at == best { 2 } else { 7 });
+            waiting.push(tokio::spawn(async move {
+                let delivery = tokio::time::timeout(PATIENCE, consumer.next()).await;
+                (at, delivery, consumer)
+            }));
+            pulls(&server, &format!("mcp:files=v{}", best + 1), at + 1).await?;
+        }
+        ground.jobs.put(&wanted).await?;
+        let (first, _, rest) = futures_util::future::select_all(waiting).await;
+        let (at, delivery, _consumer) = first?;
+        assert_eq!(at, best, "the best is given the job");
+        delivery??.handle.ack().await?;
+        for task in rest {
+            task.abort();
+        }
+    }
+    Ok(())
+}
+
+/// A worker that hangs while it waits is given one job, however good it is. What comes after goes to
+/// others at once, and the one job is delivered again.
+#[tokio::test]
+async fn a_worker_that_hangs_keeps_one_job_from_others() -> Result {
+    let (server, ground) = substrate().await?;
+    let mut hangs = ground.jobs.consume(&job(1)?.capability).await?;
+    hangs.set_rank(0);
+    let look = tokio::time::timeout(Duration::from_millis(50), hangs.next()).await;
+    assert!(look.is_err(), "{look:?}");
+    pulls(&server, "mcp:files=v1", 1).await?;
+    for number in 1..=4 {
+        ground.jobs.put(&job(number)?).await?;
+    }
+    let mut other = ground.jobs.consume(&job(1)?.capability).await?;
+    other.set_rank(9);
+    for number in [2, 3, 4, 1] {
+        assert_eq!(done(&mut other).await?, job(number)?.id);
+    }
+    Ok(())
+}
+
+/// A consumer at a new rank has one pull there, and none at the old one.
+#[tokio::test]
+async fn a_changed_rank_leaves_one_pull() -> Result {
+    let (server, ground) = substrate().await?;
+    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    for rank in [3, 0, 9] {
+        consumer.set_rank(rank);
+        let look = tokio::time::timeout(Duration::from_millis(50), consumer.next()).await;
+        assert!(look.is_err(), "{look:?}");
+        pulls(&server, "mcp:files=v1", 1).await?;
+        consumer.rest().await;
+    }
+    pulls(&server, "mcp:files=v1", 0).await?;
+    ground.jobs.put(&job(1)?).await?;
+    assert_eq!(done(&mut consumer).await?, job(1)?.id);
+    Ok(())
+}
+
+/// Waits until so many pulls wait at a consumer of jobs.
+async fn pulls(server: &NatsServer, consumer: &str, wanted: usize) -> Result {
+    let subject = format!("CONSUMER.INFO.CN_JOBS.{consumer}");
+    let waits = async {
+        loop {
+            let info = api(server, &subject, &json!({})).await?;
+            if info["num_waiting"] == json!(wanted) {
+                return Ok(());
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, waits).await?
+}
+
 #[tokio::test]
 async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
     let (server, ground) = substrate().await?;

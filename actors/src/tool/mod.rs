@@ -43,7 +43,7 @@ pub use egress::{Egress, EgressOptions};
 pub use executor::{Executor, ToolRun};
 pub use executors::{Available, Executors};
 pub use providers::{LOCAL, Providers};
-pub use runner::{JobRunner, RunnerContext, RunnerOptions};
+pub use runner::{JobRank, JobRunner, RunnerContext, RunnerOptions};
 pub use sandbox::SandboxOptions;
 pub use toolbox::{OUTPUT_BYTES, Tool, Toolbox, ToolboxError};
 pub use workspace::{Workspace, WorkspaceOptions};

@@ -127,6 +127,10 @@ impl JobConsumer for LocalJobConsumer {
         }
     }
 
+    fn set_rank(&mut self, _rank: u8) {
+        // There is no other process.
+    }
+
     /// Nothing is ever on its way.
     async fn rest(&mut self) {}
 }

@@ -31,9 +31,13 @@ use super::{
     signals::elections,
     spec::{ConsumerSpec, TopologyError},
     stream::Reader,
-    topology,
+    topology::{self, PULL_GROUP},
 };
-use crate::{JobConsumer, JobDelivery, Jobs, StoreError, clock::Backoff, jobs::encode};
+use crate::{
+    JobConsumer, JobDelivery, Jobs, StoreError,
+    clock::Backoff,
+    jobs::{JOB_RANK_MAX, encode},
+};
 
 /// What errors call it.
 const STORE: &str = "jobs";
@@ -75,6 +79,7 @@ struct NatsJobConsumer {
     elected: Subscriber,
     pause: Option<Instant>,
     pauses: u32,
+    rank: u8,
 }
 
 /// Where answers to pulls come.
@@ -159,6 +164,7 @@ impl Jobs for NatsJobs {
             elected,
             pause: None,
             pauses: 0,
+            rank: 0,
         }))
     }
 
@@ -201,10 +207,11 @@ impl Place {
         }
     }
 
-    /// Asks for one job.
-    async fn pull(&mut self, api: &Api, subject: &str) -> Result<(), Failure> {
+    /// Asks for one job; of the pulls that wait, one of the lowest rank is given the next.
+    async fn pull(&mut self, api: &Api, subject: &str, rank: u8) -> Result<(), Failure> {
         let expires = u64::try_from(EXPIRES.as_nanos()).unwrap_or(u64::MAX);
-        let pull = json!({ "batch": 1, "expires": expires }).to_string();
+        let pull = json!({ "batch": 1, "expires": expires, "group": PULL_GROUP, "priority": rank });
+        let pull = pull.to_string();
         let sent =
             api.client.publish_with_reply(subject.to_owned(), self.reply.clone(), pull.into());
         match tokio::time::timeout(api.timeout, sent).await {
@@ -262,7 +269,7 @@ impl NatsJobConsumer {
         if place.waits.is_some_and(|until| until > Instant::now()) {
             return Ok(());
         }
-        place.pull(&self.api, &self.subject).await
+        place.pull(&self.api, &self.subject, self.rank).await
     }
 
     async fn wait(&mut self) -> Option<Woken> {
@@ -379,6 +386,10 @@ impl JobConsumer for NatsJobConsumer {
                 None => return Err(Failure::Closed.of_store(STORE)),
             }
         }
+    }
+
+    fn set_rank(&mut self, rank: u8) {
+        self.rank = rank.min(JOB_RANK_MAX);
     }
 
     async fn rest(&mut self) {

@@ -157,18 +157,31 @@ impl StreamSpec {
 impl ConsumerSpec {
     /// Creates the consumer, unless it exists, and checks it.
     pub(super) async fn create(&self, api: &Api) -> Result<(), TopologyError> {
-        let subject = self.create_subject();
-        let question =
-            json!({ "stream_name": self.stream, "config": self.config, "action": "create" });
-        match api.ask::<Described>(&subject, &question).await {
-            Ok(created) => compare(&self.what(), &self.config, &created.config),
+        match self.make(api, "create").await {
             // Exists with another configuration, says the server; the check says which.
-            Err(failure) if !failure.is_transient() => match self.check(api).await {
-                Err(TopologyError::Failed { .. }) | Ok(()) => {
-                    Err(TopologyError::Failed { what: self.what(), failure })
+            Err(TopologyError::Failed { failure, .. }) if !failure.is_transient() => {
+                match self.check(api).await {
+                    // An older build made it without ranks. A worker may change it.
+                    Err(TopologyError::Different { field, .. })
+                        if self.by_filter && field.starts_with("priority_") =>
+                    {
+                        self.make(api, "update").await
+                    }
+                    Err(TopologyError::Failed { .. }) | Ok(()) => {
+                        Err(TopologyError::Failed { what: self.what(), failure })
+                    }
+                    different => different,
                 }
-                different => different,
-            },
+            }
+            made => made,
+        }
+    }
+
+    async fn make(&self, api: &Api, action: &str) -> Result<(), TopologyError> {
+        let question =
+            json!({ "stream_name": self.stream, "config": self.config, "action": action });
+        match api.ask::<Described>(&self.create_subject(), &question).await {
+            Ok(made) => compare(&self.what(), &self.config, &made.config),
             Err(failure) => Err(TopologyError::Failed { what: self.what(), failure }),
         }
     }

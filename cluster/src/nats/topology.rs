@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::spec::{ConsumerSpec, StreamSpec};
 
-/// The group that all pulls of a partition's consumer belong to; ranks are priorities in it.
+/// The group that all pulls of a consumer belong to; ranks are priorities in it.
 pub(super) const PULL_GROUP: &str = "owners";
 /// Pulls that may wait at one partition's consumer, of all workers together.
 const MAX_WAITING: i64 = 512;
@@ -253,6 +253,8 @@ pub(super) fn jobs_consumer(
             "max_ack_pending": -1,
             "max_waiting": MAX_WAITING,
             "inactive_threshold": nanos(UNUSED_CAPABILITY),
+            "priority_policy": "prioritized",
+            "priority_groups": [PULL_GROUP],
         }),
         name,
         // Workers make these, and may make no others.

@@ -1,11 +1,16 @@
 //! Who runs tools and serves models, how they fare, and which node would be chosen for some work.
 //!
-//! Nobody schedules: a job waits in the queue of its capability, and whichever node has that takes
-//! it. The points here say which node is the best for it now, by what nodes say of themselves.
+//! No node hands out jobs: a job waits in the queue of its capability, and the best of the nodes that
+//! ask for one is given it. The points here say which node that is, by what nodes say of
+//! themselves: `diagnose` shows them, and each worker asks at its rank among them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use clawnode_actors::{agent::Agents, tool::LOCAL};
+use clawnode_cluster::JOB_RANK_MAX;
 use clawnode_proto::{
     AgentName, Capability, ErrorBody, ErrorCode, Timestamp,
     limits::EXECUTION_STEPS,
@@ -115,16 +120,40 @@ fn chosen(
     let workers = alive.iter().filter(|it| it.roles.contains(&NodeRole::Worker));
     let mut candidates: Vec<CandidateView> =
         workers.map(|node| candidate(node, &capabilities)).collect();
-    candidates.sort_by(|a, b| {
-        let by_score = b.score.total_cmp(&a.score);
-        b.eligible.cmp(&a.eligible).then(by_score).then_with(|| a.node.cmp(&b.node))
-    });
+    candidates.sort_by(better_first);
     let best = candidates.first().filter(|it| it.eligible).map(|it| it.node.clone());
     let other = candidates.iter().find(|it| fallback == Some(it.node.as_str()));
     let fallback_used = best.is_none() && other.is_some();
     let selected = best.or_else(|| other.map(|it| it.node.clone()));
     let weights = ScoreWeights::ALL;
     DiagnoseView { capabilities, weights, candidates, selected, fallback_used }
+}
+
+/// The order in which nodes are chosen.
+fn better_first(a: &CandidateView, b: &CandidateView) -> Ordering {
+    let by_score = b.score.total_cmp(&a.score);
+    let by_name = || (&a.node, a.process).cmp(&(&b.node, b.process));
+    b.eligible.cmp(&a.eligible).then(by_score).then_with(by_name)
+}
+
+/// How many of the other nodes should be given a job before this one, which has so many in hand: pure.
+pub(super) fn rank<'a>(
+    mut own: Heartbeat,
+    others: impl Iterator<Item = &'a Heartbeat>,
+    capability: &Capability,
+    in_hand: u32,
+) -> u8 {
+    let name = capability.to_string();
+    let is_it = |it: &&mut ProviderReport| it.kind == ProviderKind::Execution && it.name == name;
+    // What it said last is old by now.
+    own.providers.iter_mut().filter(is_it).for_each(|it| it.in_hand = in_hand);
+    let wanted = BTreeSet::from([capability.clone()]);
+    let own = candidate(&own, &wanted);
+    let others =
+        others.filter(|it| it.process != own.process && it.roles.contains(&NodeRole::Worker));
+    let others = others.map(|it| candidate(it, &wanted)).filter(|it| it.eligible);
+    let before = others.filter(|it| better_first(it, &own).is_lt()).count();
+    u8::try_from(before).unwrap_or(u8::MAX).min(JOB_RANK_MAX)
 }
 
 fn candidate(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> CandidateView {
@@ -257,7 +286,11 @@ fn score(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> ScoreView {
     };
     let recent = |name: &str| report(node, name).map(|it| it.recent).unwrap_or_default();
     let well = if node.draining { 0.0 } else { mean(&|name| f64::from(u8::from(is_well(name)))) };
-    let idle = 1.0 - f64::from(node.load.cpu_permille.min(1_000)) / 1_000.0;
+    // In tenths: what an idle node uses varies, and its rank must not.
+    let idle = 1.0 - f64::from(node.load.cpu_permille.min(1_000) / 100) / 10.0;
+    // A node whose work waits for others uses no processor, and is busy all the same.
+    let in_hand = |name: &str| report(node, name).map_or(0, |it| it.in_hand);
+    let idle = idle * mean(&|name| 1.0 / (1.0 + f64::from(in_hand(name))));
     // Who has not worked yet is given the benefit of the doubt, as far as it can work at all.
     let doubt = |name: &str| f64::from(u8::from(is_well(name)));
     let success = mean(&|name| recent(name).success().unwrap_or_else(|| doubt(name)));
@@ -433,6 +466,48 @@ mod tests {
         assert_eq!(view.providers[0].last_checked, Some(Timestamp(93)));
         assert_eq!(view.providers[1].error.as_deref(), Some("gone"));
         assert_eq!(view.providers[2].status, ProviderStatus::Unknown);
+    }
+
+    /// A worker asks for jobs at the place that `diagnose` shows it at, once all have told what they
+    /// have in hand; what it has begun since counts at once.
+    #[test]
+    fn a_worker_ranks_itself_where_diagnose_shows_it() {
+        let busy = |name: &str, process: u128, in_hand: u32, cpu: u16| {
+            let mut it = node(name, &["docker"]);
+            it.process = ProcessId::from_u128(process);
+            it.load.cpu_permille = cpu;
+            let report =
+                serde_json::json!({ "kind": "execution", "name": "docker", "in_hand": in_hand });
+            it.providers = vec![serde_json::from_value(report).unwrap()];
+            it
+        };
+        let mut cordoned = busy("e", 5, 0, 0);
+        cordoned.cordoned = true;
+        let alive = vec![
+            busy("a", 1, 2, 0),
+            busy("b", 2, 0, 300),
+            busy("c", 3, 0, 0),
+            busy("d", 4, 1, 0),
+            cordoned,
+            node("f", &["egress"]),
+        ];
+        let docker: Capability = "docker".parse().unwrap();
+        let view = chosen(&alive, BTreeSet::from([docker.clone()]), None);
+        let ranks = |in_hand: &dyn Fn(u128) -> u32| -> Vec<u8> {
+            let of = |own: &Heartbeat| {
+                let in_hand = in_hand(own.process.as_u128());
+                rank(own.clone(), alive.iter(), &docker, in_hand)
+            };
+            alive.iter().take(4).map(of).collect()
+        };
+        let told = ranks(&|me| [2, 0, 0, 1][usize::try_from(me).unwrap() - 1]);
+        assert_eq!(told, [3, 1, 0, 2]);
+        for (at, one) in view.candidates.iter().enumerate().take(4) {
+            let me = alive.iter().position(|it| it.process == one.process).unwrap();
+            assert_eq!(usize::from(told[me]), at, "{one:?}");
+        }
+        // The idle one has begun three jobs since it was heard.
+        assert_eq!(ranks(&|me| if me == 3 { 3 } else { 0 })[2], 3);
     }
 
     proptest! {

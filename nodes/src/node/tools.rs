@@ -8,7 +8,7 @@ use clawnode_actors::{
     session::Session,
     tool::{
         Archive, ArchiveContext, ArchiveOptions, Available, Basics, Egress, Executor, Executors,
-        HttpFetch, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
+        HttpFetch, JobRank, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
         sandbox::{self, Commands, Docker, Owner, ProcessOptions, Processes, Steps},
         schema, ssh, workspace,
     },
@@ -23,8 +23,10 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::{
+    greet::Saying,
     mcp::{McpServers, OWN},
     plugins::Plugins,
+    scheduler,
 };
 use crate::{
     config::{Config, Env, Loaded},
@@ -234,11 +236,23 @@ fn hosts(config: &Config, _: &Substrate, _: &Arc<dyn Clock>) -> Vec<Arc<dyn Exec
     Vec::new()
 }
 
+/// How good this process is for a job, beside those that it hears of.
+pub fn ranked(me: ProcessId, saying: Saying, members: watch::Receiver<Members>) -> JobRank {
+    Arc::new(move |capability, in_hand| {
+        if members.peek(|members| members.alive.iter().all(|one| one.process == me)) {
+            return 0;
+        }
+        let own = saying();
+        members.peek(|it| scheduler::rank(own, it.alive.iter(), capability, in_hand))
+    })
+}
+
 /// What runs the jobs that this node can.
 pub fn runner(
     config: &Config,
     context: &Context<Session>,
     available: watch::Receiver<Available>,
+    rank: JobRank,
 ) -> RunnerContext {
     RunnerContext {
         process: context.process,
@@ -253,6 +267,7 @@ pub fn runner(
         },
         begun: Arc::default(),
         link: Arc::new(telemetry::set_parent),
+        rank,
     }
 }
 

@@ -2,6 +2,7 @@
 //! is asked for again. Needs the binary: `cargo build -p clawnode --features test-util`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
+mod best;
 mod checks;
 mod cluster;
 mod damage;

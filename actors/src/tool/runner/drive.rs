@@ -20,7 +20,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error};
 
-use super::{take, work};
+use super::{
+    take::{self, JobRank, Places},
+    work,
+};
 use crate::{
     durable::jobs::{JobIn, JobMachine, JobOut, Liveness},
     session::TraceLink,
@@ -73,6 +76,8 @@ pub struct RunnerContext {
     pub begun: Arc<AtomicU64>,
     /// Makes a run a part of the trace of the turn that asked for it.
     pub link: TraceLink,
+    /// How good this node is for a job, beside the others.
+    pub rank: JobRank,
 }
 
 impl fmt::Debug for RunnerContext {
@@ -232,9 +237,16 @@ impl Runner {
             if self.takers.contains_key(capability) {
                 continue;
             }
-            let places = Arc::new(Semaphore::new(self.context.options.max_jobs.max(1)));
+            let all = self.context.options.max_jobs.max(1);
+            let places = Places {
+                capability: capability.clone(),
+                free: Arc::new(Semaphore::new(all)),
+                all,
+                rank: Arc::clone(&self.context.rank),
+                peers: self.context.peers.clone(),
+            };
             let (jobs, notes) = (Arc::clone(&self.context.substrate.jobs), self.notes.clone());
-            let taking = tokio::spawn(take::take(jobs, capability.clone(), places, notes));
+            let taking = tokio::spawn(take::take(jobs, places, notes));
             self.takers.insert(capability.clone(), AbortOnDropHandle::new(taking));
         }
     }

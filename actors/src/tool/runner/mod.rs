@@ -6,6 +6,10 @@
 //! are dropped with it, and what they were is decided by the next delivery and the job's effect
 //! class.
 //!
+//! A job goes to the best node that waits for one: each node asks at a **rank** ([`JobRank`]), by the
+//! scores that `scheduler.diagnose` shows, and asks anew when that changes. A node without a free
+//! place does not ask, so no job waits for a better node that is busy.
+//!
 //! Bounds: at most [`RunnerOptions::max_jobs`] jobs in hand for each capability; what is beyond
 //! waits in the queue, where another process may take it.
 
@@ -14,3 +18,4 @@ mod take;
 mod work;
 
 pub use drive::{JobRunner, RunnerContext, RunnerOptions};
+pub use take::JobRank;

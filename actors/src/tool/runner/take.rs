@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{Backoff, JobConsumer, Jobs, StoreError};
+use clawnode_cluster::{Backoff, JobConsumer, JobDelivery, Jobs, StoreError, membership::Members};
 use clawnode_proto::{Capability, job::Job};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::sleep,
+};
 use tracing::{debug, error, warn};
 
 use super::drive::Note;
@@ -14,16 +17,51 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// How long a job that this build cannot read is left alone, for one that can.
 const NOT_FOR_US: Duration = Duration::from_secs(30);
 
+/// How often a node that waits for a job looks whether its rank is another one, at most.
+const RANKED: Duration = Duration::from_secs(1);
+
+/// How many other nodes should be given a job of this capability before this one, which has so many
+/// of them in hand.
+pub type JobRank = Arc<dyn Fn(&Capability, u32) -> u8 + Send + Sync>;
+
+/// Where jobs of one capability are run.
+pub(super) struct Places {
+    pub(super) capability: Capability,
+    pub(super) free: Arc<Semaphore>,
+    pub(super) all: usize,
+    pub(super) rank: JobRank,
+    pub(super) peers: watch::Receiver<Members>,
+}
+
+// === impl Places ===
+
+impl Places {
+    /// How good this node is for the next job, while one place is kept for it.
+    fn rank(&self) -> u8 {
+        let in_hand = self.all.saturating_sub(self.free.available_permits() + 1);
+        (self.rank)(&self.capability, u32::try_from(in_hand).unwrap_or(u32::MAX))
+    }
+
+    /// Waits until this node's rank is not this one any more. Where nothing is heard of others, it
+    /// stays what it is.
+    async fn another_rank(&self, rank: u8) {
+        let mut peers = self.peers.clone();
+        while peers.changed().await.is_ok() {
+            sleep(RANKED).await;
+            if self.rank() != rank {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Takes jobs, one for each place; ends when nobody hears of them any more.
-pub(super) async fn take(
-    jobs: Arc<dyn Jobs>,
-    capability: Capability,
-    places: Arc<Semaphore>,
-    notes: mpsc::Sender<Note>,
-) {
+pub(super) async fn take(jobs: Arc<dyn Jobs>, places: Places, notes: mpsc::Sender<Note>) {
+    let capability = &places.capability;
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     while !notes.is_closed() {
-        let taken = match jobs.consume(&capability).await {
+        let taken = match jobs.consume(capability).await {
             Ok(mut consumer) => take_from(consumer.as_mut(), &places, &notes, &mut backoff).await,
             Err(failure) => Err(failure),
         };
@@ -40,21 +78,23 @@ pub(super) async fn take(
 
 async fn take_from(
     consumer: &mut dyn JobConsumer,
-    places: &Arc<Semaphore>,
+    places: &Places,
     notes: &mpsc::Sender<Note>,
     backoff: &mut Backoff,
 ) -> Result<(), StoreError> {
     loop {
-        let place = match Arc::clone(places).try_acquire_owned() {
+        let place = match Arc::clone(&places.free).try_acquire_owned() {
             Ok(place) => place,
             Err(_full) => {
                 // What was asked for is for whoever has room.
                 consumer.rest().await;
-                let Ok(place) = Arc::clone(places).acquire_owned().await else { return Ok(()) };
+                let Ok(place) = Arc::clone(&places.free).acquire_owned().await else {
+                    return Ok(());
+                };
                 place
             }
         };
-        let delivery = match consumer.next().await {
+        let delivery = match next(consumer, places).await {
             Ok(delivery) => delivery,
             Err(StoreError::Corrupt { detail, .. }) => {
                 error!(detail, "a job was damaged; its session asks for it again");
@@ -77,5 +117,20 @@ async fn take_from(
         if notes.send(taken).await.is_err() {
             return Ok(());
         }
+    }
+}
+
+/// The next job that this node is given, at the rank that it has now.
+async fn next(consumer: &mut dyn JobConsumer, places: &Places) -> Result<JobDelivery, StoreError> {
+    loop {
+        let rank = places.rank();
+        consumer.set_rank(rank);
+        tokio::select! {
+            biased;
+            given = consumer.next() => return given,
+            () = places.another_rank(rank) => {}
+        }
+        // What was asked for at the old rank is for a better node now.
+        consumer.rest().await;
     }
 }

@@ -75,6 +75,10 @@ impl JobConsumer for WatchedConsumer {
         Ok(delivery)
     }
 
+    fn set_rank(&mut self, rank: u8) {
+        self.inner.set_rank(rank);
+    }
+
     async fn rest(&mut self) {
         self.inner.rest().await;
         if let Some(held) = self.held.take() {
