@@ -5,16 +5,20 @@
 //! truth, and it changes by compare-and-set alone. A run begins only after its `started` is stored,
 //! and its result leaves only after its `done` is.
 //!
+//! A job of class `safe` changes nothing, and nobody needs to know how often it ran. So if its state
+//! key says nothing, it runs at once, and its result is the first that is stored of it. Only a run
+//! that lasts is written down: whoever waits for it can see then who runs it, and stop it.
+//!
 //! Supervised by: the node. Messages come from: the queue of each capability, the state keys, and
 //! the runs. On crash: what ran here is `started` by a process that is gone, and whoever is
 //! delivered the job next decides by its effect class.
 //!
 //! Invariants
-//! - JOB-1 no run without a stored `started` of this very run.
+//! - JOB-1 no run without a stored `started` of this very run, but of class `safe`.
 //! - JOB-2 a job has at most one run at a time in one process.
-//! - JOB-3 no result leaves before a terminal state is stored, and no acknowledgement before that
-//!   result is; but one that is too old and has no state is acknowledged without any, for the timer
-//!   of its wait has told its session, or will.
+//! - JOB-3 no result leaves before a terminal state is stored, but of a `safe` run without a state, and
+//!   no acknowledgement before that result is; but one that is too old and has no state is acknowledged
+//!   without any, for the timer of its wait has told its session, or will.
 //! - JOB-4 a job of class `once` is never run again.
 //! - JOB-5 a job that is older than it may be is never begun: by then its state key may be forgotten.
 
@@ -29,6 +33,7 @@ use clawnode_proto::{
 
 #[cfg(feature = "test-util")]
 use super::Planted;
+pub use super::job_io::{JobIn, JobOut, Liveness, Probe};
 
 /// How soon a job is looked at again that another process runs, which is alive. Its death is known
 /// after some seconds.
@@ -36,95 +41,22 @@ const RUNS_ELSEWHERE: Duration = Duration::from_secs(5);
 /// The first wait before a state that could not be read or set is read again; doubles up to
 /// [`AGAIN_MOST`].
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
+/// How long a run of class `safe` goes on before it is written down.
+const LASTS: Duration = Duration::from_millis(100);
 /// The longest wait before a state is read again.
 const AGAIN_MOST: Duration = Duration::from_secs(5);
-
-/// What the machine has to know of the world to judge a state.
-pub trait Liveness {
-    /// Whether this process is held dead.
-    fn is_dead(&self, process: ProcessId) -> bool;
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum JobIn {
-    /// A job was delivered. The driver holds its handle; a handle for the same job replaces it.
-    Delivered(Box<Job>),
-    /// The state key, as asked by [`JobOut::Read`].
-    Read(JobId, Option<(Position, JobState)>),
-    /// The state key could not be read, or nobody knows whether it was set.
-    Unknown(JobId),
-    /// The state key was set, as asked by [`JobOut::Set`].
-    Stored(JobId, Position),
-    /// Somebody else has changed the state key.
-    Conflict(JobId),
-    /// A run has ended, as asked by [`JobOut::Run`].
-    Ended(JobId, ToolOutcome),
-    /// A probe has told whether the job had happened, as asked by [`JobOut::Probe`]: how it ended,
-    /// or that it did not happen, or that nobody can tell.
-    Probed(JobId, Probe),
-    /// The result is in the session's inbox, as asked by [`JobOut::Send`].
-    Sent(JobId),
-    /// The job shall not run on.
-    Cancel(JobId),
-}
-
-/// What a probe has found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Probe {
-    /// It happened; this came of it.
-    Happened(ToolOutcome),
-    /// It did not happen.
-    Absent,
-    /// Nobody can tell; what is known.
-    Unclear(String),
-}
-
-/// What to do.
-#[derive(Debug, PartialEq)]
-pub enum JobOut {
-    /// Read the state key, after a wait.
-    Read {
-        /// Of which job.
-        job: JobId,
-        /// How long to wait before.
-        wait: Duration,
-    },
-    /// Set the state key if it is at `expected` (0: absent).
-    Set {
-        /// Of which job.
-        job: JobId,
-        /// The fence.
-        expected: Position,
-        /// To what.
-        state: JobState,
-    },
-    /// Run it, once; answer `Ended`.
-    Run(Box<Job>),
-    /// Find out whether it has happened; answer `Probed`.
-    Probe(Box<Job>),
-    /// Stop its run; it still answers `Ended`.
-    Abort(JobId),
-    /// Store this in the session's inbox, until it is there; answer `Sent`.
-    Send(Box<Job>, ToolEnd),
-    /// The job is done with: acknowledge its delivery.
-    Acknowledge(JobId),
-    /// Not now: give its delivery back for this long.
-    GiveBack {
-        /// Which job.
-        job: JobId,
-        /// For how long.
-        delay: Duration,
-    },
-}
 
 /// How far a job is.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
     /// This state is being set, and may or may not be.
     Setting { expected: Position, state: JobState, then: Then },
-    /// It is too old to be begun; its state is being read.
+    /// It is too old to be begun, or runs without a state; that is being read.
     Reading,
+    /// It runs without a state.
+    Unwritten,
+    /// It has run for a while, and this state is being set meanwhile.
+    Writing { state: JobState },
     /// It runs, or is about to be probed; its `started` is at this position.
     Running { at: Position },
     /// Its result is on its way to the inbox.
@@ -158,6 +90,14 @@ pub struct JobMachine {
     planted: Planted,
 }
 
+// === impl Phase ===
+
+impl Phase {
+    const fn runs(&self) -> bool {
+        matches!(self, Self::Unwritten | Self::Writing { .. } | Self::Running { .. })
+    }
+}
+
 // === impl JobMachine ===
 
 impl JobMachine {
@@ -188,7 +128,7 @@ impl JobMachine {
 
     /// Jobs that run.
     pub fn running(&self) -> usize {
-        self.slots.values().filter(|slot| matches!(slot.phase, Phase::Running { .. })).count()
+        self.slots.values().filter(|slot| slot.phase.runs()).count()
     }
 
     /// Takes one thing that happened; returns what to do, in order. `now` is only written down.
@@ -199,6 +139,7 @@ impl JobMachine {
             JobIn::Unknown(job) => self.unknown(job),
             JobIn::Stored(job, position) => self.stored(now, job, position),
             JobIn::Conflict(job) => self.again(job, Duration::ZERO),
+            JobIn::Lasts(job) => self.lasts(now, job),
             JobIn::Ended(job, outcome) => self.ended(job, outcome),
             JobIn::Probed(job, probe) => self.probed(now, job, probe),
             JobIn::Sent(job) => self.sent(job),
@@ -212,7 +153,7 @@ impl JobMachine {
             // JOB-2: it is in hand, and its handle was replaced.
             return Vec::new();
         }
-        if job.is_too_old(now) {
+        if job.is_too_old(now) || job.class == EffectClass::Safe {
             let phase = Phase::Reading;
             self.slots.insert(id, Slot { job, phase, tries: 0, cancelled: false });
             return self.again(id, Duration::ZERO);
@@ -235,8 +176,9 @@ impl JobMachine {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         let (expected, state, then) = match slot.phase.clone() {
             Phase::Setting { expected, state, then } => (expected, state, then),
-            Phase::Reading => return self.read_of_too_old(now, id, found, alive),
-            Phase::Running { .. } | Phase::Sending => return Vec::new(),
+            Phase::Reading => return self.read_first(now, id, found, alive),
+            Phase::Writing { state } => return self.read_of_running(id, state, found),
+            Phase::Unwritten | Phase::Running { .. } | Phase::Sending => return Vec::new(),
         };
         match found {
             // Own, because this memory knows the run; or a word that anyone would write.
@@ -249,7 +191,7 @@ impl JobMachine {
         }
     }
 
-    fn read_of_too_old(
+    fn read_first(
         &mut self,
         now: Timestamp,
         id: JobId,
@@ -259,9 +201,53 @@ impl JobMachine {
         if let Some(found) = found {
             return self.judge(now, id, found, alive);
         }
-        // Nobody began it, or its state was closed and is forgotten (JOB-5).
-        self.slots.remove(&id);
-        vec![JobOut::Acknowledge(id)]
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        if slot.job.is_too_old(now) {
+            // Nobody began it, or its state was closed and is forgotten (JOB-5).
+            self.slots.remove(&id);
+            return vec![JobOut::Acknowledge(id)];
+        }
+        if slot.cancelled {
+            return self.send(id, ToolEnd::Known { outcome: cancelled_before() });
+        }
+        slot.tries = 0;
+        slot.phase = Phase::Unwritten;
+        vec![JobOut::Run(slot.job.clone()), JobOut::Watch { job: id, after: LASTS }]
+    }
+
+    /// A run without a state is written down, if it still goes on.
+    fn lasts(&mut self, now: Timestamp, id: JobId) -> Vec<JobOut> {
+        let state = self.started(now, 1);
+        match self.slots.get_mut(&id) {
+            Some(slot) if slot.phase == Phase::Unwritten => {
+                slot.phase = Phase::Writing { state: state.clone() };
+                vec![JobOut::Set { job: id, expected: Position(0), state }]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is found while the state of a run is being set that goes on.
+    fn read_of_running(
+        &mut self,
+        id: JobId,
+        state: JobState,
+        found: Option<(Position, JobState)>,
+    ) -> Vec<JobOut> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        match found {
+            None => vec![JobOut::Set { job: id, expected: Position(0), state }],
+            Some((at, found)) if found == state => {
+                slot.phase = Phase::Running { at };
+                Vec::new()
+            }
+            // Somebody else runs it as well, which does no harm, or nobody waits for it any more.
+            Some((_, found)) => {
+                slot.phase = Phase::Unwritten;
+                let over = matches!(found, JobState::Revoked | JobState::Closed);
+                if over { vec![JobOut::Abort(id)] } else { Vec::new() }
+            }
+        }
     }
 
     /// Decides what a state that somebody else has set means.
@@ -360,6 +346,12 @@ impl JobMachine {
     fn stored(&mut self, now: Timestamp, id: JobId, position: Position) -> Vec<JobOut> {
         match self.slots.get(&id).map(|slot| slot.phase.clone()) {
             Some(Phase::Setting { then, .. }) => self.set(now, id, position, then),
+            Some(Phase::Writing { .. }) => {
+                if let Some(slot) = self.slots.get_mut(&id) {
+                    slot.phase = Phase::Running { at: position };
+                }
+                Vec::new()
+            }
             _ => Vec::new(),
         }
     }
@@ -396,13 +388,22 @@ impl JobMachine {
     fn ended(&mut self, id: JobId, outcome: ToolOutcome) -> Vec<JobOut> {
         match self.slots.get(&id).map(|slot| slot.phase.clone()) {
             Some(Phase::Running { at }) => self.settle(id, at, JobState::Done { outcome }),
+            Some(Phase::Unwritten | Phase::Writing { .. }) => {
+                self.send(id, ToolEnd::Known { outcome })
+            }
             _ => Vec::new(),
         }
     }
 
     fn probed(&mut self, now: Timestamp, id: JobId, probe: Probe) -> Vec<JobOut> {
         let Some(slot) = self.slots.get(&id) else { return Vec::new() };
-        let Phase::Running { at } = slot.phase else { return Vec::new() };
+        let at = match (&slot.phase, &probe) {
+            (Phase::Running { at }, _) => *at,
+            (Phase::Unwritten | Phase::Writing { .. }, Probe::Unclear(detail)) => {
+                return self.send(id, ToolEnd::Uncertain { detail: detail.clone() });
+            }
+            _ => return Vec::new(),
+        };
         match probe {
             Probe::Happened(outcome) => self.settle(id, at, JobState::Done { outcome }),
             Probe::Absent if slot.cancelled => {
@@ -435,10 +436,7 @@ impl JobMachine {
     fn cancel(&mut self, id: JobId) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         slot.cancelled = true;
-        match slot.phase {
-            Phase::Running { .. } => vec![JobOut::Abort(id)],
-            Phase::Setting { .. } | Phase::Reading | Phase::Sending => Vec::new(),
-        }
+        if slot.phase.runs() { vec![JobOut::Abort(id)] } else { Vec::new() }
     }
 
     fn unknown(&mut self, id: JobId) -> Vec<JobOut> {
@@ -450,7 +448,9 @@ impl JobMachine {
 
     fn again(&mut self, job: JobId, wait: Duration) -> Vec<JobOut> {
         match self.slots.get(&job).map(|slot| &slot.phase) {
-            Some(Phase::Setting { .. } | Phase::Reading) => vec![JobOut::Read { job, wait }],
+            Some(Phase::Setting { .. } | Phase::Reading | Phase::Writing { .. }) => {
+                vec![JobOut::Read { job, wait }]
+            }
             _ => Vec::new(),
         }
     }
@@ -528,8 +528,8 @@ mod tests {
 
     #[test]
     fn job_2_a_job_in_hand_that_is_delivered_again_is_not_run_again() {
-        let mut machine = running(EffectClass::Safe);
-        let again = JobIn::Delivered(job(EffectClass::Safe));
+        let mut machine = running(EffectClass::Idempotent);
+        let again = JobIn::Delivered(job(EffectClass::Idempotent));
         assert_eq!(machine.handle(NOW, again, &Dead(Vec::new())), []);
         assert_eq!(machine.running(), 1);
     }
@@ -553,6 +553,98 @@ mod tests {
         assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
     }
 
+    /// A machine that runs the job, which is `safe`, without a state.
+    fn unwritten() -> JobMachine {
+        let (mut machine, nobody) = (JobMachine::new(ME, 0), Dead(Vec::new()));
+        let (id, job) = (JobId::from_u128(7), job(EffectClass::Safe));
+        let read = machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
+        assert_eq!(read, [JobOut::Read { job: id, wait: Duration::ZERO }]);
+        let run = machine.handle(NOW, JobIn::Read(id, None), &nobody);
+        assert_eq!(run, [JobOut::Run(job), JobOut::Watch { job: id, after: LASTS }]);
+        machine
+    }
+
+    fn sends(outcome: ToolOutcome) -> [JobOut; 1] {
+        [JobOut::Send(job(EffectClass::Safe), ToolEnd::Known { outcome })]
+    }
+
+    #[test]
+    fn what_changes_nothing_and_takes_no_time_is_not_written_down() {
+        let (mut machine, nobody) = (unwritten(), Dead(Vec::new()));
+        let id = JobId::from_u128(7);
+        assert_eq!(machine.running(), 1);
+        assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &nobody), sends(done()));
+        assert_eq!(machine.handle(NOW, JobIn::Lasts(id), &nobody), []);
+        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
+        assert_eq!(machine.handle(NOW, JobIn::Lasts(id), &nobody), []);
+    }
+
+    #[test]
+    fn what_changes_nothing_and_lasts_is_written_down() {
+        let (mut machine, nobody) = (unwritten(), Dead(Vec::new()));
+        let (id, state) = (JobId::from_u128(7), started(ME, 1));
+        let set = machine.handle(NOW, JobIn::Lasts(id), &nobody);
+        assert_eq!(set, [JobOut::Set { job: id, expected: Position(0), state: state.clone() }]);
+        // Nobody knows whether it is; it is, as a read shows.
+        let read = machine.handle(NOW, JobIn::Unknown(id), &nobody);
+        assert!(matches!(read[..], [JobOut::Read { .. }]), "{read:?}");
+        let found = JobIn::Read(id, Some((Position(1), state)));
+        assert_eq!(machine.handle(NOW, found, &nobody), []);
+        let set = machine.handle(NOW, JobIn::Ended(id, done()), &nobody);
+        let state = JobState::Done { outcome: done() };
+        assert_eq!(set, [JobOut::Set { job: id, expected: Position(1), state }]);
+    }
+
+    #[test]
+    fn what_ends_while_it_is_written_down_does_not_wait() {
+        let (mut machine, nobody) = (unwritten(), Dead(Vec::new()));
+        let id = JobId::from_u128(7);
+        machine.handle(NOW, JobIn::Lasts(id), &nobody);
+        assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &nobody), sends(done()));
+        for late in [JobIn::Stored(id, Position(1)), JobIn::Conflict(id), JobIn::Unknown(id)] {
+            assert_eq!(machine.handle(NOW, late, &nobody), []);
+        }
+        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
+    }
+
+    /// Nobody waits for it any more, or another process runs it as well.
+    #[test]
+    fn what_somebody_else_wrote_of_a_run_that_lasts_decides_whether_it_goes_on() {
+        let (id, nobody) = (JobId::from_u128(7), Dead(Vec::new()));
+        for (state, stops) in [
+            (JobState::Closed, true),
+            (JobState::Revoked, true),
+            (started(OTHER, 1), false),
+            (JobState::Done { outcome: ToolOutcome::done("theirs") }, false),
+        ] {
+            let mut machine = unwritten();
+            machine.handle(NOW, JobIn::Lasts(id), &nobody);
+            let read = machine.handle(NOW, JobIn::Conflict(id), &nobody);
+            assert_eq!(read, [JobOut::Read { job: id, wait: Duration::ZERO }]);
+            let found = JobIn::Read(id, Some((Position(4), state.clone())));
+            let stop = machine.handle(NOW, found, &nobody);
+            assert_eq!(stop == [JobOut::Abort(id)], stops, "{state:?}: {stop:?}");
+            assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &nobody), sends(done()));
+        }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_begun_although_it_changes_nothing() {
+        let (id, nobody) = (JobId::from_u128(7), Dead(Vec::new()));
+        let found = |state, cancel: bool| {
+            let mut machine = JobMachine::new(ME, 0);
+            machine.handle(NOW, JobIn::Delivered(job(EffectClass::Safe)), &nobody);
+            if cancel {
+                machine.handle(NOW, JobIn::Cancel(id), &nobody);
+            }
+            machine.handle(NOW, JobIn::Read(id, state), &nobody)
+        };
+        let at = |state| Some((Position(4), state));
+        assert_eq!(found(at(JobState::Closed), false), [JobOut::Acknowledge(id)]);
+        assert!(matches!(found(at(JobState::Revoked), false)[..], [JobOut::Send(..)]));
+        assert_eq!(found(None, true), sends(cancelled_before()));
+    }
+
     /// What a job that another process began means, by its class and by who is held dead.
     #[test]
     fn who_began_it_and_what_it_is_decide_what_follows() {
@@ -567,7 +659,8 @@ mod tests {
         assert_eq!(alive, [JobOut::GiveBack { job: id, delay: RUNS_ELSEWHERE }]);
         for class in [EffectClass::Safe, EffectClass::Idempotent, EffectClass::Check] {
             // The number of the run that was refused is not used again.
-            let state = JobState::Started { process: ME, run: 2, attempt: 2, at: NOW };
+            let run = if class == EffectClass::Safe { 1 } else { 2 };
+            let state = JobState::Started { process: ME, run, attempt: 2, at: NOW };
             let expected = Position(4);
             assert_eq!(found(class, vec![OTHER]), [JobOut::Set { job: id, expected, state }]);
         }
@@ -662,7 +755,7 @@ mod tests {
         assert_eq!(probed(true, Probe::Absent), set(JobState::Done { outcome }));
     }
 
-    fn anything() -> impl Strategy<Value = JobIn> {
+    fn anything(class: EffectClass) -> impl Strategy<Value = JobIn> {
         let id = JobId::from_u128(7);
         let state = prop_oneof![
             Just(None),
@@ -672,7 +765,8 @@ mod tests {
             Just(Some((Position(5), JobState::Closed))),
         ];
         prop_oneof![
-            Just(()).prop_map(|()| JobIn::Delivered(job(EffectClass::Once))),
+            Just(()).prop_map(move |()| JobIn::Delivered(job(class))),
+            Just(()).prop_map(move |()| JobIn::Lasts(id)),
             state.prop_map(move |state| JobIn::Read(id, state)),
             Just(()).prop_map(move |()| JobIn::Unknown(id)),
             (1..6_u64).prop_map(move |at| JobIn::Stored(id, Position(at))),
@@ -685,14 +779,21 @@ mod tests {
 
     proptest! {
         /// JOB-1, JOB-3: whatever happens in whatever order, a run follows a `started` that was set,
-        /// a result follows a terminal state, an acknowledgement follows a result or `closed`.
+        /// a result follows a terminal state, an acknowledgement follows a result or `closed`. Of
+        /// class `safe`, a run follows a read that found nothing, and its end is a result.
         #[test]
         fn what_leaves_is_always_preceded_by_what_is_stored(
-            inputs in prop::collection::vec(anything(), 0..40),
+            (class, inputs) in prop_oneof![
+                Just(EffectClass::Safe), Just(EffectClass::Idempotent), Just(EffectClass::Once),
+            ]
+            .prop_flat_map(|class| (Just(class), prop::collection::vec(anything(class), 0..40))),
         ) {
             let mut machine = JobMachine::new(ME, 0);
             let (mut sets, mut sends, mut closed) = (0_u32, 0_u32, false);
             for input in inputs {
+                let safe = class == EffectClass::Safe;
+                let absent = safe && matches!(&input, JobIn::Read(_, None));
+                let ended = safe && matches!(&input, JobIn::Ended(..));
                 closed |= matches!(&input, JobIn::Read(_, Some((_, JobState::Closed))));
                 let terminal = matches!(
                     &input, JobIn::Read(_, Some((_, state))) if !matches!(state, JobState::Started { .. })
@@ -700,9 +801,9 @@ mod tests {
                 for out in machine.handle(NOW, input, &Dead(vec![OTHER])) {
                     match out {
                         JobOut::Set { .. } => sets += 1,
-                        JobOut::Run(_) => prop_assert!(sets > 0, "JOB-1"),
+                        JobOut::Run(_) => prop_assert!(sets > 0 || absent, "JOB-1"),
                         JobOut::Send(..) => {
-                            prop_assert!(sets > 0 || terminal, "JOB-3");
+                            prop_assert!(sets > 0 || terminal || ended || absent, "JOB-3");
                             sends += 1;
                         }
                         JobOut::Acknowledge(_) => prop_assert!(sends > 0 || closed, "JOB-3"),

@@ -23,6 +23,7 @@ pub mod archive;
 pub mod core;
 pub mod driver;
 mod fold_error;
+mod job_io;
 pub mod jobs;
 pub mod kind;
 pub mod letters;

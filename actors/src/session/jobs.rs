@@ -131,9 +131,10 @@ impl SessionRunner {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             // At once, for neither needs the other, and both stores know what they have already: who
-            // dies between them has a successor that gives the job again.
+            // dies between them has a successor that gives the job again. The job first: a worker
+            // begins it while the timer is stored.
             let substrate = &self.substrate;
-            match tokio::try_join!(substrate.timers.set(&timer), substrate.jobs.put(job)) {
+            match tokio::try_join!(substrate.jobs.put(job), substrate.timers.set(&timer)) {
                 Ok(((), ())) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");

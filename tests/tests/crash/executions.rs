@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::support::{Outcome, Scene};
 
 /// The tools of the three steps; the process dies in the second one.
-const STEPS: [&str; 3] = ["effect_once", "effect_safe", "effect_once"];
+const STEPS: [&str; 3] = ["effect_once", "effect_idempotent", "effect_once"];
 
 /// A plan whose process dies at `point` of its second step; another goes on. How it ends, and how
 /// often each step had its effect.
@@ -22,7 +22,7 @@ async fn hit(point: &str, steps: [&str; 3]) -> Result<(ExecutionView, [usize; 3]
     let mut scene = Scene::new(Script::default()).await;
     let settings = scene.home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    let tools = json!(["effect_once", "effect_safe"]);
+    let tools = json!(["effect_once", "effect_safe", "effect_idempotent"]);
     std::fs::write(settings.join("config.toml"), format!("[agents.default]\ntools = {tools}\n"))
         .unwrap();
     scene = scene.with_var("CLAWNODE_TEST_EFFECTS", &counter.url());
@@ -73,6 +73,7 @@ async fn plan_1_a_plan_goes_on_at_the_step_at_which_its_process_died() -> Outcom
         ("after-started", 1..=1),
         ("before-done", 2..=2),
         ("after-done", 1..=1),
+        ("before-result", 1..=1),
         ("after-result", 1..=1),
     ] {
         let (view, found) = hit(point, STEPS).await?;
@@ -86,7 +87,8 @@ async fn plan_1_a_plan_goes_on_at_the_step_at_which_its_process_died() -> Outcom
 /// A step of class `once` whose end nobody knows is shown to be so, and nothing follows it.
 #[tokio::test]
 async fn plan_1_what_nobody_knows_ends_a_plan() -> Outcome {
-    let (view, found) = hit("before-done", ["effect_safe", "effect_once", "effect_once"]).await?;
+    let (view, found) =
+        hit("before-done", ["effect_idempotent", "effect_once", "effect_once"]).await?;
     assert_eq!(view.status, ExecutionStatus::Failed, "{view:?}");
     let statuses: Vec<StepStatus> = view.steps.iter().map(|step| step.status).collect();
     assert_eq!(statuses, [StepStatus::Succeeded, StepStatus::Uncertain, StepStatus::Skipped]);

@@ -45,13 +45,14 @@ const SOON: [(&str, &str); 3] = [
     ("CLAWNODE_TEST_ACK_WAIT", "3000"),
 ];
 /// The points around a run.
-const POINTS: [&str; 7] = [
+const POINTS: [&str; 8] = [
     "before-job",
     "after-job",
     "before-started",
     "after-started",
     "before-done",
     "after-done",
+    "before-result",
     "after-result",
 ];
 

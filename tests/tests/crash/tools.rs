@@ -97,8 +97,11 @@ async fn c8_c9_c11_a_tool_that_runs_once_runs_once() -> Outcome {
 #[tokio::test]
 async fn c10_a_runner_that_dies_in_mid_run_is_followed_by_class() -> Outcome {
     let points = [
-        ("effect_safe", "after-started", KNOWN),
-        ("effect_safe", "before-done", Seen { effects: 2, uncertain: false }),
+        // Nothing is written of it before its result is stored.
+        ("effect_safe", "after-job", KNOWN),
+        ("effect_safe", "before-result", Seen { effects: 2, uncertain: false }),
+        ("effect_idempotent", "after-started", KNOWN),
+        ("effect_idempotent", "before-done", Seen { effects: 2, uncertain: false }),
         ("effect_once", "after-started", Seen { effects: 0, uncertain: true }),
         ("effect_once", "before-done", Seen { effects: 1, uncertain: true }),
         // Its probe tells that it did not happen, so it runs; or that it did, so it does not.

@@ -266,7 +266,8 @@ impl Sim {
             }
             JobOut::Run(job) => {
                 self.remark(to, || format!("runs {}", job.id));
-                if self.world.values(&job_key(job.id)).is_empty() {
+                let written = !self.world.values(&job_key(job.id)).is_empty();
+                if !written && job.class != EffectClass::Safe {
                     let text = format!("`{}` runs, and its state is not stored", job.id);
                     return Err(Violation::new("JOB-1", text));
                 }
@@ -277,6 +278,10 @@ impl Sim {
                 let run = process.number();
                 process.jobs.runs.insert(job.id, run);
                 self.world.later(to, after, Note::JobEnds(job.id, run));
+            }
+            JobOut::Watch { job, after } => {
+                let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                self.world.later(to, after, Note::JobLasts(job));
             }
             // A probe of the simulation sees what really happened.
             JobOut::Probe(job) => {

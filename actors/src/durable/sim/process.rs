@@ -42,6 +42,8 @@ pub(super) enum Note {
     GiveAgain(EntityId, u64, CallKey, Box<Job>),
     /// The state of a job is read.
     ReadJob(JobId),
+    /// A job runs on.
+    JobLasts(JobId),
     /// A job has run.
     JobEnds(JobId, u64),
     /// A job whose time is over is looked at.

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::durable::{
     Activation, Heir, In, Machine, Now, Planted,
+    jobs::JobIn,
     partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
 };
 
@@ -71,6 +72,7 @@ impl Sim {
                 self.read_job(to, job);
                 Ok(())
             }
+            Note::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
             Note::JobEnds(job, run) => self.job_ends(to, job, run),
             Note::Settles(entity, counter, key, job) => {
                 self.settles(to, (entity, counter, key), job)

@@ -290,6 +290,7 @@ impl Runner {
                 let stop = self.hands.get(&job.id).map(|hand| hand.stop.clone());
                 drop(self.tasks.spawn(work.run(job, stop.unwrap_or_default())));
             }
+            JobOut::Watch { job, after } => drop(self.tasks.spawn(work.watch(job, after))),
             JobOut::Probe(job) => drop(self.tasks.spawn(work.probe(job))),
             JobOut::Abort(job) => {
                 if let Some(hand) = self.hands.get(&job) {

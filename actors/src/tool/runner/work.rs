@@ -137,6 +137,11 @@ impl Work {
         self.tell(input).await;
     }
 
+    pub(super) async fn watch(self, job: JobId, after: Duration) {
+        tokio::time::sleep(after).await;
+        self.tell(JobIn::Lasts(job)).await;
+    }
+
     pub(super) async fn probe(self, job: Box<Job>) {
         let toolbox = &self.available.toolbox;
         let decided = job.action.map_or(Ok(()), |it| toolbox.is_decided(job.action(None), it));

@@ -62,6 +62,8 @@ pub(super) enum Point {
     BeforeDone,
     /// C9: what came of a job is written, its session has not heard of it.
     AfterDone,
+    /// C9: a job's result is on its way; of a quick `safe` one (C10) nothing else is written.
+    BeforeResult,
     /// C11: a job's result is stored, the job is not acknowledged.
     AfterResult,
     /// A latch is stored, and nobody was told.
@@ -69,7 +71,7 @@ pub(super) enum Point {
 }
 
 /// All points by name.
-const POINTS: [(&str, Point); 19] = [
+const POINTS: [(&str, Point); 20] = [
     ("before-put", Point::BeforePut),
     ("after-put", Point::AfterPut),
     ("before-accepted", Point::BeforeAccepted),
@@ -87,6 +89,7 @@ const POINTS: [(&str, Point); 19] = [
     ("after-started", Point::AfterStarted),
     ("before-done", Point::BeforeDone),
     ("after-done", Point::AfterDone),
+    ("before-result", Point::BeforeResult),
     ("after-result", Point::AfterResult),
     ("after-latch", Point::AfterLatch),
 ];
@@ -305,9 +308,13 @@ impl Inbox for Watched<dyn Inbox> {
     async fn put(&self, input: &Input) -> Result<Position, StoreError> {
         self.armed.chance("inbox.put");
         self.armed.pass(Point::BeforePut);
+        let is_result = input.idempotency_key.as_str().starts_with("job:");
+        if is_result {
+            self.armed.pass(Point::BeforeResult);
+        }
         let position = self.inner.put(input).await?;
         self.armed.pass(Point::AfterPut);
-        if input.idempotency_key.as_str().starts_with("job:") {
+        if is_result {
             self.armed.pass(Point::AfterResult);
         }
         Ok(position)

@@ -1,0 +1,98 @@
+//! What happens to the job machine, what it has done, and what it has to know of the world.
+
+use std::time::Duration;
+
+use clawnode_proto::{
+    JobId, Position, ProcessId,
+    job::{Job, JobState},
+    session::ToolEnd,
+    tool::ToolOutcome,
+};
+
+/// What the machine has to know of the world to judge a state.
+pub trait Liveness {
+    /// Whether this process is held dead.
+    fn is_dead(&self, process: ProcessId) -> bool;
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum JobIn {
+    /// A job was delivered. The driver holds its handle; a handle for the same job replaces it.
+    Delivered(Box<Job>),
+    /// The state key, as asked by [`JobOut::Read`].
+    Read(JobId, Option<(Position, JobState)>),
+    /// The state key could not be read, or nobody knows whether it was set.
+    Unknown(JobId),
+    /// The state key was set, as asked by [`JobOut::Set`].
+    Stored(JobId, Position),
+    /// Somebody else has changed the state key.
+    Conflict(JobId),
+    /// The time that [`JobOut::Watch`] asked for is over.
+    Lasts(JobId),
+    /// A run has ended, as asked by [`JobOut::Run`].
+    Ended(JobId, ToolOutcome),
+    /// A probe has told whether the job had happened, as asked by [`JobOut::Probe`]: how it ended,
+    /// or that it did not happen, or that nobody can tell.
+    Probed(JobId, Probe),
+    /// The result is in the session's inbox, as asked by [`JobOut::Send`].
+    Sent(JobId),
+    /// The job shall not run on.
+    Cancel(JobId),
+}
+
+/// What a probe has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It happened; this came of it.
+    Happened(ToolOutcome),
+    /// It did not happen.
+    Absent,
+    /// Nobody can tell; what is known.
+    Unclear(String),
+}
+
+/// What to do.
+#[derive(Debug, PartialEq)]
+pub enum JobOut {
+    /// Read the state key, after a wait.
+    Read {
+        /// Of which job.
+        job: JobId,
+        /// How long to wait before.
+        wait: Duration,
+    },
+    /// Set the state key if it is at `expected` (0: absent).
+    Set {
+        /// Of which job.
+        job: JobId,
+        /// The fence.
+        expected: Position,
+        /// To what.
+        state: JobState,
+    },
+    /// Run it, once; answer `Ended`.
+    Run(Box<Job>),
+    /// Answer `Lasts` after this time.
+    Watch {
+        /// Which job.
+        job: JobId,
+        /// How long it may run unwritten.
+        after: Duration,
+    },
+    /// Find out whether it has happened; answer `Probed`.
+    Probe(Box<Job>),
+    /// Stop its run; it still answers `Ended`.
+    Abort(JobId),
+    /// Store this in the session's inbox, until it is there; answer `Sent`.
+    Send(Box<Job>, ToolEnd),
+    /// The job is done with: acknowledge its delivery.
+    Acknowledge(JobId),
+    /// Not now: give its delivery back for this long.
+    GiveBack {
+        /// Which job.
+        job: JobId,
+        /// For how long.
+        delay: Duration,
+    },
+}
