@@ -390,6 +390,8 @@ impl Partition {
         let first = slot.open.first_key_value().map(|(_, input)| *input);
         let unfinished = !slot.open.is_empty() || slot.rung || slot.reading;
         slot.open.clear();
+        // A read that is under way would leave out what is read again.
+        (slot.reading, slot.rung) = (false, false);
         slot.recovers();
         match why {
             Gone::Idle if !unfinished && slot.handles.is_empty() => {
@@ -397,8 +399,6 @@ impl Partition {
             }
             Gone::Idle => {
                 slot.phase = Phase::Ringing;
-                slot.reading = false;
-                slot.rung = false;
                 self.ring(entity);
             }
             Gone::Lost | Gone::Died => {
@@ -597,6 +597,24 @@ mod tests {
         let out = partition.handle(NOW, In::Tail(entity(), None));
         let [Out::Activate(..), Out::Deliver(_, inputs)] = &out[..] else { panic!("{out:?}") };
         assert_eq!(*inputs, [input(1), input(2)]);
+    }
+
+    /// The inbox was being read when its actor was lost: the answer leaves out what the actor had.
+    #[test]
+    fn a_read_for_an_actor_that_is_lost_does_not_let_what_came_later_go_first() {
+        for why in [Gone::Lost, Gone::Died] {
+            let mut partition = active();
+            deliver(&mut partition, 2, false);
+            inbox(&mut partition, &[2]);
+            let out = deliver(&mut partition, 3, false);
+            assert_eq!(out, [Out::ReadInbox(entity(), Position(2))]);
+            assert_eq!(partition.handle(NOW, In::Gone(entity(), why)), []);
+            let third = vec![(Position(3), Arrived::Input(input(3)))];
+            assert_eq!(partition.handle(NOW, In::Inbox(entity(), Position(2), third)), []);
+            let out = partition.handle(Timestamp(60_000), In::Tick);
+            let again = Out::ReadInbox(entity(), Position(0));
+            assert!(out.contains(&again), "{out:?}");
+        }
     }
 
     /// What an actor has under way when its process is drained is not given up because its inbox
