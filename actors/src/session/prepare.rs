@@ -84,7 +84,7 @@ pub struct TimeJob {
 }
 
 /// All that bringing a tool call to an end takes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SettleJob {
     /// What whoever runs it was given.
     pub job: Job,

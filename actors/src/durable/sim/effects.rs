@@ -15,6 +15,7 @@ use super::{
     judge::Shown,
     plan::{Plan, Poison},
     process::Note,
+    settle::Ending,
     tools::specs,
 };
 use crate::{
@@ -95,7 +96,7 @@ impl Sim {
             SessionJob::Time(job) => self.timed(to, (entity, counter, key), job),
             SessionJob::Settle(job) => {
                 self.runs(to, entity, counter, key, None);
-                self.settles(to, (entity, counter, key), job.job.id)?;
+                self.settles(to, (entity, counter, key), job.clone())?;
             }
             SessionJob::Emit(job) => {
                 let turn = job.done.turn;
@@ -107,7 +108,8 @@ impl Sim {
                 } else {
                     self.world.rng.random_range(1..20)
                 };
-                self.world.later(to, after, Note::EmitEnds(entity, counter, turn));
+                let ending = Ending { entity, counter, turn, jobs: job.jobs.clone() };
+                self.world.later(to, after, Note::Closes(Box::new(ending)));
             }
         }
         Ok(())

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::sim::{JobDelivered, JobToken, Reply, Request};
 use clawnode_proto::{
-    Capability, EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId,
-    hook::HookTrail,
+    Capability, EntityId, IdempotencyKey, Input, JobId, Kind, ProcessId, TimerId,
     job::{Job, JobState},
     policy::Action,
     session::{SessionInput, ToolEnd, ToolResult},
     subject::job_key,
-    tool::{EffectClass, ToolFailure, ToolOutcome},
+    tool::{EffectClass, ToolOutcome},
 };
 use rand::Rng;
 
@@ -24,17 +23,14 @@ use crate::{
         In,
         jobs::{JobIn, JobMachine, JobOut, Liveness, Probe},
     },
-    session::{CallKey, Outcome, prepare::PublishJob},
+    session::{CallKey, prepare::PublishJob},
 };
 
 /// How soon a store that failed is asked again, in milliseconds.
-const AGAIN: u64 = 300;
+pub(super) const AGAIN: u64 = 300;
 
 /// How long a tool call waits until a process takes it, in milliseconds.
-const JOB_WAIT: u64 = 20_000;
-
-/// How soon a job whose time is over is looked at again, in milliseconds.
-const SETTLES: u64 = 2_000;
+pub(super) const JOB_WAIT: u64 = 20_000;
 
 /// What a process has of jobs.
 #[derive(Debug)]
@@ -99,10 +95,6 @@ fn action_of(job: &Job) -> Action {
         timeout_ms: job.timeout_ms,
         arguments: job.arguments.clone(),
     }
-}
-
-fn nobody() -> ToolEnd {
-    ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::TimedOut, "nobody began it") }
 }
 
 /// What all processes of the simulation can run.
@@ -171,61 +163,6 @@ impl Sim {
         }
         let ticket = self.world.submit(to, Request::PutJob(job.clone()));
         self.expect(to, ticket, Op::Give(entity, counter, key, job));
-    }
-
-    /// A job whose time is over is waited for, whoever runs it.
-    pub(super) fn settles(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
-        job: JobId,
-    ) -> Result<(), Violation> {
-        let process = self.processes.get_mut(&to);
-        if process.and_then(|it| it.actor(entity, counter)).is_none() {
-            return Ok(());
-        }
-        let last = self.world.values(&job_key(job)).last().cloned();
-        let end = match last.map(|(_key, entry)| JobState::from_bytes(&entry.value)) {
-            Some(Ok(JobState::Done { outcome })) => ToolEnd::Known { outcome },
-            Some(Ok(JobState::Uncertain { detail })) => ToolEnd::Uncertain { detail },
-            Some(Ok(JobState::Revoked)) => nobody(),
-            Some(Ok(JobState::Started { process, .. })) if self.dead.contains(&process) => {
-                ToolEnd::Uncertain { detail: "the process that ran it died".to_owned() }
-            }
-            None => {
-                let Ok(bytes) = JobState::Revoked.to_bytes() else { return Ok(()) };
-                let (expected, value, ttl) = (Position(0), bytes.into(), None);
-                let set = Request::SetValue { key: job_key(job), expected, value, ttl };
-                let ticket = self.world.submit(to, set);
-                self.expect(to, ticket, Op::Revoke(entity, counter, key, job));
-                return Ok(());
-            }
-            Some(_) => {
-                self.world.later(to, SETTLES, Note::Settles(entity, counter, key, job));
-                return Ok(());
-            }
-        };
-        self.feed(to, entity, counter, In::Ended(key, Outcome::Tool(end, HookTrail::default())))
-    }
-
-    /// Whether nobody may begin it any more is known, or looked at again.
-    pub(super) fn revoked(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
-        job: JobId,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
-        if matches!(reply, Reply::Changed(Some(_))) {
-            return self.feed(
-                to,
-                entity,
-                counter,
-                In::Ended(key, Outcome::Tool(nobody(), HookTrail::default())),
-            );
-        }
-        self.world.later(to, SETTLES, Note::Settles(entity, counter, key, job));
-        Ok(())
     }
 
     pub(super) fn job_delivered(

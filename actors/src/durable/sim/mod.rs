@@ -39,6 +39,7 @@ mod process;
 mod questions;
 mod rest;
 mod scale;
+mod settle;
 mod sizes;
 mod steps;
 mod tools;

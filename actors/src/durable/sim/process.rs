@@ -9,16 +9,16 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, SessionKey,
-    TimerId, Timestamp, TurnId, job::Job, session::ToolEnd,
+    TimerId, Timestamp, job::Job, session::ToolEnd,
 };
 
-use super::jobs::JobHands;
+use super::{jobs::JobHands, settle::Ending};
 use crate::{
     durable::{
         In, Machine,
         partition::{self, AskId, HandleId, OwnerSays, Partition},
     },
-    session::{CallKey, Session},
+    session::{CallKey, Session, prepare::SettleJob},
 };
 
 /// What the driver plans for a process.
@@ -47,13 +47,15 @@ pub(super) enum Note {
     /// A job has run.
     JobEnds(JobId, u64),
     /// A job whose time is over is looked at.
-    Settles(EntityId, u64, CallKey, JobId),
+    Settles(EntityId, u64, CallKey, Box<SettleJob>),
+    /// A job shall not run on.
+    CancelJob(JobId),
     /// The result of a job could not be stored.
     SendAgain(Box<Job>, ToolEnd),
     /// A timer is set.
     SetsTimer(EntityId, u64, CallKey, Box<(SessionKey, TimerId, Timestamp)>),
-    /// An emission was told.
-    EmitEnds(EntityId, u64, TurnId),
+    /// An emission was told; the jobs of its turn are closed.
+    Closes(Box<Ending>),
     /// Another process asks.
     Asked { by: ProcessId, number: u64, entity: EntityId, input: InputId },
     /// An owner gave an entity up for which this process had asked.
@@ -115,7 +117,8 @@ pub(super) enum Op {
     Give(EntityId, u64, CallKey, Box<Job>),
     JobState(JobId),
     JobSet(JobId),
-    Revoke(EntityId, u64, CallKey, JobId),
+    Settle(EntityId, u64, CallKey, Box<SettleJob>, ToolEnd),
+    Close(Box<Ending>),
     JobSent(Box<Job>, ToolEnd),
     Entity(EntityId, u64, Do),
 }

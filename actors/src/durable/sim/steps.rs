@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 
 use clawnode_cluster::sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
 use clawnode_proto::{
-    EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, kernel::RELEASED,
+    EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
+    kernel::RELEASED,
 };
 
 use super::{
     CLIENTS, Sim, Violation,
+    jobs::AGAIN,
     process::{Actor, Note, Op},
     trace::{short, told},
 };
-use crate::durable::{
-    Activation, Heir, In, Machine, Now, Planted,
-    jobs::JobIn,
-    partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
+use crate::{
+    durable::{
+        Activation, Heir, In, Machine, Now, Planted,
+        jobs::JobIn,
+        partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
+    },
+    session::Outcome,
 };
 
 /// Milliseconds between two ticks.
@@ -74,9 +79,8 @@ impl Sim {
             }
             Note::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
             Note::JobEnds(job, run) => self.job_ends(to, job, run),
-            Note::Settles(entity, counter, key, job) => {
-                self.settles(to, (entity, counter, key), job)
-            }
+            Note::Settles(entity, counter, key, it) => self.settles(to, (entity, counter, key), it),
+            Note::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
             Note::SendAgain(job, end) => {
                 self.send_result(to, *job, end);
                 Ok(())
@@ -84,7 +88,7 @@ impl Sim {
             Note::SetsTimer(entity, counter, key, timer) => {
                 self.sets_timer(to, (entity, counter, key), &timer)
             }
-            Note::EmitEnds(entity, counter, turn) => self.emit_ends(to, entity, counter, turn),
+            Note::Closes(it) => self.closes(to, *it),
             Note::Asked { by, number, entity, input } => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let ask = partition::AskId(process.number());
@@ -189,8 +193,20 @@ impl Sim {
             }
             Some(Op::JobState(job)) => self.job_state(to, job, reply),
             Some(Op::JobSet(job)) => self.job_set(to, job, &reply),
-            Some(Op::Revoke(entity, counter, key, job)) => {
-                self.revoked(to, (entity, counter, key), job, &reply)
+            Some(Op::Settle(entity, counter, key, _, end))
+                if matches!(reply, Reply::Changed(Some(_))) =>
+            {
+                let outcome = Outcome::Tool(end, HookTrail::default());
+                self.feed(to, entity, counter, In::Ended(key, outcome))
+            }
+            // Somebody was faster, or nobody knows: it is looked at again.
+            Some(Op::Settle(entity, counter, key, it, _)) => {
+                self.world.later(to, AGAIN, Note::Settles(entity, counter, key, it));
+                Ok(())
+            }
+            Some(Op::Close(it)) => {
+                self.closed(to, it, &reply);
+                Ok(())
             }
             Some(Op::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
             Some(Op::Entity(entity, counter, work)) => {
