@@ -27,7 +27,10 @@ impl Partition {
             Some(slot) if slot.phase == Phase::Active => {
                 slot.asker = asker.map(|process| (process, input)).or(slot.asker);
                 if slot.open.values().any(|one| *one == input) {
-                    return self.out.push(Out::AskActor(ask, entity, input));
+                    // Only the first that waits is asked about: more may have come behind it,
+                    // which are delivered to the asker alone.
+                    self.out.push(Out::AskActor(ask, entity, input));
+                    return self.ring(entity);
                 }
                 let mut unanswered = slot.asks.iter().chain(&slot.late_asks);
                 if slot.is_unreadable() || unanswered.any(|(_, one)| *one == input) {
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_hand_is_answered_for_without_a_read() {
+    fn what_is_in_hand_is_answered_for_before_what_is_behind_it_is_read() {
         let (mut partition, first) = active();
         let name = "k2".parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("again".to_owned()));
@@ -194,7 +197,8 @@ mod tests {
         let read = vec![(Position(2), Arrived::Input(second.clone()))];
         partition.handle(NOW, In::Inbox(first.entity, Position(1), read));
         let out = partition.handle(NOW, In::Asked(AskId(1), first.entity, second.id, None));
-        assert_eq!(out, [Out::AskActor(AskId(1), first.entity, second.id)]);
+        let answer = Out::AskActor(AskId(1), first.entity, second.id);
+        assert_eq!(out, [answer, Out::ReadInbox(first.entity, Position(2))]);
     }
 
     #[test]
@@ -203,7 +207,7 @@ mod tests {
         let asker = ProcessId::from_u128(3);
         let question = In::Asked(AskId(7), input.entity, input.id, Some(asker));
         let out = partition.handle(NOW, question);
-        assert_eq!(out, [Out::AskActor(AskId(7), input.entity, input.id)]);
+        assert_eq!(out[0], Out::AskActor(AskId(7), input.entity, input.id));
         let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
         assert_eq!(out, [Out::Ring(asker, input.entity, input.id), Out::Drained]);
     }
