@@ -200,9 +200,61 @@ impl SessionState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use clawnode_proto::{
+        hook::HookTrail,
+        session::{SessionInput, ToolEnd},
+        tool::ToolOutcome,
+    };
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{
+        durable::In,
+        session::{Outcome, SessionJob, played::Run},
+    };
+
+    /// A job that hangs where it runs is told to stop once the time of its step is over, though its
+    /// session waits for it since nobody took it in time.
+    #[test]
+    fn what_is_waited_for_is_stopped_when_its_time_is_over() {
+        let mut run = Run::new(&[], Vec::new());
+        Arc::make_mut(&mut run.grant.profile).time = TurnTime { global_ms: 0, step_ms: 10_000 };
+        run.says("go");
+        run.replies(&[("far", r#"{"at":1}"#)]);
+        let call = run.started.iter().find_map(|(_, job)| match job {
+            SessionJob::Publish(it) => Some(it.job.call),
+            _ => None,
+        });
+        let timer = TimerId::from(call.unwrap());
+        run.hears("wait", &SessionInput::TimerFired { timer });
+        // Who takes over sets the timer again.
+        let mut run = Run::new(&[], run.journal.clone());
+        let timer = run.started.iter().find_map(|(_, job)| match job {
+            SessionJob::Time(it) => Some(it.timer),
+            _ => None,
+        });
+        let is_late = |job: &SessionJob| match job {
+            SessionJob::Settle(it) => it.late.is_some(),
+            other => panic!("{other:?}"),
+        };
+        let (waits, job) = run.started.pop().unwrap();
+        assert!(!is_late(&job));
+        run.now.wall = Timestamp(60_000);
+        run.hears("time", &SessionInput::TimerFired { timer: timer.unwrap() });
+        let (stops, job) = run.started.pop().unwrap();
+        assert!(is_late(&job), "it is told to stop");
+        // Both hear how it ends; it has ended once.
+        let ends = |key| {
+            let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
+            In::Ended(key, Outcome::Tool(end, HookTrail::default()))
+        };
+        run.feed(ends(stops));
+        run.feed(ends(waits));
+        let ended = run.appends.concat().iter().filter(|kind| **kind == "tool_done").count();
+        assert_eq!(ended, 1);
+    }
 
     proptest! {
         /// TIME-1: what is counted is all but the waits, whatever the clocks of the writers do.

@@ -67,6 +67,9 @@ pub enum Effect {
     Settle {
         /// Which.
         call: CallId,
+        /// Whether the time of its turn or step is over, not only the wait for a node: who runs it is
+        /// told to stop.
+        late: bool,
     },
     /// A tool call that people are asked about.
     Ask {
@@ -101,6 +104,8 @@ pub enum Effect {
 pub enum CallKey {
     /// A model or tool call.
     Call(CallId),
+    /// A tool call that is still brought to an end when its turn's or step's time is over.
+    Late(CallId),
     /// What hooks are asked about a tool call.
     Judge(CallId, HookPoint),
     /// The job of a tool call.
@@ -288,7 +293,7 @@ impl EntityKind for Session {
                     effects.extend(timer(state, turn, step));
                     effects.extend(open.map(|tool| match &tool.asked {
                         Some(Asked { capability: Some(_), .. }) if tool.overdue => {
-                            Effect::Settle { call: tool.call }
+                            Effect::Settle { call: tool.call, late: tool.late.is_some() }
                         }
                         Some(Asked { capability: Some(_), .. }) => {
                             Effect::Publish { call: tool.call }
@@ -304,7 +309,8 @@ impl EntityKind for Session {
 
     fn key(effect: &Effect) -> CallKey {
         match effect {
-            Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call } => {
+            Effect::Settle { call, late: true } => CallKey::Late(*call),
+            Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => {
                 CallKey::Call(*call)
             }
             Effect::Judge { call, point } => CallKey::Judge(*call, *point),
@@ -382,7 +388,7 @@ impl EntityKind for Session {
 
     fn prepare(state: &SessionState, effect: &Effect) -> Option<SessionJob> {
         match effect {
-            Effect::Tool { call } | Effect::Publish { call } | Effect::Settle { call } => {
+            Effect::Tool { call } | Effect::Publish { call } | Effect::Settle { call, .. } => {
                 tool_job(state, effect, *call)
             }
             Effect::Judge { call, point } => judge_job(state, *call, *point),
@@ -410,7 +416,7 @@ impl EntityKind for Session {
         if let CallKey::Judge(call, _) = *key {
             return hooks::conclude(turn, call, outcome);
         }
-        let CallKey::Call(call) = *key else { return Vec::new() };
+        let (CallKey::Call(call) | CallKey::Late(call)) = *key else { return Vec::new() };
         if let Outcome::Tool(end, hooks) = outcome {
             let mut tools = turn.steps.iter().flat_map(|step| &step.tools);
             if !tools.any(|tool| tool.call == call && tool.is_open()) {
@@ -451,9 +457,9 @@ impl EntityKind for Session {
 }
 
 /// The timer that ends the running turn or step, while jobs of it may outlast its session's stay in
-/// memory: all else that runs ends by itself.
+/// memory, or hang where they run: all else that runs ends by itself.
 fn timer(state: &SessionState, turn: &Turn, step: &Step) -> Option<Effect> {
-    step.tools.iter().find(|tool| tool.is_open() && !tool.overdue && tool.job().is_some())?;
+    step.tools.iter().find(|tool| tool.is_open() && tool.late.is_none() && tool.job().is_some())?;
     let (fired, due) = turn.timer(state.profile.as_ref()?.time)?;
     Some(Effect::Time { turn: turn.id, fired, due })
 }
