@@ -2,7 +2,8 @@
 //! after every step.
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
-//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has.
+//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS` or
+//! `CLAWNODE_LARGE` set `sim_replay` replays a seed with hooks, or with large messages.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -16,6 +17,8 @@ use clawnode_actors::durable::{
 
 /// Seeds of each of the tests that run in parallel.
 const SEEDS: u64 = 500;
+/// Seeds with messages of any size: each folds far more bytes than another.
+const LARGE: u64 = 80;
 /// Sessions of the tests of scale: for every run of the tests, and for a long one.
 const SESSIONS: usize = 10_000;
 const SESSIONS_SOAK: usize = 1_000_000;
@@ -106,6 +109,36 @@ fn hook_1_finds_what_takes_effect_unjournaled() {
     panic!("it was not found");
 }
 
+/// The same with messages of up to 300 KiB, with those around the limits of an append before all.
+#[test]
+fn sim_large() {
+    let turns: usize = (0..LARGE).map(|seed| large(seed, Planted::None).turns).sum();
+    println!("{turns} turns");
+}
+
+fn large(seed: u64, planted: Planted) -> Report {
+    traced(&large_options(seed, planted))
+}
+
+fn large_options(seed: u64, planted: Planted) -> SimOptions {
+    let trace = planted == Planted::None;
+    SimOptions { seed, planted, trace, sessions: None, hooks: false, large: true }
+}
+
+/// MSG-2: what is too large for an append lets nothing pass, and the seed is green without.
+#[test]
+fn sim_large_finds_what_overtakes() {
+    for seed in 0..LARGE {
+        if let Err(failure) = run(&large_options(seed, Planted::SmallOvertakes)) {
+            assert_eq!(failure.violation.name, "MSG-2", "{failure}");
+            println!("seed {seed}: {}", failure.violation.detail);
+            large(seed, Planted::None);
+            return;
+        }
+    }
+    panic!("it was not found");
+}
+
 /// All failures of many seeds at once, by name; for long runs.
 #[test]
 #[ignore = "long: `CLAWNODE_SOAK=50000 cargo nextest run --run-ignored all -E 'test(sim_soak)'`"]
@@ -138,7 +171,7 @@ fn sim_replay() {
             planted,
             trace: true,
             sessions,
-            hooks: false,
+            hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
             large: std::env::var_os("CLAWNODE_LARGE").is_some()
         })
     );
@@ -223,7 +256,7 @@ fn the_same_seed_twice_is_the_same_history() {
 /// Seeds beyond the swept ones that once found something.
 #[test]
 fn sim_known_seeds() {
-    for seed in [6_912, 512_615, 513_857] {
+    for seed in [1_595, 6_912, 512_615, 513_857] {
         replay(seed, Planted::None);
     }
 }
@@ -277,7 +310,7 @@ planted! {
     finds_act_before_append: ActBeforeAppend in 1000 by ["I8", "I5"];
     finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I4", "I8", "I5"];
     finds_retry_with_new_bytes: RetryWithNewBytes in 1000 by ["I1"];
-    finds_absent_means_failed: AbsentMeansFailed in 1000 by ["I1", "C6"];
+    finds_absent_means_failed: AbsentMeansFailed in 1000 by ["I1", "C6", "OWN-1"];
     finds_rebase_on_conflict: RebaseOnConflict in 1000 by ["I1", "I2"];
     finds_claim_without_epoch_bump: ClaimWithoutEpochBump in 1000 by ["I2"];
     finds_write_without_claim: WriteWithoutClaim in 1000 by ["I2"];
@@ -285,6 +318,11 @@ planted! {
     finds_run_before_started: RunBeforeStarted in 1000 by ["JOB-1"];
     finds_discard_newest_state: DiscardNewestState in 50 by ["D1", "I3"];
     finds_run_once_again: RunOnceAgain in 1000 by ["JOB-4"];
+    finds_probes_nothing_soak: ProbesNothing in 1000 by ["JOB-6"];
+    finds_denies_what_began: DeniesWhatBegan in 1000 by ["JOB-6"];
+    finds_old_jobs_run: OldJobsRun in 1000 by ["JOB-5"];
+    finds_closes_nothing_soak: ClosesNothing in 1000 by ["JOB-7", "E1"];
+    finds_timers_not_set_again_soak: TimersNotSetAgain in 4000 by ["E1"];
     finds_heir_ignored: HeirIgnored in 4000 by ["OWN-1"];
     finds_never_asks: NeverAsks in 1000 by ["OWN-1"];
     finds_releases_while_running: ReleasesWhileRunning in 1000 by ["OWN-1"];

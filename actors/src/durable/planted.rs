@@ -70,6 +70,18 @@ pub enum Planted {
     LateSteersDropped,
     /// What was given back or found is folded before anybody has claimed it.
     FoldsFirst,
+    /// A tool with a probe is run again unprobed when its runner died.
+    ProbesNothing,
+    /// No job is too old to be begun.
+    OldJobsRun,
+    /// What a dead process had begun is said not to have happened.
+    DeniesWhatBegan,
+    /// The jobs of a turn that has ended are not closed.
+    ClosesNothing,
+    /// The timers of turns are not set again by who takes an entity over.
+    TimersNotSetAgain,
+    /// A small input passes a larger one that does not fit.
+    SmallOvertakes,
     /// An input is known again for a minute only, and not behind thirty others.
     ShortMemory,
 }

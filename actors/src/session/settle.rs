@@ -10,6 +10,8 @@ use clawnode_proto::{
 };
 
 use super::prepare::SettleJob;
+#[cfg(feature = "test-util")]
+use crate::durable::Planted;
 
 /// What to do about a job whose wait is over.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +48,9 @@ pub(crate) fn settling(
     is_dead: impl Fn(ProcessId) -> bool,
 ) -> Settling {
     let job = &it.job;
+    let is_repeatable = job.class.is_repeatable();
+    #[cfg(feature = "test-util")]
+    let is_repeatable = is_repeatable || Planted::DeniesWhatBegan.is_in_folds();
     let not_begun = |by: Option<ProcessId>| {
         let outcome = match &it.late {
             Some(late) => {
@@ -61,7 +66,7 @@ pub(crate) fn settling(
             Settling::Wait { cancel: it.late.is_some().then_some(process) }
         }
         // Of one with a probe, nobody was there to probe.
-        Some(JobState::Started { process, .. }) if !job.class.is_repeatable() => {
+        Some(JobState::Started { process, .. }) if !is_repeatable => {
             let detail = died(process);
             Settling::Set(
                 JobState::Uncertain { detail: detail.clone() },
@@ -80,6 +85,10 @@ pub(crate) fn settling(
 
 /// Decides about a job whose turn has ended and whose state is this.
 pub(crate) fn closing(state: Option<&JobState>) -> Closing {
+    #[cfg(feature = "test-util")]
+    if Planted::ClosesNothing.is_in_folds() {
+        return Closing::Closed;
+    }
     match state {
         Some(JobState::Closed) => Closing::Closed,
         Some(JobState::Started { process, .. }) => Closing::Set { cancel: Some(*process) },

@@ -69,6 +69,7 @@ impl Faults {
 
 /// Bugs of a store that the simulator must find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a bug of its own")]
 pub struct Bugs {
     /// Answers before the data would survive a power cut.
     pub acknowledge_before_sync: bool,
@@ -76,4 +77,6 @@ pub struct Bugs {
     pub no_fencing: bool,
     /// Forgets an input when it is delivered.
     pub forget_on_delivery: bool,
+    /// Keeps jobs for ever, however old they are.
+    pub keeps_old_jobs: bool,
 }

@@ -160,7 +160,7 @@ impl<D> World<D> {
         let now = self.now().0;
         let due = self.now().plus(self.ack_wait).0;
         let Some(waiting) = self.jobs.all.get(&position) else { return };
-        if waiting.old < now {
+        if waiting.old < now && !self.bugs.keeps_old_jobs {
             self.remove_job(position);
             return;
         }

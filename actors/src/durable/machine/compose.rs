@@ -107,6 +107,10 @@ impl<K: EntityKind> Machine<K> {
             if full && !self.draft.is_empty() {
                 // Everything behind it waits too: inputs are taken in the order of the inbox.
                 waiting.push_back(input);
+                #[cfg(feature = "test-util")]
+                if self.planted(Planted::SmallOvertakes) {
+                    continue;
+                }
                 break;
             }
             self.cut();

@@ -110,6 +110,8 @@ impl<K: EntityKind> Machine<K> {
             Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
             Err(error) => Body::damaged(core, &error),
         };
+        #[cfg(feature = "test-util")]
+        self.forget_timers();
         Ok(())
     }
 }

@@ -82,6 +82,16 @@ impl<K: EntityKind> Machine<K> {
         };
     }
 
+    /// A machine with this bug takes the timers that it finds decided to be set.
+    pub(super) fn forget_timers(&mut self) {
+        if let (true, Body::Whole(entity)) = (self.planted(Planted::TimersNotSetAgain), &self.body)
+        {
+            let keys = K::decide(&entity.state).iter().map(K::key).collect::<Vec<_>>();
+            let of_time = |key: &K::Key| format!("{key:?}").starts_with("Time(");
+            self.confirmed.extend(keys.into_iter().filter(of_time));
+        }
+    }
+
     fn only_emits(&self) -> bool {
         let Body::Whole(entity) = &self.body else { return false };
         K::decide(&entity.state).iter().all(|one| K::class(one) != EffectClass::Call)

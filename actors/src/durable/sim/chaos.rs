@@ -48,7 +48,8 @@ impl Sim {
         self.begin_scale();
         let first = self.plan.fate_every / 2;
         self.world.later(FATE, first, Note::Fate);
-        self.world.later(FATE, self.plan.busy, Note::Calm);
+        self.world.later(FATE, self.plan.ends(), Note::Calm);
+        self.begin_pause();
         if self.plan.is_operated() {
             self.world.later(FATE, self.plan.busy / 3, Note::Operate);
         }
@@ -58,6 +59,10 @@ impl Sim {
         match note {
             Note::Fate => {
                 if self.calm {
+                    return Ok(());
+                }
+                if let Some(rest) = self.rests_for() {
+                    self.world.later(FATE, rest, Note::Fate);
                     return Ok(());
                 }
                 let after = self.world.rng.random_range(1..self.plan.fate_every * 2);
@@ -83,6 +88,10 @@ impl Sim {
                 self.calm = true;
                 self.world.faults = Faults::none();
                 self.world.later(FATE, 1_000, Note::Watch);
+                Ok(())
+            }
+            Note::Returns => {
+                self.returns();
                 Ok(())
             }
             Note::LoseNodes => self.lose_nodes(),
@@ -112,7 +121,7 @@ impl Sim {
             self.over = true;
             return self.nothing_leaks();
         }
-        let calm_for = self.world.now().0 - self.started - self.plan.busy;
+        let calm_for = self.world.now().0 - self.started - self.plan.ends();
         let most = if self.plan.is_long() {
             CALM_MOST_SCALE
         } else if self.plan.poison.is_some() || self.plan.is_operated() {
@@ -333,6 +342,9 @@ impl Sim {
 
     fn declare(&mut self, process: ProcessId, dead: bool) {
         self.judge.befalls(self.world.now().0, process);
+        if dead && self.world.lives(process) {
+            self.judge.wrongs(process);
+        }
         // Nobody comes back from the dead, whatever is said.
         if dead || !self.world.lives(process) {
             self.dead.insert(process);

@@ -51,9 +51,11 @@ impl Client {
                 if rng.random_bool(0.15) {
                     // The same again, much later: the client forgot that it was answered.
                     let again = after + rng.random_range(100..plan.again_most);
+                    // Not days later: by then it is forgotten.
+                    let again = plan.at(after) + (again - after);
                     clients.push(Self { after: again, input: input.clone(), answered: false });
                 }
-                clients.push(Self { after, input, answered: false });
+                clients.push(Self { after: plan.at(after), input, answered: false });
             }
         }
         clients

@@ -31,6 +31,9 @@ use crate::{
 /// Short enough that some turns and steps do not get by with it.
 pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
 
+/// The time of a step, where sessions are patient.
+const STEP_LONG: u32 = 70_000;
+
 impl Sim {
     /// The agent's answer: at once, or later.
     pub(super) fn acquire(
@@ -238,6 +241,7 @@ impl Sim {
             return Ok(());
         }
         self.ledger.emitted(entity, turn);
+        self.judge.told(self.world.now().0, turn);
         self.feed(to, entity, counter, In::Confirmed(CallKey::Emit(turn)))
     }
 
@@ -263,7 +267,8 @@ fn grant(plan: &Plan) -> Option<Grant> {
     options.policy.approval_wait_ms = plan.approval_wait;
     options.step_limit = 5;
     options.step_wait = Duration::from_mins(5);
-    options.time = TURN_TIME;
+    let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };
+    options.time = TurnTime { step_ms, ..TURN_TIME };
     Some(Grant { profile: Arc::new(options.profile()), permit: Permit::free() })
 }
 

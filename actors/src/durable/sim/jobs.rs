@@ -10,7 +10,7 @@ use clawnode_proto::{
     policy::Action,
     session::{SessionInput, ToolEnd, ToolResult},
     subject::job_key,
-    tool::{EffectClass, ToolOutcome},
+    tool::{EffectClass, ToolFailure, ToolOutcome},
 };
 use rand::Rng;
 
@@ -26,11 +26,16 @@ use crate::{
     session::{CallKey, prepare::PublishJob},
 };
 
+/// How long a job hangs that nobody calls off: longer than anybody waits for it.
+const HANGS: u64 = 30 * 60 * 1_000;
+
 /// How soon a store that failed is asked again, in milliseconds.
 pub(super) const AGAIN: u64 = 300;
 
 /// How long a tool call waits until a process takes it, in milliseconds.
-pub(super) const JOB_WAIT: u64 = 20_000;
+const JOB_WAIT: u64 = 20_000;
+/// The same, where sessions are patient: longer than a delivery may go without an answer.
+const JOB_WAIT_LONG: u64 = 60_000;
 
 /// What a process has of jobs.
 #[derive(Debug)]
@@ -38,7 +43,18 @@ pub(super) struct JobHands {
     machine: JobMachine,
     tokens: BTreeMap<JobId, JobToken>,
     /// Runs that go on, and what they run.
-    runs: BTreeMap<JobId, u64>,
+    runs: BTreeMap<JobId, Run>,
+}
+
+/// A run.
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    job: Box<Job>,
+    /// It still has to happen.
+    due: bool,
+    /// It was told to stop.
+    aborted: bool,
 }
 
 /// What really happened.
@@ -110,9 +126,13 @@ pub(super) fn scarce() -> Option<Capability> {
 // === impl Sim ===
 
 impl Sim {
+    pub(super) const fn job_wait(&self) -> u64 {
+        if self.plan.patient { JOB_WAIT_LONG } else { JOB_WAIT }
+    }
+
     /// A process asks for jobs: not all can run all of them.
     pub(super) fn pull_jobs(&mut self, process: ProcessId) {
-        let has = !self.plan.scarce || self.world.chance(0.4);
+        let has = self.may_be_scarce();
         let all = [capability(), scarce().filter(|_| has)];
         for capability in all.into_iter().flatten() {
             self.world.pull_job(process, &capability);
@@ -143,7 +163,7 @@ impl Sim {
         reply: &Reply,
     ) -> Result<(), Violation> {
         if matches!(reply, Reply::Done) {
-            self.timer(&job.session, TimerId::from(job.call), JOB_WAIT);
+            self.timer(&job.session, TimerId::from(job.call), self.job_wait());
             return self.feed(to, entity, counter, In::Confirmed(key));
         }
         self.world.later(to, AGAIN, Note::GiveAgain(entity, counter, key, job));
@@ -208,29 +228,22 @@ impl Sim {
                     let text = format!("`{}` runs, and its state is not stored", job.id);
                     return Err(Violation::new("JOB-1", text));
                 }
-                self.effects.happens(&job)?;
-                self.judge.runs(job.call, &job.tool, || action_of(&job).digest().ok())?;
-                let after = self.world.rng.random_range(1..self.plan.call_most);
-                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-                let run = process.number();
-                process.jobs.runs.insert(job.id, run);
-                self.world.later(to, after, Note::JobEnds(job.id, run));
+                return self.run_job(to, job);
             }
             JobOut::Watch { job, after } => {
                 let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 self.world.later(to, after, Note::JobLasts(job));
             }
-            // A probe of the simulation sees what really happened.
             JobOut::Probe(job) => {
-                let happened = self.effects.0.contains_key(&job.id);
-                let did = || Probe::Happened(ToolOutcome::done("did"));
-                let probe = if happened { did() } else { Probe::Absent };
-                return self.job_step(to, JobIn::Probed(job.id, probe));
+                let after = self.world.rng.random_range(1..500);
+                self.world.later(to, after, Note::Probes(job));
             }
             JobOut::Abort(job) => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-                if let Some(run) = process.jobs.runs.get(&job).copied() {
-                    self.world.later(to, 1, Note::JobEnds(job, run));
+                if let Some(run) = process.jobs.runs.get_mut(&job) {
+                    run.aborted = true;
+                    let ends = Note::JobEnds(job, run.number);
+                    self.world.later(to, 1, ends);
                 }
             }
             JobOut::Send(job, end) => self.send_result(to, *job, end),
@@ -240,6 +253,42 @@ impl Sim {
             }
         }
         Ok(())
+    }
+
+    /// Runs a job: it happens when it begins or, if that can be found out, perhaps when it ends.
+    fn run_job(&mut self, to: ProcessId, job: Box<Job>) -> Result<(), Violation> {
+        self.judge.runs(job.call, &job.tool, || action_of(&job).digest().ok())?;
+        self.judge.begins(self.world.now().0, job.call)?;
+        let due = job.class == EffectClass::Check && self.world.chance(0.5);
+        if !due {
+            self.happens(to, &job)?;
+        }
+        let hangs = !self.calm && self.world.chance(self.plan.hangs);
+        let after = if hangs { HANGS } else { self.world.rng.random_range(1..self.plan.call_most) };
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let (number, id) = (process.number(), job.id);
+        process.jobs.runs.insert(id, Run { number, job, due, aborted: false });
+        self.world.later(to, after, Note::JobEnds(id, number));
+        Ok(())
+    }
+
+    fn happens(&mut self, to: ProcessId, job: &Job) -> Result<(), Violation> {
+        self.remark(to, || format!("does {}", job.id));
+        self.effects.happens(job)?;
+        self.judge.does(to, job.call)
+    }
+
+    /// A probe of the simulation sees what really happened, or nothing.
+    pub(super) fn probes(&mut self, to: ProcessId, job: &Job) -> Result<(), Violation> {
+        let probe = if self.world.chance(0.2) {
+            Probe::Unclear("no answer".to_owned())
+        } else if self.effects.0.contains_key(&job.id) {
+            Probe::Happened(ToolOutcome::done("did"))
+        } else {
+            Probe::Absent
+        };
+        self.remark(to, || format!("probes {}: {probe:?}", job.id));
+        self.job_step(to, JobIn::Probed(job.id, probe))
     }
 
     fn answer_job(&mut self, to: ProcessId, job: JobId, request: impl FnOnce(JobToken) -> Request) {
@@ -324,10 +373,18 @@ impl Sim {
         run: u64,
     ) -> Result<(), Violation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-        if process.jobs.runs.get(&job) != Some(&run) {
+        let Some(it) = process.jobs.runs.remove(&job) else { return Ok(()) };
+        if it.number != run {
+            process.jobs.runs.insert(job, it);
             return Ok(());
         }
-        process.jobs.runs.remove(&job);
+        if it.due && it.aborted {
+            let outcome = ToolOutcome::failed(ToolFailure::Cancelled, "it was told to stop");
+            return self.job_step(to, JobIn::Ended(job, outcome));
+        }
+        if it.due {
+            self.happens(to, &it.job)?;
+        }
         self.job_step(to, JobIn::Ended(job, ToolOutcome::done("did")))
     }
 

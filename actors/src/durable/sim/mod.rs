@@ -32,6 +32,7 @@ mod known;
 mod ledger;
 mod operator;
 mod ops;
+mod pause;
 mod people;
 mod plan;
 mod probation;
@@ -195,6 +196,7 @@ impl Sim {
             acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
             no_fencing: options.planted == Planted::NoFencing,
             forget_on_delivery: options.planted == Planted::ForgetOnDelivery,
+            keeps_old_jobs: plan.pause.is_some_and(|pause| pause.keeps_old_jobs),
         };
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);
         Self {
@@ -204,7 +206,7 @@ impl Sim {
             processes: BTreeMap::new(),
             dead: BTreeSet::new(),
             ledger: Ledger::default(),
-            judge: Judge::new(plan.approval_wait, tools::changing()),
+            judge: Judge::new(plan.approval_wait, tools::changing(), &tools::specs()),
             effects: Effects::default(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),

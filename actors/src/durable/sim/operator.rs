@@ -19,7 +19,7 @@ impl Sim {
     /// Damages what the plan says, and orders what is to be done about sessions out of service.
     pub(super) fn operate(&mut self) {
         let after = self.world.rng.random_range(LOOK);
-        self.world.later(FATE, after, Note::Operate);
+        self.world.later(FATE, self.rests_for().unwrap_or(after), Note::Operate);
         let first = self.clients.first().map(|client| client.input.entity);
         if let Some(first) = first
             && self.plan.damage

@@ -19,6 +19,8 @@ use crate::{
 
 /// People say what they have to say within this, in milliseconds.
 const SOON: u64 = 30_000;
+/// How long it takes to store a timer, at most, in milliseconds.
+const SET_LATE: u64 = 6_000;
 /// How late a timer is, or a person, at most.
 const LATE: u64 = 20_000;
 
@@ -94,7 +96,8 @@ impl Sim {
     ) {
         // Set when that is confirmed: it is lost with whoever dies before.
         self.runs(to, entity, counter, key, None);
-        let after = self.world.rng.random_range(1..200);
+        let most = if self.world.chance(0.2) { SET_LATE } else { 200 };
+        let after = self.world.rng.random_range(1..most);
         let (session, timer, due) = (it.session.clone(), it.timer, it.due);
         let sets = Note::SetsTimer(entity, counter, key, Box::new((session, timer, due)));
         self.world.later(to, after, sets);

@@ -7,7 +7,7 @@ use clawnode_proto::{Order, hook::HookSpec};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{scale::Scale, sizes::Sizes};
+use super::{pause::Pause, scale::Scale, sizes::Sizes};
 use crate::durable::{MachineOptions, Planted};
 
 /// How likely each thing is, once something befalls the world.
@@ -33,6 +33,7 @@ pub(super) enum Poison {
 
 /// What a seed decides.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
 pub(super) struct Plan {
     pub(super) seed: u64,
     /// One process whose store syncs in groups, and loses the rest in a power cut.
@@ -69,6 +70,12 @@ pub(super) struct Plan {
     pub(super) damage: bool,
     /// Not every process can run every job.
     pub(super) scarce: bool,
+    /// Jobs are waited for until what a dead process had in hand comes again.
+    pub(super) patient: bool,
+    /// How often a job hangs until it is called off.
+    pub(super) hangs: f64,
+    /// When nothing happens for days, if it does.
+    pub(super) pause: Option<Pause>,
     /// How large messages are.
     pub(super) sizes: Sizes,
     /// How long people have to decide about a tool call, in milliseconds.
@@ -148,6 +155,9 @@ impl Plan {
                 _ => Some(Order::Restore),
             },
             damage: rng.random_bool(0.03),
+            patient: false,
+            hangs: 0.0,
+            pause: None,
             sizes: Sizes::Small,
             approval_wait: rng.random_range(8_000..60_000),
             scarce: rng.random_bool(0.2),
@@ -180,6 +190,18 @@ impl Plan {
             self.call_most = rng.random_range(20..600);
             self.asks_tools = rng.random_range(0.0..0.1);
             self.approval_wait = rng.random_range(2_000..8_000);
+        }
+        self.patient = rng.random_bool(0.4);
+        if rng.random_bool(0.15) {
+            self.hangs = rng.random_range(0.1..0.5);
+            // Time ends them, and event time stands still until the slowest clock is there.
+            self.skew = self.skew.min(20_000);
+            self.weights.skew = 0;
+        }
+        if rng.random_bool(0.05) && self.poison.is_none() && !self.damage {
+            self.pause = Some(Pause::of(rng, self.busy));
+            self.scarce = true;
+            self.asks_tools = rng.random_range(0.3..0.6);
         }
     }
 }

@@ -46,6 +46,8 @@ pub(super) enum Note {
     JobLasts(JobId),
     /// A job has run.
     JobEnds(JobId, u64),
+    /// Somebody has looked whether a job happened.
+    Probes(Box<Job>),
     /// A job whose time is over is looked at.
     Settles(EntityId, u64, CallKey, Box<SettleJob>),
     /// A job shall not run on.
@@ -80,6 +82,8 @@ pub(super) enum Note {
     Thaw(ProcessId),
     /// An operator looks after what is out of service.
     Operate,
+    /// Days in which nothing happened are over.
+    Returns,
     /// A third of the nodes are lost.
     LoseNodes,
     /// The bus loses its leader.

@@ -11,7 +11,7 @@ use clawnode_proto::{
 
 use super::{
     Sim, Violation,
-    jobs::{AGAIN, JOB_WAIT},
+    jobs::AGAIN,
     process::{Note, Op},
 };
 use crate::{
@@ -74,7 +74,7 @@ impl Sim {
         let job = it.job.id;
         let (position, state) = self.state_of(job)?;
         let is_dead = |process: ProcessId| self.dead.contains(&process);
-        match settling(&it, state, Duration::from_millis(JOB_WAIT), is_dead) {
+        match settling(&it, state, Duration::from_millis(self.job_wait()), is_dead) {
             Settling::Wait { cancel } => {
                 if let Some(process) = cancel {
                     self.world.send(process, Note::CancelJob(job));

@@ -79,6 +79,7 @@ impl Sim {
             }
             Note::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
             Note::JobEnds(job, run) => self.job_ends(to, job, run),
+            Note::Probes(job) => self.probes(to, &job),
             Note::Settles(entity, counter, key, it) => self.settles(to, (entity, counter, key), it),
             Note::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
             Note::SendAgain(job, end) => {
@@ -131,6 +132,7 @@ impl Sim {
             Note::Fate
             | Note::Spawn
             | Note::Declare(..)
+            | Note::Returns
             | Note::Thaw(_)
             | Note::Operate
             | Note::LoseNodes
@@ -231,7 +233,8 @@ impl Sim {
     }
 
     fn tick(&mut self, to: ProcessId) -> Result<(), Violation> {
-        self.world.later(to, TICK, Note::Tick);
+        let tick = self.long_tick().unwrap_or(TICK);
+        self.world.later(to, tick, Note::Tick);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         process.ticks += 1;
         let (ticks, scans) = (process.ticks, process.ticks <= process.scans_until);

@@ -116,13 +116,15 @@ pub(super) fn specs() -> Vec<ToolSpec> {
     let fetch = elsewhere("fetch", EffectClass::Safe);
     let touch = elsewhere("touch", EffectClass::Once);
     let touch = touch.map(|it| ToolSpec { capability: scarce(), ..it });
+    // It can be found out whether it happened.
+    let tag = elsewhere("tag", EffectClass::Check);
     // A person is asked about these.
     let write = "write".parse().map(spec).ok();
     let write =
         write.map(|it| ToolSpec { class: EffectClass::Idempotent, risk: Risk::Write, ..it });
     let push = elsewhere("push", EffectClass::Once);
     let push = push.map(|it| ToolSpec { risk: Risk::Admin, ..it });
-    [look, fetch, touch, write, push].into_iter().flatten().collect()
+    [look, fetch, touch, tag, write, push].into_iter().flatten().collect()
 }
 
 /// Those that people are asked about.
@@ -135,13 +137,13 @@ impl Sim {
     /// What a model's reply asks for.
     pub(super) fn tool_uses(&mut self) -> Vec<ToolUse> {
         // Turns come to an end once nothing befalls the world any more.
-        let calm = self.world.now().0.saturating_sub(self.started) > self.plan.busy;
+        let calm = self.world.now().0.saturating_sub(self.started) > self.plan.ends();
         let rng = &mut self.world.rng;
         if !rng.random_bool(self.plan.asks_tools) || calm {
             return Vec::new();
         }
         let one = |id: usize, rng: &mut rand_chacha::ChaCha8Rng| {
-            let (name, arguments) = match rng.random_range(0..26) {
+            let (name, arguments) = match rng.random_range(0..30) {
                 0 => ("hallucinated", "{}".to_owned()),
                 1 => ("look", r#"{"at":"#.to_owned()),
                 2 => ("look", r#"{"at":"here"}"#.to_owned()),
@@ -149,6 +151,7 @@ impl Sim {
                 at @ 8..14 => ("fetch", format!(r#"{{"at":{at}}}"#)),
                 at @ 14..20 => ("touch", format!(r#"{{"at":{at}}}"#)),
                 at @ 20..23 => ("write", format!(r#"{{"at":{at}}}"#)),
+                at @ 23..27 => ("tag", format!(r#"{{"at":{at}}}"#)),
                 at => ("push", format!(r#"{{"at":{at}}}"#)),
             };
             ToolUse { id: format!("use-{id}"), name: name.to_owned(), arguments }

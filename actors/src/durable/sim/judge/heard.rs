@@ -39,6 +39,7 @@ struct Text {
 
 /// What a session was told, and what it showed.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about something else that happened")]
 pub(super) struct Heard {
     texts: BTreeMap<TurnId, Text>,
     /// How each begins: no two alike.
@@ -48,6 +49,8 @@ pub(super) struct Heard {
     cancelled: BTreeSet<TurnId>,
     /// A turn that something joined was cancelled by that, or all were by a deletion.
     any_cancelled: bool,
+    /// A turn ended early, with what had joined it for a call that its owner did not live to make.
+    cut_short: bool,
     /// What each call was the first to show.
     calls: BTreeMap<CallId, Vec<TurnId>>,
     /// What was shown, in this order, since it was deleted.
@@ -117,7 +120,9 @@ impl Heard {
     }
 
     fn is_excused(&self, turn: TurnId) -> bool {
-        self.cancelled.contains(&turn) || self.texts.get(&turn).is_some_and(|text| text.excused)
+        let joined = |text: &Text| text.joins && self.cut_short;
+        let excused = |text: &Text| text.excused || joined(text);
+        self.cancelled.contains(&turn) || self.texts.get(&turn).is_some_and(excused)
     }
 
     /// A model is shown this.
@@ -219,6 +224,7 @@ impl Heard {
 
     /// A turn's end is told.
     pub(super) fn ends(&mut self, turn: TurnId, outcome: &TurnOutcome) -> Checked {
+        self.cut_short |= matches!(outcome, TurnOutcome::Cancelled | TurnOutcome::TimedOut { .. });
         let Some(text) = self.texts.get_mut(&turn) else { return Ok(()) };
         if text.fate != Fate::Waits || self.damaged {
             return Ok(());
@@ -390,6 +396,19 @@ mod tests {
         let mut heard = told();
         assert!(ends(&mut heard, &late));
         assert_eq!(shows(&mut heard, 2, 0, &[1, 2]), "");
+    }
+
+    #[test]
+    fn msg_1_what_joined_a_turn_that_was_cut_short_ends_with_it() {
+        for is_cut_short in [false, true] {
+            let mut heard = told();
+            shows(&mut heard, 1, 0, &[1]);
+            if is_cut_short {
+                heard.ends(turn(1), &TurnOutcome::Cancelled).unwrap();
+            }
+            let name = if is_cut_short { "" } else { "MSG-1" };
+            assert_eq!(shows(&mut heard, 2, 0, &[1, 4, 2]), name);
+        }
     }
 
     #[test]

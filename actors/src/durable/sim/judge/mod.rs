@@ -14,10 +14,16 @@
 //! - **MSG-4** nothing is deleted unasked, and what was deleted is shown to nobody.
 //! - **APR-1** a call that changes something runs only if a person approved of that very action, in
 //!   time, before anything else was decided.
+//! - **JOB-5** no job is begun days after it was asked for.
+//! - **JOB-6** what is said of a job is so: what is said to be done has happened; what may run once or
+//!   has a probe, and is said not to have happened, has not and never does; and it happens again only
+//!   if whoever did it before was held dead and was not.
+//! - **JOB-7** no job is begun once the end of its turn was told.
 //! - **OWN-1** a call is made again only if something befell whoever made it before, or nobody could
 //!   reach them.
 
 mod consent;
+mod deeds;
 mod effort;
 mod heard;
 mod verdicts;

@@ -1,6 +1,6 @@
 //! The judge itself: what it keeps of what it sees, and which of its parts looks at what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::sim::Change;
 use clawnode_proto::{
@@ -9,10 +9,11 @@ use clawnode_proto::{
     event::decode_record,
     kernel::KernelEvent,
     llm::Message,
-    session::{SessionEvent, SessionInput, TurnOutcome},
+    session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
+    tool::ToolSpec,
 };
 
-use super::{consent::Consent, effort::Effort, heard::Heard};
+use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::Heard};
 use crate::durable::sim::Violation;
 
 pub(in crate::durable::sim) type Checked = Result<(), Violation>;
@@ -31,6 +32,9 @@ pub(in crate::durable::sim) struct Judge {
     heard: BTreeMap<EntityId, Heard>,
     consent: Consent,
     effort: Effort,
+    deeds: Deeds,
+    /// Sessions whose journal was damaged: what they asked for before may be asked for again.
+    damaged: BTreeSet<EntityId>,
     /// Who wrote last.
     writers: BTreeMap<EntityId, Incarnation>,
     /// The places of inputs, over all inboxes.
@@ -51,12 +55,18 @@ pub(in crate::durable::sim) struct Shown<'a> {
 
 impl Judge {
     /// Of sessions in which people have so many milliseconds to decide about these tools.
-    pub(in crate::durable::sim) fn new(approval_wait: u64, changing: Vec<ToolName>) -> Self {
+    pub(in crate::durable::sim) fn new(
+        approval_wait: u64,
+        changing: Vec<ToolName>,
+        specs: &[ToolSpec],
+    ) -> Self {
         Self {
             sent: BTreeMap::new(),
             heard: BTreeMap::new(),
             consent: Consent::new(approval_wait, changing),
             effort: Effort::default(),
+            deeds: Deeds::new(specs),
+            damaged: BTreeSet::new(),
             writers: BTreeMap::new(),
             places: 0,
         }
@@ -109,7 +119,12 @@ impl Judge {
         self.writers.insert(entity, head.incarnation);
         if let Ok(Some(event)) = sealed.event::<KernelEvent>() {
             match event {
-                KernelEvent::Accepted(it) => self.consent.takes(head.ts, &it.input),
+                KernelEvent::Accepted(it) => {
+                    self.consent.takes(head.ts, &it.input);
+                    if let Ok(SessionInput::ToolResult(it)) = codec::decode(&it.input.body) {
+                        return self.deeds.says(it.call, &it.end);
+                    }
+                }
                 KernelEvent::Parked(it) => self.consent.parked(entity, it.input),
                 KernelEvent::Restored(_) => self.consent.restored(entity, head.ts),
                 _ => {}
@@ -121,6 +136,15 @@ impl Judge {
                 self.consent.asks(head.ts, it.call, it.action);
                 Ok(())
             }
+            Ok(Some(SessionEvent::ToolAsked(it))) if !self.damaged.contains(&entity) => {
+                self.deeds.asked(head.ts, &it);
+                Ok(())
+            }
+            // What hooks made of it is not what it was.
+            Ok(Some(SessionEvent::ToolDone(it))) if it.hooks.is_empty() => match it.outcome {
+                Some(outcome) => self.deeds.says(it.call, &ToolEnd::Known { outcome }),
+                None => Ok(()),
+            },
             Ok(Some(SessionEvent::ModelBegun(it))) => {
                 self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
             }
@@ -135,6 +159,7 @@ impl Judge {
 
     /// Its journal was damaged: what it did since is not judged, until it was buried.
     pub(in crate::durable::sim) fn damaged(&mut self, entity: EntityId) {
+        self.damaged.insert(entity);
         self.heard(entity).damaged();
     }
 
@@ -169,6 +194,11 @@ impl Judge {
         self.heard(entity).ends(turn, outcome)
     }
 
+    /// A turn's end was told, and its jobs are closed.
+    pub(in crate::durable::sim) fn told(&mut self, now: u64, turn: TurnId) {
+        self.deeds.told(now, turn);
+    }
+
     /// A tool runs, and this is what it does.
     pub(in crate::durable::sim) fn runs(
         &self,
@@ -183,7 +213,22 @@ impl Judge {
         }
     }
 
+    /// A job begins to run.
+    pub(in crate::durable::sim) fn begins(&self, now: u64, call: CallId) -> Checked {
+        self.deeds.begins(now, call)
+    }
+
+    /// A job has its effect.
+    pub(in crate::durable::sim) fn does(&mut self, by: ProcessId, call: CallId) -> Checked {
+        self.deeds.does(by, call)
+    }
+
     // === what befell whom ===
+
+    /// A process is held dead, and is not.
+    pub(in crate::durable::sim) fn wrongs(&mut self, process: ProcessId) {
+        self.deeds.wrongs(process);
+    }
 
     /// Something befell a process: what it makes may be made again by others.
     pub(in crate::durable::sim) fn befalls(&mut self, now: u64, process: ProcessId) {
