@@ -224,7 +224,7 @@ fn sim_scale_finds_planted_bugs() {
     for (planted, seed, names) in [
         (Planted::ForgetOnDelivery, 1, ["I4", "I4"]),
         (Planted::AckAnchorEarly, 1, ["I4", "I4"]),
-        (Planted::AbsentMeansFailed, 2, ["I1", "C6"]),
+        (Planted::AbsentMeansFailed, 2, ["I1", "C7"]),
         (Planted::WriteWithoutClaim, 1, ["I2", "I2"]),
         (Planted::RecallAfterOutcome, 1, ["C7", "I8"]),
     ] {
@@ -298,7 +298,7 @@ macro_rules! planted {
 
 planted! {
     finds_acknowledge_before_sync: AcknowledgeBeforeSync in 1000 by ["S1"];
-    finds_no_fencing: NoFencing in 1000 by ["I1", "I2"];
+    finds_no_fencing: NoFencing in 1000 by ["I1", "I2", "JOB-6"];
     finds_forget_on_delivery: ForgetOnDelivery in 1000 by ["I4"];
     finds_ack_before_journal: AckBeforeJournal in 1000 by ["I4"];
     finds_ack_when_absent: AckWhenAbsent in 1000 by ["I4"];
