@@ -75,13 +75,21 @@ impl fmt::Debug for Message {
 
 struct AgentActor;
 
-/// Who runs and who waits. Shared, so that a place that is free costs no trip to the actor.
+/// How many run. Shared, so that a place that is free costs no trip to the actor.
 struct Gate {
     options: AgentOptions,
     profile: Arc<Profile>,
     paused: bool,
     door: LatchDoor,
     running: u32,
+    /// How many wait at the actor.
+    waiting: usize,
+}
+
+/// The gate and who waits at it: those end with their actor, which tells them that they have to ask
+/// again.
+struct State {
+    gate: Arc<Mutex<Gate>>,
     waiting: VecDeque<Box<dyn AdmitPort>>,
 }
 
@@ -107,7 +115,7 @@ impl AgentHandle {
             paused,
             door,
             running: 0,
-            waiting: VecDeque::new(),
+            waiting: 0,
         }));
         let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&gate), parent);
         Ok(Self { actor: spawned.await?.0, gate })
@@ -120,7 +128,7 @@ impl AgentHandle {
     /// Takes a place, if one is free and nobody waits for it.
     pub fn place(&self) -> Option<Grant> {
         let mut gate = self.gate();
-        (gate.has_room() && gate.waiting.is_empty()).then(|| gate.grant(self))
+        (gate.has_room() && gate.waiting == 0).then(|| gate.grant(self))
     }
 
     /// Asks for a place; the port hears of it. An agent that is just being restarted answers
@@ -176,7 +184,7 @@ impl Drop for Permit {
         let somebody_waits = {
             let mut gate = agent.gate();
             gate.running = gate.running.saturating_sub(1);
-            !gate.waiting.is_empty()
+            gate.waiting > 0
         };
         if somebody_waits {
             agent.tell(Message::Release);
@@ -204,60 +212,6 @@ impl Gate {
         Grant { profile: Arc::clone(&self.profile), permit }
     }
 
-    fn take(&mut self, message: Message) {
-        match message {
-            Message::Admit(port) => self.admit(port),
-            // There may be room for the next.
-            Message::Release => {}
-            Message::Reload(options) => {
-                self.profile = Arc::new(options.profile());
-                self.options = *options;
-            }
-            Message::Pause(paused) => self.paused = paused,
-            Message::Latch => self.latch(),
-            Message::View(reply) => {
-                if reply.send(self.view()).is_err() {
-                    debug!("whoever looked at an agent did not wait");
-                }
-            }
-        }
-    }
-
-    /// Has the port wait, or start as the next if there is room.
-    fn admit(&mut self, port: Box<dyn AdmitPort>) {
-        let at_once = self.has_room() && self.waiting.is_empty();
-        let port = match self.door.latches().of_agent(&self.options.name) {
-            Some(latch) => port.stopped(latch),
-            None => Some(port),
-        };
-        let Some(port) = port else { return };
-        if self.waiting.len() < WAITING_MAX {
-            if !at_once {
-                port.deferred();
-            }
-            self.waiting.push_back(port);
-        }
-    }
-
-    /// The next who waits, if there is room.
-    fn next(&mut self) -> Option<Box<dyn AdmitPort>> {
-        while self.has_room() {
-            let port = self.waiting.pop_front()?;
-            if !port.is_closed() {
-                return Some(port);
-            }
-        }
-        None
-    }
-
-    /// Turns that have begun do not wait for a latch to be cleared; all others do.
-    fn latch(&mut self) {
-        if let Some(latch) = self.door.latches().of_agent(&self.options.name) {
-            let waiting = std::mem::take(&mut self.waiting);
-            self.waiting = waiting.into_iter().filter_map(|port| port.stopped(latch)).collect();
-        }
-    }
-
     fn view(&self) -> AgentView {
         AgentView {
             agent: self.name(),
@@ -266,10 +220,15 @@ impl Gate {
             step_limit: self.options.step_limit,
             max_turns: self.options.max_turns,
             running: self.running,
-            waiting: u32::try_from(self.waiting.len()).unwrap_or(u32::MAX),
+            waiting: u32::try_from(self.waiting).unwrap_or(u32::MAX),
             paused: self.paused,
-            stopped: self.door.latches().of_agent(&self.options.name).cloned(),
+            stopped: self.latch(),
         }
+    }
+
+    /// What an operator has stopped it by.
+    fn latch(&self) -> Option<Latch> {
+        self.door.latches().of_agent(&self.options.name).cloned()
     }
 
     fn name(&self) -> AgentName {
@@ -277,40 +236,99 @@ impl Gate {
     }
 }
 
+// === impl State ===
+
+impl State {
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Admit(port) => self.admit(port),
+            // There may be room for the next.
+            Message::Release => {}
+            Message::Reload(options) => {
+                let mut gate = lock(&self.gate);
+                gate.profile = Arc::new(options.profile());
+                gate.options = *options;
+            }
+            Message::Pause(paused) => lock(&self.gate).paused = paused,
+            Message::Latch => self.latch(),
+            Message::View(reply) => {
+                if reply.send(lock(&self.gate).view()).is_err() {
+                    debug!("the view of an agent was not waited for");
+                }
+            }
+        }
+    }
+
+    /// Has the port wait, or start as the next if there is room.
+    fn admit(&mut self, port: Box<dyn AdmitPort>) {
+        let (latch, has_room) = {
+            let gate = lock(&self.gate);
+            (gate.latch(), gate.has_room())
+        };
+        let port = match &latch {
+            Some(latch) => port.stopped(latch),
+            None => Some(port),
+        };
+        let Some(port) = port else { return };
+        if self.waiting.len() < WAITING_MAX {
+            if !has_room || !self.waiting.is_empty() {
+                port.deferred();
+            }
+            self.waiting.push_back(port);
+            lock(&self.gate).waiting = self.waiting.len();
+        }
+    }
+
+    /// The next who waits and its grant, if there is room.
+    fn next(&mut self, agent: &AgentHandle) -> Option<(Box<dyn AdmitPort>, Grant)> {
+        let mut gate = lock(&self.gate);
+        while gate.has_room() {
+            let port = self.waiting.pop_front()?;
+            gate.waiting = self.waiting.len();
+            if !port.is_closed() {
+                return Some((port, gate.grant(agent)));
+            }
+        }
+        None
+    }
+
+    /// Turns that have begun do not wait for a latch to be cleared; all others do.
+    fn latch(&mut self) {
+        let Some(latch) = lock(&self.gate).latch() else { return };
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.into_iter().filter_map(|port| port.stopped(&latch)).collect();
+        lock(&self.gate).waiting = self.waiting.len();
+    }
+}
+
 // === impl AgentActor ===
 
 impl Actor for AgentActor {
     type Msg = Message;
-    type State = Arc<Mutex<Gate>>;
+    type State = State;
     type Arguments = Arc<Mutex<Gate>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Message>,
         gate: Arc<Mutex<Gate>>,
-    ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
-        Ok(gate)
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State { gate, waiting: VecDeque::new() })
     }
 
     async fn handle(
         &self,
         myself: ActorRef<Message>,
         message: Message,
-        shared: &mut Arc<Mutex<Gate>>,
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let agent = AgentHandle { actor: myself, gate: Arc::clone(shared) };
-        lock(shared).take(message);
+        let agent = AgentHandle { actor: myself, gate: Arc::clone(&state.gate) };
+        state.take(message);
         // Told without the lock: a port that is gone drops its permit, which takes the lock.
-        loop {
-            let next = {
-                let mut gate = lock(shared);
-                gate.next().map(|port| (port, gate.grant(&agent)))
-            };
-            match next {
-                Some((port, grant)) => port.granted(grant),
-                None => return Ok(()),
-            }
+        while let Some((port, grant)) = state.next(&agent) {
+            port.granted(grant);
         }
+        Ok(())
     }
 }
 
