@@ -74,6 +74,10 @@ pub trait Jobs: Send + Sync + fmt::Debug {
     /// Stores a job durably, unless it waits already. Who hears nothing of it puts it again.
     async fn put(&self, job: &Job) -> Result<(), StoreError>;
 
+    /// Whether a job waits, delivered or not: what was put before this was asked, and is not
+    /// acknowledged, does.
+    async fn waits(&self, job: &Job) -> Result<bool, StoreError>;
+
     /// Begins to take jobs of this capability; who does so should have it. Asks for nothing yet.
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError>;
 

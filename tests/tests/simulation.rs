@@ -224,7 +224,7 @@ fn sim_scale_finds_planted_bugs() {
     for (planted, seed, names) in [
         (Planted::ForgetOnDelivery, 1, ["I4", "I4"]),
         (Planted::AckAnchorEarly, 1, ["I4", "I4"]),
-        (Planted::AbsentMeansFailed, 2, ["I1", "C7"]),
+        (Planted::AbsentMeansFailed, 2, ["I1", "C6"]),
         (Planted::WriteWithoutClaim, 1, ["I2", "I2"]),
         (Planted::RecallAfterOutcome, 1, ["C7", "I8"]),
     ] {
@@ -320,6 +320,7 @@ planted! {
     finds_run_once_again: RunOnceAgain in 1000 by ["JOB-4"];
     finds_probes_nothing_soak: ProbesNothing in 1000 by ["JOB-6"];
     finds_denies_what_began: DeniesWhatBegan in 1000 by ["JOB-6"];
+    finds_gives_blindly: GivesBlindly in 1000 by ["JOB-8"];
     finds_old_jobs_run: OldJobsRun in 1000 by ["JOB-5"];
     finds_closes_nothing_soak: ClosesNothing in 1000 by ["JOB-7", "E1"];
     finds_timers_not_set_again_soak: TimersNotSetAgain in 4000 by ["E1"];

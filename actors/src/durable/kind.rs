@@ -87,8 +87,9 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
         effect: &Self::Effect,
         grant: &Self::Grant,
     ) -> Option<Begun<Self::Event, Self::Job>>;
-    /// What running an effect takes that needs no grant; nothing, unless `decide` named it.
-    fn prepare(state: &Self::State, effect: &Self::Effect) -> Option<Self::Job>;
+    /// What running an effect takes that needs no grant; nothing, unless `decide` named it. `again`:
+    /// an earlier activation may have begun it.
+    fn prepare(state: &Self::State, effect: &Self::Effect, again: bool) -> Option<Self::Job>;
     /// What it is to the journal that a call may not be made.
     fn refuse(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
     /// What a call's outcome is to the journal.

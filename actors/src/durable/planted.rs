@@ -82,6 +82,8 @@ pub enum Planted {
     TimersNotSetAgain,
     /// A small input passes a larger one that does not fit.
     SmallOvertakes,
+    /// A job that may have been given away before is given without looking for it.
+    GivesBlindly,
     /// An input is known again for a minute only, and not behind thirty others.
     ShortMemory,
 }

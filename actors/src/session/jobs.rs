@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Timer};
+use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Substrate, Timer, Waiting};
 use clawnode_proto::{
-    EntityId, Frame, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
-    TurnId, codec,
+    EntityId, Frame, IdempotencyKey, Input, InputId, JobId, Kind, Position, ProcessId, TimerId,
+    Traceparent, TurnId, codec,
     feed::EventBody,
     hook::HookTrail,
-    job::JobState,
+    job::{Job, JobState},
     json,
     limits::JOB_CLOSED_TTL,
     node::NodeRequest,
@@ -129,20 +129,40 @@ impl SessionRunner {
             }
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let mut again = it.again;
         loop {
             // At once, for neither needs the other, and both stores know what they have already: who
             // dies between them has a successor that gives the job again. The job first: a worker
             // begins it while the timer is stored.
-            let substrate = &self.substrate;
-            match tokio::try_join!(substrate.jobs.put(job), substrate.timers.set(&timer)) {
+            match tokio::try_join!(self.put(job, again), self.substrate.timers.set(&timer)) {
                 Ok(((), ())) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
+                    again = true;
                     let wait = backoff.next(&mut rand::rng());
                     tokio::time::sleep(wait).await;
                 }
             }
         }
+    }
+
+    /// Puts a job; one that may have been put before, only if it neither waits nor has a result
+    /// (JOB-8). In this order: a job is gone only after its result was stored. And that is gone only
+    /// after its session has it, which then ends this.
+    async fn put(&self, job: &Job, again: bool) -> Result<(), StoreError> {
+        let Substrate { jobs, inbox, .. } = &self.substrate;
+        if again {
+            let session = job.session.entity();
+            let result = InputId::derive(session, &IdempotencyKey::of_job(job.id));
+            let is_result =
+                |one: &Waiting| Input::from_bytes(&one.bytes).is_ok_and(|it| it.id == result);
+            if jobs.waits(job).await?
+                || inbox.read(session, Position(0)).await?.iter().any(is_result)
+            {
+                return Ok(());
+            }
+        }
+        jobs.put(job).await
     }
 
     /// The end of a job whose time is over, as hooks leave it.

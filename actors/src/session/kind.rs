@@ -386,10 +386,10 @@ impl EntityKind for Session {
         Some((events, Some(SessionJob::Call(job))))
     }
 
-    fn prepare(state: &SessionState, effect: &Effect) -> Option<SessionJob> {
+    fn prepare(state: &SessionState, effect: &Effect, again: bool) -> Option<SessionJob> {
         match effect {
             Effect::Tool { call } | Effect::Publish { call } | Effect::Settle { call, .. } => {
-                tool_job(state, effect, *call)
+                tool_job(state, effect, *call, again)
             }
             Effect::Judge { call, point } => judge_job(state, *call, *point),
             Effect::Ask { call } => ask_job(state, *call),

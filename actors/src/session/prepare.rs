@@ -166,6 +166,8 @@ pub struct PublishJob {
     pub asked_at: Timestamp,
     /// What is known of all calls of the same reply.
     pub results: Results,
+    /// It may have been given away before.
+    pub again: bool,
 }
 
 /// All that asking people about a tool call takes.
@@ -260,7 +262,12 @@ pub(super) fn results_before(turn: &Turn, call: CallId) -> Option<Results> {
 }
 
 /// All that a tool call takes.
-pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> Option<SessionJob> {
+pub(super) fn tool_job(
+    state: &SessionState,
+    effect: &Effect,
+    call: CallId,
+    again: bool,
+) -> Option<SessionJob> {
     let turn = state.running()?;
     let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
@@ -316,7 +323,7 @@ pub(super) fn tool_job(state: &SessionState, effect: &Effect, call: CallId) -> O
         Effect::Settle { .. } => {
             SessionJob::Settle(Box::new(SettleJob { job, late: tool.late.clone(), after }))
         }
-        _ => SessionJob::Publish(PublishJob { job, asked_at: asked.at, results }),
+        _ => SessionJob::Publish(PublishJob { job, asked_at: asked.at, results, again }),
     })
 }
 

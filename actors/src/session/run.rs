@@ -359,8 +359,8 @@ impl Runner<Session> for SessionRunner {
                 Box::pin(run.instrument(span))
             }
             SessionJob::Publish(job) => Box::pin(async move {
-                runner.give(entity, &job).await;
-                port.confirmed(key);
+                let given = runner.give(entity, &job);
+                unless(cancelled, port, key, given).await;
             }),
             SessionJob::Settle(job) => Box::pin(async move {
                 let (end, trail) = tokio::select! {
@@ -371,16 +371,16 @@ impl Runner<Session> for SessionRunner {
                 port.ended(key, Outcome::Tool(end, trail));
             }),
             SessionJob::Ask(job) => Box::pin(async move {
-                runner.ask(entity, &job).await;
-                port.confirmed(key);
+                let done = runner.ask(entity, &job);
+                unless(cancelled, port, key, done).await;
             }),
             SessionJob::AskSteps(job) => Box::pin(async move {
-                runner.ask_steps(entity, &job).await;
-                port.confirmed(key);
+                let done = runner.ask_steps(entity, &job);
+                unless(cancelled, port, key, done).await;
             }),
             SessionJob::Time(job) => Box::pin(async move {
-                runner.time(entity, &job).await;
-                port.confirmed(key);
+                let done = runner.time(entity, &job);
+                unless(cancelled, port, key, done).await;
             }),
             SessionJob::Emit(job) => Box::pin(async move {
                 runner.emit(entity, &job).await;
@@ -468,5 +468,19 @@ impl Runner<Session> for SessionRunner {
                 }
             }));
         }
+    }
+}
+
+/// Does what only has to be done as long as it is wanted.
+async fn unless(
+    cancelled: CancellationToken,
+    port: Port<Session>,
+    key: CallKey,
+    work: impl Future<Output = ()>,
+) {
+    tokio::select! {
+        biased;
+        () = cancelled.cancelled() => port.gone(key),
+        () = work => port.confirmed(key),
     }
 }

@@ -20,7 +20,7 @@ use tracing::{error, info};
 
 use super::{
     hands::Popped,
-    index::Loc,
+    index::{Loc, keys},
     log::ReadError,
     record::split_job,
     shared::{Client, Op, Shared},
@@ -60,6 +60,11 @@ impl Jobs for LocalJobs {
         let (len, capability) = (bytes.len(), job.capability.clone());
         let op = Op::JobPut { job: job.id, capability, bytes, reply };
         self.0.0.ask(STORE, op, len, answer).await?.map(drop)
+    }
+
+    async fn waits(&self, job: &Job) -> Result<bool, StoreError> {
+        let place = keys::place(job.id, &job.capability);
+        self.0.0.look(STORE, |index| Ok(index.get(&place)?.is_some()))
     }
 
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {

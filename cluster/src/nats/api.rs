@@ -269,6 +269,17 @@ impl Failure {
         self.err_code() == Some(WRONG_LAST_SEQUENCE)
     }
 
+    /// Where the last message of a subject is, 0 for none, if a refusal for that says so: it does not
+    /// while another message of the subject is on its way.
+    pub(super) fn last_sequence(&self) -> Option<u64> {
+        match self {
+            Self::Answer(error) if error.err_code == WRONG_LAST_SEQUENCE => {
+                error.description.rsplit(' ').next()?.parse().ok()
+            }
+            _ => None,
+        }
+    }
+
     fn is_busy(&self) -> bool {
         self.err_code() == Some(BUSY)
     }
@@ -377,6 +388,13 @@ mod tests {
     #[test]
     fn answers_are_told_apart() {
         assert!(failure(400, WRONG_LAST_SEQUENCE, "").is_wrong_last_sequence());
+        for (says, at) in [
+            ("wrong last sequence: 17", Some(17)),
+            ("wrong last sequence: 0", Some(0)),
+            ("?", None),
+        ] {
+            assert_eq!(failure(400, WRONG_LAST_SEQUENCE, says).last_sequence(), at);
+        }
         for (given, transient, word) in [
             (failure(400, BUSY, "busy"), true, "unavailable"),
             (failure(503, 10_008, "no leader"), true, "unavailable"),

@@ -43,6 +43,8 @@ use crate::{
 const STORE: &str = "jobs";
 /// How long something is tried again that has no leader: an election takes up to 8 s.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(12);
+/// No stream gets as long; servers read it as a signed number.
+const NEVER: Position = Position(u64::MAX >> 1);
 /// How long a job stays with a runner that says nothing, at most; runners say something every 5 s.
 /// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
 /// the next runner.
@@ -139,6 +141,31 @@ impl Jobs for NatsJobs {
                 Err(failure) if failure.is_wrong_last_sequence() => return Ok(()),
                 Err(failure) if failure.is_transient() && Instant::now() < until => {
                     debug!(%failure, tries = backoff.tries(), "a job is put again");
+                    let pause = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(pause).await;
+                }
+                Err(failure) => return Err(failure.of_store(STORE)),
+            }
+        }
+    }
+
+    async fn waits(&self, job: &Job) -> Result<bool, StoreError> {
+        let subject = self.prefix.job(&job.capability, job.id);
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let until = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            // The stream's leader refuses this whatever it has, and says what it has: who may put
+            // jobs may ask it that.
+            let asked = self.api.publish(subject.clone(), expecting(NEVER), Bytes::new()).await;
+            match asked {
+                Ok(position) => {
+                    let detail = format!("a job without content was stored at {position}");
+                    return Err(StoreError::Refused { store: STORE, detail });
+                }
+                Err(failure) if failure.is_wrong_last_sequence() => {
+                    return Ok(failure.last_sequence() != Some(0));
+                }
+                Err(failure) if failure.is_transient() && Instant::now() < until => {
                     let pause = backoff.next(&mut rand::rng());
                     tokio::time::sleep(pause).await;
                 }

@@ -43,6 +43,14 @@ impl Jobs for SimJobs {
         self.0.ask(STORE, Request::PutJob(Box::new(job.clone()))).await.map(drop)
     }
 
+    async fn waits(&self, job: &Job) -> Result<bool, StoreError> {
+        let question = Request::JobWaits(job.capability.clone(), job.id);
+        match self.0.ask(STORE, question).await? {
+            Reply::Is(waits) => Ok(waits),
+            other => Err(stray(STORE, &other)),
+        }
+    }
+
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {
         let capability = capability.clone();
         Ok(Box::new(SimJobConsumer { client: self.0.clone(), capability }))

@@ -132,6 +132,9 @@ impl<D> World<D> {
                     self.schedule.plan_at(due, Event::WakeJob(position));
                 }
             }
+            Request::JobWaits(capability, job) => {
+                return Reply::Is(self.jobs.places.contains_key(&(capability, job)));
+            }
             Request::Jobs => return Reply::Jobs(self.jobs().cloned().collect()),
             // The others are served elsewhere.
             _ => return Reply::Failed,

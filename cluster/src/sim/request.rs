@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_proto::{
-    Digest, EntityId, Input, InputId, JobId, Partition, Position, TimerId, job::Job,
+    Capability, Digest, EntityId, Input, InputId, JobId, Partition, Position, TimerId, job::Job,
 };
 
 use super::inboxes::Token;
@@ -48,6 +48,8 @@ pub enum Request {
     Nak(Token, Duration),
     /// Store a job, unless it waits already.
     PutJob(Box<Job>),
+    /// Whether a job waits.
+    JobWaits(Capability, JobId),
     /// The job is done with.
     AckJob(JobToken),
     /// Still at the job.
@@ -108,6 +110,8 @@ pub enum Reply {
     Entities(Vec<EntityId>),
     /// To an answer to a delivery, and to a job that waits from now on at the latest.
     Done,
+    /// Whether something is so.
+    Is(bool),
     /// Jobs that wait.
     Jobs(Vec<Job>),
     /// The blob is stored.

@@ -56,6 +56,24 @@ pub async fn a_job_waits_once(ground: &dyn Ground) -> Result {
     nothing_waits(&ground, "exec").await
 }
 
+/// Who puts a job again can know first whether it waits.
+pub async fn a_job_waits_until_it_is_acknowledged(ground: &dyn Ground) -> Result {
+    let ground = ground.fresh().await?;
+    let (put, other) = (job("exec", 1)?, job("other", 1)?);
+    holds("it was never put", !ground.jobs.waits(&put).await?)?;
+    ground.jobs.put(&put).await?;
+    holds("it waits", ground.jobs.waits(&put).await?)?;
+    holds("no other capability has it", !ground.jobs.waits(&other).await?)?;
+    let mut consumer = consume(&ground, "exec").await?;
+    let delivery = next(&mut consumer).await?;
+    holds("it waits in a hand", ground.jobs.waits(&put).await?)?;
+    same("its bytes", delivery.bytes.to_vec(), put.to_bytes()?)?;
+    delivery.handle.ack().await?;
+    nothing_waits(&ground, "exec").await?;
+    eventually("it is gone", || async { Ok(!ground.jobs.waits(&put).await?) }).await?;
+    same("asking stores nothing", ground.jobs.list().await?, Vec::new())
+}
+
 pub async fn many_puts_of_a_job_are_one(ground: &dyn Ground) -> Result {
     let ground = ground.fresh().await?;
     let mut putting = JoinSet::new();

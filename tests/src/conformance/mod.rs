@@ -64,7 +64,8 @@ macro_rules! conformance {
                 the_same_input_may_be_put_twice
             }
             jobs {
-                a_put_job_is_delivered, a_job_waits_once, many_puts_of_a_job_are_one,
+                a_put_job_is_delivered, a_job_waits_once,
+                a_job_waits_until_it_is_acknowledged, many_puts_of_a_job_are_one,
                 a_done_job_may_be_put_again, an_unanswered_job_comes_again,
                 progress_keeps_a_job_in_hand, a_nak_brings_a_job_back, a_late_ack_removes_a_job,
                 capabilities_do_not_mix, jobs_wait_for_who_can_do_them,

@@ -186,25 +186,31 @@ impl<K: EntityKind> Machine<K> {
         Err(Stop::Defect(format!("`advance` did not come to rest in {ADVANCES_MAX} rounds")))
     }
 
-    /// Aborts what is running and no longer wanted; says whether anything is.
+    /// Aborts what is running and no longer wanted; says whether any of it has an end to be heard.
     fn abort_unwanted(&mut self) -> bool {
         let Some(entity) = self.entity() else { return false };
         let wanted: Vec<K::Key> = K::decide(&entity.state).iter().map(K::key).collect();
-        let unwanted: Vec<K::Key> = self
+        let unwanted: Vec<(K::Key, EffectClass)> = self
             .running
             .iter()
             .filter(|(key, class)| {
-                **class == EffectClass::Call
+                matches!(class, EffectClass::Call | EffectClass::Publish)
                     && !wanted.contains(key)
                     && !self.aborting.contains(key)
             })
-            .map(|(key, _)| key.clone())
+            .map(|(key, class)| (key.clone(), *class))
             .collect();
-        for key in &unwanted {
-            self.aborting.insert(key.clone());
-            self.out.push(Out::Abort(key.clone()));
+        let mut is_heard = false;
+        for (key, class) in unwanted {
+            if class == EffectClass::Call {
+                self.aborting.insert(key.clone());
+                is_heard = true;
+            } else {
+                self.running.remove(&key);
+            }
+            self.out.push(Out::Abort(key));
         }
-        !unwanted.is_empty()
+        is_heard
     }
 
     /// Starts what is decided and not under way.
@@ -214,6 +220,7 @@ impl<K: EntityKind> Machine<K> {
         let wanted = K::decide(&entity.state);
         let keys: Vec<K::Key> = wanted.iter().map(K::key).collect();
         self.confirmed.retain(|key| keys.contains(key));
+        self.inherited.retain(|key| keys.contains(key));
         for key in
             self.admissions.keys().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>()
         {
@@ -239,7 +246,8 @@ impl<K: EntityKind> Machine<K> {
 
     fn start(&mut self, effect: &K::Effect, key: K::Key, class: EffectClass) {
         let Some(entity) = self.entity() else { return };
-        let Some(job) = K::prepare(&entity.state, effect) else { return };
+        let again = self.inherited.contains(&key);
+        let Some(job) = K::prepare(&entity.state, effect, again) else { return };
         self.running.insert(key.clone(), class);
         self.staged.push(Out::Start(key, job));
     }

@@ -106,7 +106,10 @@ impl<K: EntityKind> Machine<K> {
     /// Folds the journal, whose headers are `core`.
     pub(super) fn fold(&mut self, core: Core, loaded: &Loaded) -> Result<(), Stop> {
         self.body = match Entity::of(self.id, loaded) {
-            Ok(entity) => Body::Whole(entity),
+            Ok(entity) => {
+                self.inherited = K::decide(&entity.state).iter().map(K::key).collect();
+                Body::Whole(entity)
+            }
             Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
             Err(error) => Body::damaged(core, &error),
         };

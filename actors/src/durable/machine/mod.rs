@@ -201,6 +201,8 @@ pub struct Machine<K: EntityKind> {
     running: BTreeMap<K::Key, EffectClass>,
     aborting: BTreeSet<K::Key>,
     confirmed: BTreeSet<K::Key>,
+    /// What was decided before this activation, which may have been begun before it.
+    inherited: BTreeSet<K::Key>,
     /// Rides in the next append.
     riders: Vec<Emitted>,
     quiescent: bool,
@@ -251,6 +253,7 @@ impl<K: EntityKind> Machine<K> {
             running: BTreeMap::new(),
             aborting: BTreeSet::new(),
             confirmed: BTreeSet::new(),
+            inherited: BTreeSet::new(),
             riders: Vec::new(),
             quiescent: false,
             now,
@@ -307,6 +310,7 @@ impl<K: EntityKind> Machine<K> {
         self.running.slim();
         self.aborting.slim();
         self.confirmed.slim();
+        self.inherited.slim();
         self.riders.slim();
         if let Body::Whole(entity) = &mut self.body {
             K::slim(&mut entity.state);

@@ -92,7 +92,7 @@ impl Sim {
             SessionJob::Publish(job) => {
                 let Job { call, arguments, .. } = &job.job;
                 self.is_as_judged(to, (entity, counter), *call, arguments)?;
-                self.publish(to, entity, counter, key, job);
+                self.publish(to, (entity, counter, key), job)?;
             }
             SessionJob::Ask(job) => self.asked(to, (entity, counter, key), job)?,
             SessionJob::AskSteps(job) => self.asked_for_steps(to, (entity, counter, key), job),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::sim::{JobDelivered, JobToken, Reply, Request};
 use clawnode_proto::{
-    Capability, EntityId, IdempotencyKey, Input, JobId, Kind, ProcessId, TimerId,
+    Capability, IdempotencyKey, Input, JobId, Kind, ProcessId,
     job::{Job, JobState},
     policy::Action,
     session::{SessionInput, ToolEnd, ToolResult},
@@ -18,13 +18,7 @@ use super::{
     Sim, Violation,
     process::{Note, Op},
 };
-use crate::{
-    durable::{
-        In,
-        jobs::{JobIn, JobMachine, JobOut, Liveness, Probe},
-    },
-    session::{CallKey, prepare::PublishJob},
-};
+use crate::durable::jobs::{JobIn, JobMachine, JobOut, Liveness, Probe};
 
 /// How long a job hangs that nobody calls off: longer than anybody waits for it.
 const HANGS: u64 = 30 * 60 * 1_000;
@@ -137,52 +131,6 @@ impl Sim {
         for capability in all.into_iter().flatten() {
             self.world.pull_job(process, &capability);
         }
-    }
-
-    /// An owner gives a tool call away.
-    pub(super) fn publish(
-        &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
-        key: CallKey,
-        it: &PublishJob,
-    ) {
-        self.runs(to, entity, counter, key, None);
-        let job = Box::new(it.job.clone());
-        let ticket = self.world.submit(to, Request::PutJob(job.clone()));
-        self.expect(to, ticket, Op::Give(entity, counter, key, job));
-    }
-
-    /// The answer to that.
-    pub(super) fn given(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
-        job: Box<Job>,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
-        if matches!(reply, Reply::Done) {
-            self.timer(&job.session, TimerId::from(job.call), self.job_wait());
-            return self.feed(to, entity, counter, In::Confirmed(key));
-        }
-        self.world.later(to, AGAIN, Note::GiveAgain(entity, counter, key, job));
-        Ok(())
-    }
-
-    /// A job that could not be given away is given again.
-    pub(super) fn give_again(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
-        job: Box<Job>,
-    ) {
-        let process = self.processes.get_mut(&to);
-        if process.and_then(|it| it.actor(entity, counter)).is_none() {
-            return;
-        }
-        let ticket = self.world.submit(to, Request::PutJob(job.clone()));
-        self.expect(to, ticket, Op::Give(entity, counter, key, job));
     }
 
     pub(super) fn job_delivered(

@@ -25,6 +25,7 @@
 mod chaos;
 mod clients;
 mod effects;
+mod give;
 mod hooks;
 mod jobs;
 mod judge;
@@ -265,7 +266,7 @@ impl Sim {
             }
         }
         for entity in self.world.misread() {
-            self.judge.troubles(self.world.now().0, entity);
+            self.judge.misreads(self.world.now().0, entity);
         }
         Ok(())
     }

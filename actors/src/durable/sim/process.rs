@@ -12,7 +12,11 @@ use clawnode_proto::{
     TimerId, Timestamp, job::Job, session::ToolEnd,
 };
 
-use super::{jobs::JobHands, settle::Ending};
+use super::{
+    give::{GiveStep, Giving},
+    jobs::JobHands,
+    settle::Ending,
+};
 use crate::{
     durable::{
         In, Machine,
@@ -39,7 +43,7 @@ pub(super) enum Note {
     /// A tool has run.
     ToolEnds(EntityId, u64, CallId),
     /// A job could not be given away.
-    GiveAgain(EntityId, u64, CallKey, Box<Job>),
+    GiveAgain(Box<Giving>),
     /// The state of a job is read.
     ReadJob(JobId),
     /// A job runs on.
@@ -118,7 +122,7 @@ pub(super) enum Op {
     Inbox(EntityId, Position),
     Tail(EntityId),
     Scan(u16),
-    Give(EntityId, u64, CallKey, Box<Job>),
+    Give(Giving, GiveStep),
     JobState(JobId),
     JobSet(JobId),
     Settle(EntityId, u64, CallKey, Box<SettleJob>, ToolEnd),

@@ -69,10 +69,7 @@ impl Sim {
                 self.call_ends(to, entity, counter, call, attempt)
             }
             Note::ToolEnds(entity, counter, call) => self.tool_ends(to, entity, counter, call),
-            Note::GiveAgain(entity, counter, key, job) => {
-                self.give_again(to, (entity, counter, key), job);
-                Ok(())
-            }
+            Note::GiveAgain(it) => self.give_again(to, *it),
             Note::ReadJob(job) => {
                 self.read_job(to, job);
                 Ok(())
@@ -190,9 +187,7 @@ impl Sim {
                 }
                 _ => Ok(()),
             },
-            Some(Op::Give(entity, counter, key, job)) => {
-                self.given(to, (entity, counter, key), job, &reply)
-            }
+            Some(Op::Give(it, step)) => self.given(to, it, step, &reply),
             Some(Op::JobState(job)) => self.job_state(to, job, reply),
             Some(Op::JobSet(job)) => self.job_set(to, job, &reply),
             Some(Op::Settle(entity, counter, key, _, end))

@@ -46,6 +46,11 @@ impl Jobs for WatchedJobs {
         Ok(())
     }
 
+    async fn waits(&self, job: &Job) -> Result<bool, StoreError> {
+        self.armed.rarely("jobs.waits");
+        self.inner.waits(job).await
+    }
+
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {
         self.armed.rarely("jobs.consume");
         let inner = self.inner.consume(capability).await?;

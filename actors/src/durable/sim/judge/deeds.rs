@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
-    CallId, ProcessId, Timestamp, ToolName, TurnId,
+    CallId, EntityId, IdempotencyKey, InputId, JobId, ProcessId, Timestamp, ToolName, TurnId,
     limits::JOB_AGE_MAX,
     session::{ToolAsked, ToolEnd},
     tool::{EffectClass, ToolSpec},
@@ -29,6 +29,8 @@ struct Deed {
     did: Vec<ProcessId>,
     /// It was said not to have happened.
     undone: bool,
+    /// When its result was stored.
+    result: Option<u64>,
 }
 
 /// What all jobs did.
@@ -37,6 +39,8 @@ pub(super) struct Deeds {
     /// The tools that are run as jobs.
     tools: BTreeMap<ToolName, EffectClass>,
     calls: BTreeMap<CallId, Deed>,
+    /// What their results are called.
+    results: BTreeMap<InputId, CallId>,
     /// When the ends of turns were told.
     told: BTreeMap<TurnId, u64>,
     /// Who was held dead, and was not.
@@ -62,19 +66,41 @@ impl Deeds {
     pub(super) fn new(specs: &[ToolSpec]) -> Self {
         let jobs = specs.iter().filter(|spec| spec.capability.is_some());
         let tools = jobs.map(|spec| (spec.name.clone(), spec.class)).collect();
-        let (calls, told, wronged) = Default::default();
-        Self { tools, calls, told, wronged }
+        let (calls, results, told, wronged) = Default::default();
+        Self { tools, calls, results, told, wronged }
     }
 
     pub(super) fn wrongs(&mut self, process: ProcessId) {
         self.wronged.insert(process);
     }
 
-    pub(super) fn asked(&mut self, asked: Timestamp, it: &ToolAsked) {
+    pub(super) fn asked(&mut self, entity: EntityId, asked: Timestamp, it: &ToolAsked) {
         let ToolAsked { turn, call, tool } = it;
         if let Some(class) = self.tools.get(tool).copied() {
             let (turn, did) = (*turn, Vec::new());
-            self.calls.insert(*call, Deed { turn, asked, class, did, undone: false });
+            let deed = Deed { turn, asked, class, did, undone: false, result: None };
+            self.calls.insert(*call, deed);
+            let result = IdempotencyKey::of_job(JobId::from(*call));
+            self.results.insert(InputId::derive(entity, &result), *call);
+        }
+    }
+
+    /// An input was stored, which may be the result of a call.
+    pub(super) fn stored(&mut self, now: u64, input: InputId) {
+        let call = self.results.get(&input);
+        if let Some(deed) = call.and_then(|call| self.calls.get_mut(call)) {
+            deed.result.get_or_insert(now);
+        }
+    }
+
+    /// A job is stored by its owner, who began to look for it at `since`.
+    pub(super) fn gives(&self, call: CallId, since: u64) -> Checked {
+        match self.calls.get(&call).and_then(|deed| deed.result) {
+            Some(result) if result < since => {
+                let before = since - result;
+                wrong("JOB-8", format!("`{call}` is given again {before} ms after its result"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -146,6 +172,7 @@ mod tests {
     use super::*;
 
     const CALL: CallId = CallId::from_u128(1);
+    const SESSION: EntityId = EntityId::from_u128(1);
     const TURN: TurnId = TurnId::from_u128(1);
     const HOUR: u64 = 60 * 60 * 1_000;
 
@@ -167,7 +194,7 @@ mod tests {
             pin: None,
             time: None,
         }]);
-        deeds.asked(Timestamp(0), &ToolAsked { turn: TURN, call: CALL, tool });
+        deeds.asked(SESSION, Timestamp(0), &ToolAsked { turn: TURN, call: CALL, tool });
         deeds
     }
 
@@ -196,6 +223,15 @@ mod tests {
         deeds.told(1_000, TURN);
         assert!(deeds.begins(1_000 + FROZEN, CALL).is_ok());
         assert!(is("JOB-7", &deeds.begins(1_001 + FROZEN, CALL)));
+    }
+
+    #[test]
+    fn job_8_what_has_a_result_is_not_given_again() {
+        let mut deeds = asked(EffectClass::Safe);
+        assert!(deeds.gives(CALL, HOUR).is_ok());
+        deeds.stored(5, InputId::derive(SESSION, &IdempotencyKey::of_job(JobId::from(CALL))));
+        assert!(deeds.gives(CALL, 5).is_ok(), "it may have read what was before");
+        assert!(is("JOB-8", &deeds.gives(CALL, 6)));
     }
 
     #[test]

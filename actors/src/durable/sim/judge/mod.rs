@@ -19,6 +19,7 @@
 //!   has a probe, and is said not to have happened, has not and never does; and it happens again only
 //!   if whoever did it before was held dead and was not.
 //! - **JOB-7** no job is begun once the end of its turn was told.
+//! - **JOB-8** no job is given away again by its owner once its result is in the inbox.
 //! - **OWN-1** a call is made again only if something befell whoever made it before, or nobody could
 //!   reach them.
 

@@ -35,6 +35,8 @@ pub(in crate::durable::sim) struct Judge {
     deeds: Deeds,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
     damaged: BTreeSet<EntityId>,
+    /// When somebody read an inbox as it was a while before.
+    misread: BTreeMap<EntityId, u64>,
     /// Who wrote last.
     writers: BTreeMap<EntityId, Incarnation>,
     /// The places of inputs, over all inboxes.
@@ -67,6 +69,7 @@ impl Judge {
             effort: Effort::default(),
             deeds: Deeds::new(specs),
             damaged: BTreeSet::new(),
+            misread: BTreeMap::new(),
             writers: BTreeMap::new(),
             places: 0,
         }
@@ -93,6 +96,7 @@ impl Judge {
             Change::Put(entity, input) => {
                 self.places += 1;
                 let place = self.places;
+                self.deeds.stored(now, *input);
                 if let Some(sent) = self.sent.get(input).cloned() {
                     let heard = self.heard(*entity);
                     match (&sent.order, &sent.body) {
@@ -112,6 +116,23 @@ impl Judge {
             }
             Change::Removed(..) | Change::JobPut(_) | Change::JobRemoved(_) => Ok(()),
         }
+    }
+
+    /// An activation stores a job, having begun to look for it at `since`. Whoever has lost the
+    /// entity meanwhile cannot know better.
+    pub(in crate::durable::sim) fn gives(
+        &self,
+        entity: EntityId,
+        by: Incarnation,
+        call: CallId,
+        since: u64,
+    ) -> Checked {
+        let owns = self.writers.get(&entity) == Some(&by);
+        let misread = self.misread.get(&entity).is_some_and(|at| *at >= since);
+        if !owns || misread || self.damaged.contains(&entity) {
+            return Ok(());
+        }
+        self.deeds.gives(call, since)
     }
 
     fn written(&mut self, now: u64, entity: EntityId, sealed: &Sealed) -> Checked {
@@ -137,7 +158,7 @@ impl Judge {
                 Ok(())
             }
             Ok(Some(SessionEvent::ToolAsked(it))) if !self.damaged.contains(&entity) => {
-                self.deeds.asked(head.ts, &it);
+                self.deeds.asked(entity, head.ts, &it);
                 Ok(())
             }
             // What hooks made of it is not what it was.
@@ -238,6 +259,12 @@ impl Judge {
     /// Something happened around an entity that lets others believe that nobody has it.
     pub(in crate::durable::sim) fn troubles(&mut self, now: u64, entity: EntityId) {
         self.effort.troubles(now, entity);
+    }
+
+    /// Somebody reads an inbox as it was a while ago.
+    pub(in crate::durable::sim) fn misreads(&mut self, now: u64, entity: EntityId) {
+        self.misread.insert(entity, now);
+        self.troubles(now, entity);
     }
 
     /// What must hold once all is quiet, of sessions that are in service.
