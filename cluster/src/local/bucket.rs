@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 
 use super::{
     index::{Index, IndexError, Loc, decode_timed, keys},
+    queue::Op,
     record::split_bucket,
-    shared::{Client, Op, Shared},
+    shared::{Client, Shared},
 };
 use crate::{Bucket, BucketError, Change, Entry, StoreError};
 

@@ -1,20 +1,22 @@
 //! A group commit: check, write, sync, answer, index.
 
-use std::{collections::HashMap, ops::Bound, sync::PoisonError};
+use std::{collections::HashMap, ops::Bound, sync::PoisonError, time::Instant};
 
+use bytes::Bytes;
 use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, TimerId};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use super::{
     checkpoint::Cleaning,
-    engine::{Engine, Fatal},
+    engine::{Engine, FOLLOWS, Fatal},
     inbox,
     index::{Index, keys},
     jobs,
     log::WriteError,
+    queue::{Op, Queued},
     record::{RecordKind, split_due, split_timer},
-    shared::{Op, Queued},
+    reply::{Reply, answer},
     staged::{InputChange, JobChange, Staged},
     timers,
 };
@@ -27,14 +29,6 @@ const TAILS_MOST: usize = 16_384;
 /// How long what is due waits after the disk refused it, in milliseconds.
 const DUE_RETRY_MS: u64 = 1_000;
 
-/// Who is told that a record is stored.
-#[derive(Debug)]
-enum Reply {
-    Append(oneshot::Sender<AppendAnswer>, Position),
-    Position(oneshot::Sender<Result<Position, StoreError>>, Position, &'static str),
-    Value(oneshot::Sender<Result<Position, BucketError>>, Position),
-}
-
 /// One group, as far as it is put together.
 #[derive(Debug, Default)]
 struct Group {
@@ -46,6 +40,10 @@ struct Group {
     healed: Vec<EntityId>,
     /// The last record of each journal that the group extends.
     tails: HashMap<EntityId, Position>,
+    /// Inputs to be handed out before the group is written.
+    puts: HashMap<Position, Bytes>,
+    /// Inputs that were.
+    early: Vec<Position>,
 }
 
 impl Engine {
@@ -72,10 +70,16 @@ impl Engine {
             }
         }
         let mut group = Group::default();
-        let acks = std::mem::take(&mut self.owed_acks);
+        let mut acks = std::mem::take(&mut self.owed_acks);
         self.prepare(&mut group, ops, &acks, is_due.then_some(now))?;
         if self.log.staged_bytes() == 0 {
             return Ok(());
+        }
+        if self.hand_out(&mut group) && !self.crowd.is_there() {
+            let followed = self.shared.queue.follow(Instant::now() + FOLLOWS);
+            self.prepare(&mut group, followed.ops, &followed.acks, None)?;
+            acks.extend(followed.acks);
+            self.hand_out(&mut group);
         }
         if self.owes_sync {
             self.sync()?;
@@ -97,6 +101,29 @@ impl Engine {
             self.sync()?;
         }
         self.publish(group)
+    }
+
+    /// Delivers the inputs of a group before it is written; says whether there are any.
+    ///
+    /// What their actors do with them comes behind them in the log: it is durable only if they are.
+    fn hand_out(&self, group: &mut Group) -> bool {
+        if group.puts.is_empty() {
+            return false;
+        }
+        let mut deliveries = self.shared.deliveries();
+        let mut rings = Vec::new();
+        group.staged.inputs.retain(|change| {
+            let InputChange::Added { entity, position, loc } = *change else { return true };
+            let Some(bytes) = group.puts.remove(&position) else { return true };
+            rings.push(deliveries.add_early(entity, position, loc, bytes));
+            group.early.push(position);
+            false
+        });
+        drop(deliveries);
+        for partition in &rings {
+            self.shared.ring(*partition);
+        }
+        !rings.is_empty()
     }
 
     fn sync(&mut self) -> Result<(), Fatal> {
@@ -162,6 +189,7 @@ impl Engine {
                 }
                 let kind = RecordKind::Put;
                 let at = self.stage(index, group, kind, entity, Position(0), &[&bytes])?;
+                group.puts.insert(at, bytes);
                 group.replies.push(Reply::Position(reply, at, inbox::STORE));
             }
             Op::JobPut { job, capability, bytes, reply } => {
@@ -359,8 +387,13 @@ impl Engine {
     /// The group was not written: nothing of it has happened.
     fn refuse(&mut self, group: Group, error: &std::io::Error) {
         warn!(%error, "the disk refused a write to the log; it was taken back");
+        let mut deliveries = self.shared.deliveries();
+        for position in &group.early {
+            deliveries.remove(*position);
+        }
+        drop(deliveries);
         for reply in group.replies {
-            reply.refused(error);
+            reply.refused(error, &group.early);
         }
         self.room.read = None;
         if self.next_due.is_some() || group.staged.next_due.is_some() {
@@ -370,7 +403,7 @@ impl Engine {
 
     /// The group is durable: answers, and makes the answers visible before anybody can look.
     fn publish(&mut self, group: Group) -> Result<(), Fatal> {
-        let Group { mut staged, replies, mut values, healed, tails } = group;
+        let Group { mut staged, replies, mut values, healed, tails, early, .. } = group;
         if self.tails.len() >= TAILS_MOST {
             self.tails.clear();
         }
@@ -383,6 +416,7 @@ impl Engine {
         for entity in healed {
             shared.heal(entity);
         }
+        self.shared.deliveries().are_stored(&early);
         let rings = self.take_inputs(std::mem::take(&mut staged.inputs));
         self.take_jobs(std::mem::take(&mut staged.jobs));
         replies.into_iter().for_each(Reply::stored);
@@ -441,40 +475,5 @@ impl Engine {
         if self.cleaning.is_none() {
             self.cleaning = Cleaning::plan(&self.log, !self.checkpoints.is_empty());
         }
-    }
-}
-
-// === impl Reply ===
-
-impl Reply {
-    fn stored(self) {
-        match self {
-            Self::Append(to, at) => answer(to, AppendAnswer::Stored(at)),
-            Self::Position(to, at, _) => answer(to, Ok(at)),
-            Self::Value(to, at) => answer(to, Ok(at)),
-        }
-    }
-
-    fn refused(self, error: &std::io::Error) {
-        let refusal = |store: &'static str| {
-            let detail = error.to_string();
-            if error.kind() == std::io::ErrorKind::StorageFull {
-                StoreError::Full { store, detail }
-            } else {
-                StoreError::Unavailable { store, detail }
-            }
-        };
-        match self {
-            Self::Append(to, _) => answer(to, AppendAnswer::Unknown(refusal("local journal"))),
-            Self::Position(to, _, store) => answer(to, Err(refusal(store))),
-            Self::Value(to, _) => answer(to, Err(refusal("local bucket").into())),
-        }
-    }
-}
-
-/// Answers an asker that may have given up.
-fn answer<T>(to: oneshot::Sender<T>, with: T) {
-    if to.send(with).is_err() {
-        tracing::trace!("the asker gave up");
     }
 }

@@ -1,11 +1,12 @@
 //! The waiting inputs of all partitions, and the waiting jobs of all capabilities.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, Timestamp};
 use tokio::sync::Notify;
 
@@ -23,6 +24,8 @@ pub(super) struct Deliveries {
     partitions: u16,
     hands: Hands<u16, EntityId>,
     by_entity: BTreeSet<(u16, EntityId, Position)>,
+    /// The bytes of inputs that are not in the log yet.
+    early: HashMap<Position, Bytes>,
 }
 
 /// All waiting jobs; lanes are capabilities.
@@ -39,7 +42,32 @@ pub(super) struct JobQueue {
 
 impl Deliveries {
     pub(super) fn new(partitions: u16) -> Self {
-        Self { partitions, hands: Hands::default(), by_entity: BTreeSet::new() }
+        let (hands, by_entity, early) = Default::default();
+        Self { partitions, hands, by_entity, early }
+    }
+
+    /// As [`add`](Self::add), of an input that will be stored.
+    pub(super) fn add_early(
+        &mut self,
+        entity: EntityId,
+        position: Position,
+        loc: Loc,
+        bytes: Bytes,
+    ) -> Partition {
+        self.early.insert(position, bytes);
+        self.add(entity, position, loc, false)
+    }
+
+    /// The bytes of an input, unless they are in the log.
+    pub(super) fn early(&self, position: Position) -> Option<Bytes> {
+        self.early.get(&position).cloned()
+    }
+
+    /// Inputs that were delivered early are in the log now.
+    pub(super) fn are_stored(&mut self, positions: &[Position]) {
+        for position in positions {
+            self.early.remove(position);
+        }
     }
 
     /// A new input; says whose partition has something to deliver.
@@ -64,6 +92,7 @@ impl Deliveries {
     /// Removes an input; `None` if it is gone already.
     pub(super) fn remove(&mut self, position: Position) -> Option<Item<u16, EntityId>> {
         let item = self.hands.remove(position)?;
+        self.early.remove(&position);
         self.by_entity.remove(&(item.lane, item.of, position));
         Some(item)
     }

@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use super::{
     hands::Popped,
     index::Loc,
+    queue::Op,
     record::{Header, RecordKind, split_timer},
-    shared::{Client, Op, Shared},
+    shared::{Client, Shared},
 };
 use crate::{AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting};
 
@@ -187,13 +188,17 @@ pub(super) fn encode(store: &'static str, input: &Input) -> Result<Bytes, StoreE
     Ok(Bytes::from(bytes))
 }
 
-/// The input in the record at `loc`.
+/// The input in the record at `loc`, which may not be written yet.
 fn input_at(
     shared: &Shared,
     entity: EntityId,
     position: Position,
     loc: Loc,
 ) -> Result<Bytes, StoreError> {
+    let early = shared.deliveries().early(position);
+    if let Some(bytes) = early {
+        return Ok(bytes);
+    }
     let (header, body): (Header, Bytes) = shared.read(entity, position, loc)?;
     if header.kind != RecordKind::Fired {
         return Ok(body);

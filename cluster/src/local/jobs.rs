@@ -22,8 +22,9 @@ use super::{
     hands::Popped,
     index::{Loc, keys},
     log::ReadError,
+    queue::Op,
     record::split_job,
-    shared::{Client, Op, Shared},
+    shared::{Client, Shared},
 };
 use crate::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jobs::encode};
 

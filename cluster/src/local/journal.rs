@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use super::{
     index::{Index, IndexError, Loc, keys},
-    shared::{Client, Op, Shared},
+    queue::Op,
+    shared::{Client, Shared},
 };
 use crate::{AppendAnswer, Journal, Record, StoreError, Write};
 

@@ -15,7 +15,8 @@
 //!
 //! Invariants: LOC-1 nothing is answered before it is synced. LOC-2 the index holds nothing that
 //! is not in the synced log. LOC-3 a segment goes only after every live record in it has a synced
-//! copy, oldest segment first, so that no removal outlives what it removed.
+//! copy, oldest segment first, so that no removal outlives what it removed. LOC-4 what follows from
+//! an input, which is delivered before it is written, is never in the log without it.
 //!
 //! Fate of errors: a failed write that can be taken back is an answer (`Full`, `Unavailable`); a
 //! failed sync, or a failed take-back, ends the store: every door answers `Closed` and
@@ -45,10 +46,12 @@ mod open;
 mod options;
 #[cfg(feature = "test-util")]
 mod power_cut;
+mod queue;
 mod reader;
 mod record;
 mod recovery;
 mod repair;
+mod reply;
 mod shared;
 mod staged;
 mod timers;

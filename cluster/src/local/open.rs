@@ -28,9 +28,10 @@ use super::{
     lock::DirLock,
     log::{Files, Log},
     moved::refuse_moved,
+    queue::Queue,
     reader::{Damage, ReplayError},
     recovery::{Recovered, recover, recover_with_index},
-    shared::{Client, Queue, Shared},
+    shared::{Client, Shared},
     timers::LocalTimers,
     watch::Watchers,
 };

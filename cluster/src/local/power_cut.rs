@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use rand::{Rng, SeedableRng};
@@ -29,6 +29,14 @@ pub struct PowerCutDisk {
     state: Arc<Mutex<State>>,
     /// The life of the process that uses it; absent for whoever holds the plug.
     life: Option<u64>,
+    held: Arc<Held>,
+}
+
+/// Whether syncs of files wait.
+#[derive(Debug, Default)]
+struct Held {
+    is: Mutex<bool>,
+    bell: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +129,18 @@ impl PowerCutDisk {
         state.chance = Some(ChaCha8Rng::seed_from_u64(seed));
     }
 
+    /// Whether syncs of files wait from now on.
+    pub fn hold_syncs(&self, hold: bool) {
+        *self.held.is.lock().unwrap_or_else(PoisonError::into_inner) = hold;
+        self.held.bell.notify_all();
+    }
+
+    fn wait_while_held(&self) {
+        let held = self.held.is.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.held.bell.wait_while(held, |held| *held);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// The files there are, with what the running system sees in them.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let state = self.lock();
@@ -136,7 +156,7 @@ impl PowerCutDisk {
     /// nothing that a thread of it still does reaches the disk.
     pub(super) fn in_this_life(&self) -> Self {
         let life = self.lock().lives;
-        Self { state: Arc::clone(&self.state), life: Some(life) }
+        Self { life: Some(life), ..self.clone() }
     }
 
     fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
@@ -402,6 +422,7 @@ impl DiskFile for Handle {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.wait_while_held();
         self.with(|state, file| {
             state.change()?;
             state.sync(file)

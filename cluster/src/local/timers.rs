@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 use super::{
     inbox::encode,
     index::{decode_timed, keys},
+    queue::Op,
     record::{split_due, split_timer},
-    shared::{Client, Op},
+    shared::Client,
 };
 use crate::{StoreError, Timer, Timers};
 

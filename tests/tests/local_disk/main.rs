@@ -4,6 +4,7 @@
 
 mod cleaning;
 mod damage;
+mod early;
 mod failing;
 mod lifetimes;
 mod old_jobs;
