@@ -70,17 +70,22 @@ impl Engine {
             }
         }
         let mut group = Group::default();
+        let mut came = ops.len();
         let mut acks = std::mem::take(&mut self.owed_acks);
         self.prepare(&mut group, ops, &acks, is_due.then_some(now))?;
         if self.log.staged_bytes() == 0 {
             return Ok(());
         }
-        if self.hand_out(&mut group) && !self.crowd.is_there() {
+        let is_alone = came == 1 && !self.crowd.is_there();
+        if is_alone && self.hand_out(&mut group) {
             let followed = self.shared.queue.follow(Instant::now() + FOLLOWS);
+            // What follows from the input is of the same writer.
+            came = followed.ops.len().max(came);
             self.prepare(&mut group, followed.ops, &followed.acks, None)?;
             acks.extend(followed.acks);
             self.hand_out(&mut group);
         }
+        self.crowd.saw(came);
         if self.owes_sync {
             self.sync()?;
         }

@@ -143,7 +143,6 @@ impl Engine {
                 std::thread::sleep(GATHER);
             }
             let work = self.shared.queue.wait(until);
-            self.crowd.saw(work.ops.len());
             self.commit(work.ops, work.acks)?;
             self.expire_deliveries();
             if work.scrub {
@@ -321,7 +320,7 @@ impl Scrub {
 
 impl Crowd {
     /// Operations that came together; none tells nothing.
-    fn saw(&mut self, operations: usize) {
+    pub(super) fn saw(&mut self, operations: usize) {
         if operations > 0 {
             let now = u32::try_from(operations).unwrap_or(u32::MAX).min(1_024) * 16;
             self.0 = (self.0 * 7 + now) / 8;

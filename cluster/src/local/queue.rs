@@ -144,7 +144,10 @@ impl Queue {
             return Err(why.clone());
         }
         state.ops.push(Queued { op, _room: room });
-        if state.ops.len() == 1 {
+        let is_first = state.ops.len() == 1;
+        // Whoever wakes wants the lock at once.
+        drop(state);
+        if is_first {
             self.bell.notify_one();
         }
         Ok(())
@@ -158,10 +161,13 @@ impl Queue {
             return Err(why.clone());
         }
         state.acks.push((entity, position));
-        if state.first_ack.is_none() {
+        let is_first = state.first_ack.is_none();
+        if is_first {
             state.first_ack = Some(Instant::now());
-            self.bell.notify_one();
-        } else if state.acks.len() == ACKS_MOST {
+        }
+        let wakes = is_first || state.acks.len() == ACKS_MOST;
+        drop(state);
+        if wakes {
             self.bell.notify_one();
         }
         Ok(())
