@@ -35,7 +35,7 @@ const SESSION: usize = 10;
 const PACE: Duration = Duration::from_millis(15);
 /// A life ends within this time of its start, if its point is not passed before.
 const LIFE: Duration = Duration::from_millis(600);
-/// Every so many lives one lasts until every talker has had an answer: see `kills`.
+/// Every so many lives one lasts until every talker has had two answers: see `kills`.
 const CALM: u32 = 3;
 /// Sooner than usual on NATS, so that many deaths need not be waited for: a death is known, then
 /// what the dead had is delivered again. Who is only slow may be held dead, which is harmless.
@@ -234,12 +234,13 @@ impl Kills {
         Self { scene, counter, random, serves, end, talkers, answers, pointed: 0, _dir: dir }
     }
 
-    /// Waits until every talker has had one more answer.
+    /// Waits until every talker has had two more answers: the first may be of a turn that ended in an
+    /// earlier life.
     pub(crate) async fn calm(&mut self) -> Outcome {
         let before: Vec<usize> =
             self.answers.iter().map(|count| count.peek(|count| *count)).collect();
         for (count, before) in self.answers.iter_mut().zip(before) {
-            if count.wait_for(|now| *now > before).await.is_err() {
+            if count.wait_for(|now| *now > before + 1).await.is_err() {
                 // A talker gave up: it says why.
                 self.talkers.join_next().await.unwrap().unwrap()?;
                 unreachable!("a talker left before the kills were over");
@@ -272,23 +273,19 @@ impl Kills {
                 self.serves.send_replace(Some(node.client()?));
                 self.calm().await?;
             }
-            let serve = async {
-                if !calm {
-                    match node.ready(&self.scene.home).await {
-                        Err(ProcessError::NotReady { status, .. })
-                            if status.contains("SIGKILL") =>
-                        {
-                            return Ok(());
-                        }
-                        ready => ready?,
-                    }
-                    self.serves.send_replace(Some(node.client()?));
+            let life = if calm { LIFE / 10 } else { LIFE };
+            let life = self.random.random_range(life / 2..life);
+            // Some lives are counted from their start, so that a few end before they serve; the others
+            // from when they serve, however busy the machine is: else none would come to its point.
+            let from_start = !calm && self.random.random_bool(0.2);
+            let is_over = !calm && !from_start && !self.serve(&mut node).await?;
+            let rest = async {
+                if is_over || from_start && !self.serve(&mut node).await? {
+                    return Ok(());
                 }
                 died(&mut node).await
             };
-            let life = if calm { LIFE / 10 } else { LIFE };
-            let life = self.random.random_range(life / 2..life);
-            match tokio::time::timeout(life, serve).await {
+            match tokio::time::timeout(life, rest).await {
                 Ok(ended) => {
                     ended?;
                     self.pointed += 1;
@@ -303,6 +300,18 @@ impl Kills {
         let tally = self.judge(&node.client()?).await?;
         node.stop().await?;
         Ok(self.worth(&tally, wanted))
+    }
+
+    /// Waits until talkers can speak to a node; `false` if it died of its point before.
+    async fn serve(&self, node: &mut Node) -> Result<bool, ProcessError> {
+        match node.ready(&self.scene.home).await {
+            Err(ProcessError::NotReady { status, .. }) if status.contains("SIGKILL") => {
+                return Ok(false);
+            }
+            ready => ready?,
+        }
+        self.serves.send_replace(Some(node.client()?));
+        Ok(true)
     }
 
     /// A gateway and four workers, of which three die in each round: two that may do so by themselves,
