@@ -262,7 +262,11 @@ impl Stage {
 
     /// The process that claimed a session last.
     pub async fn owner(&self, session: &str) -> Result<Option<ProcessId>, ChaosError> {
-        let events = journal(&self.door().await?, session).await?;
+        let events = match journal(&self.door().await?, session).await {
+            // Its first message waits still.
+            Err(ChaosError::Process(error)) if error.refusal().is_some() => return Ok(None),
+            events => events?,
+        };
         let claim = events.iter().rev().find(|event| event.kind == "claim");
         Ok(claim.map(|event| event.incarnation.process))
     }
