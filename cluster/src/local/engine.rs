@@ -40,8 +40,8 @@ const ROOM_BYTES: u64 = 16 << 20;
 /// `commit_delay` of `PostgreSQL`; who writes alone never waits.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// How long an input that comes alone waits for what its actor writes of it, so that one sync does
-/// for both. An actor in memory answers in a third of that.
+/// How long an input that comes alone waits for what its actor appends, so that one sync does for
+/// both.
 pub(super) const FOLLOWS: Duration = Duration::from_micros(300);
 
 /// How long a deletion waits for what it had still to acknowledge.

@@ -16,7 +16,7 @@
 //! Invariants: LOC-1 nothing is answered before it is synced. LOC-2 the index holds nothing that
 //! is not in the synced log. LOC-3 a segment goes only after every live record in it has a synced
 //! copy, oldest segment first, so that no removal outlives what it removed. LOC-4 what follows from
-//! an input, which is delivered before it is written, is never in the log without it.
+//! an input, which may be delivered before it is written, is never in the log without it.
 //!
 //! Fate of errors: a failed write that can be taken back is an answer (`Full`, `Unavailable`); a
 //! failed sync, or a failed take-back, ends the store: every door answers `Closed` and
