@@ -35,8 +35,15 @@ pub struct PowerCutDisk {
 /// Whether syncs of files wait.
 #[derive(Debug, Default)]
 struct Held {
-    is: Mutex<bool>,
+    state: Mutex<Hold>,
     bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Hold {
+    holds: bool,
+    /// Syncs that wait.
+    waiting: usize,
 }
 
 #[derive(Debug, Default)]
@@ -131,14 +138,22 @@ impl PowerCutDisk {
 
     /// Whether syncs of files wait from now on.
     pub fn hold_syncs(&self, hold: bool) {
-        *self.held.is.lock().unwrap_or_else(PoisonError::into_inner) = hold;
+        self.held.lock().holds = hold;
         self.held.bell.notify_all();
     }
 
-    fn wait_while_held(&self) {
-        let held = self.held.is.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.held.bell.wait_while(held, |held| *held);
+    /// Blocks until the sync of a file waits.
+    pub fn wait_for_held_sync(&self) {
+        let waited = self.held.bell.wait_while(self.held.lock(), |hold| hold.waiting == 0);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn wait_while_held(&self) {
+        let mut hold = self.held.lock();
+        hold.waiting += 1;
+        self.held.bell.notify_all();
+        let waited = self.held.bell.wait_while(hold, |hold| hold.holds);
+        waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
     }
 
     /// The files there are, with what the running system sees in them.
@@ -246,7 +261,13 @@ impl Disk for PowerCutDisk {
     }
 }
 
-// === impl State, File, Handle ===
+// === impl Held, State, File, Handle ===
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, Hold> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl State {
     fn lose_power(&mut self, rng: &mut impl Rng) {

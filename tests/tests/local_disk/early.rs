@@ -45,7 +45,9 @@ async fn an_input_is_delivered_before_it_is_stored_and_answered_after() -> Resul
     assert_eq!(waiting[0].bytes, delivery.bytes);
     let journal = store.journal.clone();
     let appending = tokio::spawn(async move { journal.append(entity(KEY), NONE, write()).await });
-    // As long as nothing is synced, neither is answered.
+    // The log has written the input and waits for the sync: what is answered before it, is by now.
+    let held = Arc::clone(&disk);
+    tokio::task::spawn_blocking(move || held.wait_for_held_sync()).await?;
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
