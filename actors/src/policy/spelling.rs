@@ -144,24 +144,27 @@ pub(crate) fn path(text: &str) -> String {
 
 /// The text as a URL that leads somewhere, its host without dots at its end.
 fn url(text: &str) -> Option<Url> {
-    let mut url = Url::parse(text).ok()?;
+    // The parser takes the escapes out of the hosts of well-known schemes only: `git://host%2e` is
+    // read again without its own.
+    let mut url = Url::parse(&spelled(&Url::parse(text).ok()?)).ok()?;
     if url.cannot_be_a_base() || !(url.has_host() || url.scheme() == "file") {
         return None;
     }
-    if let Some(url::Host::Domain(name)) = url.host()
-        && name.ends_with('.')
-    {
-        let name = name.trim_end_matches('.').to_owned();
+    if let Some(url::Host::Domain(name)) = url.host() {
+        let undotted = name.trim_end_matches('.');
         // A host of dots alone stays what it is.
-        url.set_host(Some(&name)).ok();
+        if undotted != name && !undotted.is_empty() {
+            let undotted = undotted.to_owned();
+            url.set_host(Some(&undotted)).ok()?;
+        }
     }
     Some(url)
 }
 
-/// The same without its user, which only a URL with a host has.
+/// The same without its user, which only a URL with a host has, and none of a file.
 fn anonymous(text: &str) -> Option<Url> {
     let mut url = url(text)?;
-    if url.has_host() {
+    if !url.username().is_empty() || url.password().is_some() {
         url.set_username("").ok()?;
         url.set_password(None).ok()?;
     }
@@ -183,7 +186,8 @@ fn bare(text: &str) -> String {
     spelled(&url)
 }
 
-/// A URL's text without escapes that no URL needs (RFC 3986, 6.2.2), the others in capitals.
+/// A URL's text without escapes that no URL needs (RFC 3986, 6.2.2), the others in capitals. A `%`
+/// that begins none is escaped itself: with what is unescaped after it, it could begin one.
 fn spelled(url: &Url) -> String {
     let mut parts = url.as_str().split('%');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -196,7 +200,7 @@ fn spelled(url: &Url) -> String {
                 out.push('%');
                 out.push_str(&hex.to_ascii_uppercase());
             }
-            (None, _) => out.push('%'),
+            (None, _) => out.push_str("%25"),
         }
         out.push_str(part.get(hex.map_or(0, str::len)..).unwrap_or_default());
     }
@@ -243,7 +247,10 @@ mod tests {
                 &["http://grün.de", "http://GRÜN.de/", "http://xn--grn-ioa.de"][..],
                 "http://xn--grn-ioa.de/",
             ),
-            (&["http://h/%2f%zz%", "http://h/%2F%zz%"][..], "http://h/%2F%zz%"),
+            (&["http://h/%2f%zz%", "http://h/%2F%25zz%25"][..], "http://h/%2F%25zz%25"),
+            (&["http://h/%%36%31", "http://h/%2561"][..], "http://h/%2561"),
+            (&["git://host/a", "git://host./a", "git://ho%73t%2E/a"][..], "git://host/a"),
+            (&["git://./a", "git://%2e/a"][..], "git://./a"),
             (&["file:///etc/../secret"][..], "file:///secret"),
         ] {
             for text in texts {
@@ -256,7 +263,7 @@ mod tests {
     proptest! {
         /// Whatever the text: it has spellings, a place is its own, and `*` is everything.
         #[test]
-        fn spellings_come_to_an_end(text in "([a.~%\\\\/: \0é?#@]|\\.\\.|//|http:|%2e){0,12}") {
+        fn spellings_come_to_an_end(text in "([a.~%36\\\\/: \0é?#@]|\\.\\.|//|(http|git|file):(//)?|%(2e|25|36|43|7c)){0,12}") {
             prop_assert_eq!(path(&path(&text)), path(&text));
             if url(&text).is_some() {
                 for how in [place, userless, bare] {
