@@ -208,6 +208,10 @@ pub struct Machine<K: EntityKind> {
     quiescent: bool,
     /// When this step is.
     now: Now,
+    /// Since when something is decided that is more than telling what has happened. From there time
+    /// passes as it does on the steady clock: the time of day may jump, and a turn's time is the time
+    /// of its events.
+    works: Option<Now>,
     idle_since: Timestamp,
     growth: growth::Growth,
     /// Blobs that nothing needs once the tombstone is stored.
@@ -257,6 +261,7 @@ impl<K: EntityKind> Machine<K> {
             riders: Vec::new(),
             quiescent: false,
             now,
+            works: None,
             idle_since: now.steady,
             growth: growth::Growth::default(),
             scrub: None,
@@ -324,8 +329,7 @@ impl<K: EntityKind> Machine<K> {
 
     /// Takes one thing that happened; returns what to do, in order.
     pub fn handle(&mut self, now: Now, input: In<K>) -> Vec<Out<K>> {
-        self.now = now;
-        let now = now.wall;
+        let now = self.time(now);
         if !matches!(self.body, Body::Stopped) {
             match self.take(now, input).and_then(|()| self.pump(now)) {
                 Ok(()) => self.leave_probation(),
@@ -333,6 +337,13 @@ impl<K: EntityKind> Machine<K> {
             }
         }
         std::mem::take(&mut self.out)
+    }
+
+    /// The time of what happens in this step.
+    fn time(&mut self, now: Now) -> Timestamp {
+        self.now = now;
+        let since = self.works.unwrap_or(now);
+        since.wall.plus(now.steady.since(since.steady))
     }
 
     #[expect(clippy::too_many_lines, reason = "one flat match over what happened")]
