@@ -35,9 +35,9 @@ use clawnode_proto::{
 use super::Planted;
 pub use super::job_io::{JobIn, JobOut, Liveness, Probe};
 
-/// How soon a job is looked at again that another process runs, which is alive. Its death is known
-/// after some seconds.
-const RUNS_ELSEWHERE: Duration = Duration::from_secs(5);
+/// How soon a job is looked at again that another process runs, which is not held dead. A death is
+/// known within a second by most; after some seconds by a process that has just begun.
+const RUNS_ELSEWHERE: Duration = Duration::from_secs(2);
 /// The first wait before a state that could not be read or set is read again; doubles up to
 /// [`AGAIN_MOST`].
 const AGAIN_FIRST: Duration = Duration::from_millis(100);

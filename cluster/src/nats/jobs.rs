@@ -45,10 +45,10 @@ const STORE: &str = "jobs";
 const ELECTION_PATIENCE: Duration = Duration::from_secs(12);
 /// No stream gets as long; servers read it as a signed number.
 const NEVER: Position = Position(u64::MAX >> 1);
-/// How long a job stays with a runner that says nothing, at most; runners say something every 5 s.
+/// How long a job stays with a runner that says nothing, at most; runners say something every second.
 /// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
 /// the next runner.
-const ACK_WAIT: Duration = Duration::from_secs(10);
+const ACK_WAIT: Duration = Duration::from_secs(4);
 /// How long a pull waits at the server.
 const EXPIRES: Duration = Duration::from_secs(30);
 /// How much longer than that we wait for the server's word that it is over.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clawnode_cluster::{AckHandle, Clock, Peek, PeekSeen, Substrate, membership::Members};
-use clawnode_proto::{Capability, JobId, ProcessId, job::Job, limits::ACK_PROGRESS};
+use clawnode_proto::{Capability, JobId, ProcessId, job::Job};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     task::JoinSet,
@@ -32,6 +32,10 @@ use crate::{
 
 /// What may happen to a runner before it takes notice; whoever has more to tell waits.
 const NOTES_MAX: usize = 1_024;
+
+/// How often a runner says of the jobs in its hands that it is at them. A quarter of how long they
+/// stay with one that is silent.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How long what a broken runner had is left alone, so that its runs have ended.
 const GIVEN_BACK: Duration = Duration::from_millis(200);
@@ -195,7 +199,7 @@ impl Runner {
         let _drained = door.drained.clone().drop_guard();
         let mut available = self.context.available.clone();
         available.mark_changed();
-        let mut progress = interval_at(Instant::now() + ACK_PROGRESS, ACK_PROGRESS);
+        let mut progress = interval_at(Instant::now() + PROGRESS, PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;
         loop {
