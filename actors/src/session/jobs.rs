@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Substrate, Timer, Waiting};
+use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Substrate, Timer};
 use clawnode_proto::{
-    EntityId, Frame, IdempotencyKey, Input, InputId, JobId, Kind, Position, ProcessId, TimerId,
-    Traceparent, TurnId, codec,
+    EntityId, Frame, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
+    TurnId, codec,
     feed::EventBody,
     hook::HookTrail,
     job::{Job, JobState},
@@ -24,7 +24,7 @@ use super::{
     judge::OfCall,
     prepare::{PublishJob, Results, SettleJob, ToolJob},
     run::{AGAIN, SessionRunner},
-    settle::{Closing, Settling, closing, settling},
+    settle::{Closing, GiveStep, Settling, closing, settling},
     texts::stored_outcome,
     tools,
 };
@@ -147,22 +147,23 @@ impl SessionRunner {
     }
 
     /// Puts a job; one that may have been put before, only if it neither waits nor has a result
-    /// (JOB-8). In this order: a job is gone only after its result was stored. And that is gone only
-    /// after its session has it, which then ends this.
+    /// (JOB-8).
     async fn put(&self, job: &Job, again: bool) -> Result<(), StoreError> {
         let Substrate { jobs, inbox, .. } = &self.substrate;
-        if again {
-            let session = job.session.entity();
-            let result = InputId::derive(session, &IdempotencyKey::of_job(job.id));
-            let is_result =
-                |one: &Waiting| Input::from_bytes(&one.bytes).is_ok_and(|it| it.id == result);
-            if jobs.waits(job).await?
-                || inbox.read(session, Position(0)).await?.iter().any(is_result)
-            {
-                return Ok(());
-            }
+        let mut next = Some(GiveStep::first(again));
+        while let Some(step) = next {
+            let found = match step {
+                GiveStep::Waits => jobs.waits(job).await?,
+                GiveStep::Result => {
+                    let waiting = inbox.read(job.session.entity(), Position(0)).await?;
+                    let inputs = waiting.iter().filter_map(|it| Input::from_bytes(&it.bytes).ok());
+                    GiveStep::has_result(job, inputs.map(|input| input.id))
+                }
+                GiveStep::Put => jobs.put(job).await.map(|()| true)?,
+            };
+            next = step.after(found);
         }
-        jobs.put(job).await
+        Ok(())
     }
 
     /// The end of a job whose time is over, as hooks leave it.

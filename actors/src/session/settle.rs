@@ -1,9 +1,10 @@
-//! What becomes of a job whose wait is over, or whose turn has ended: pure, decided by its state key.
+//! How a job is given away, and what becomes of one whose wait is over or whose turn has ended: pure,
+//! decided by what the stores say of it.
 
 use std::time::Duration;
 
 use clawnode_proto::{
-    ProcessId,
+    IdempotencyKey, InputId, ProcessId,
     job::{Job, JobState},
     session::ToolEnd,
     tool::{ToolFailure, ToolOutcome},
@@ -12,6 +13,21 @@ use clawnode_proto::{
 use super::prepare::SettleJob;
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
+
+/// What is asked of the stores to give a job away (JOB-8).
+///
+/// One that may have been put before is looked for first, and in this order: a job is gone from its
+/// queue only after its result was stored. And that is gone only after its session has it, which then
+/// ends the giving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GiveStep {
+    /// Whether it waits in its queue.
+    Waits,
+    /// Whether its result waits in the inbox of its session.
+    Result,
+    /// To store it.
+    Put,
+}
 
 /// What to do about a job whose wait is over.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +53,31 @@ pub(crate) enum Closing {
         /// Who runs it and is told to stop.
         cancel: Option<ProcessId>,
     },
+}
+
+// === impl GiveStep ===
+
+impl GiveStep {
+    /// The first of them, for a job that may have been put before or was not.
+    pub(crate) const fn first(again: bool) -> Self {
+        if again { Self::Waits } else { Self::Put }
+    }
+
+    /// What follows, once this has found the job, or has not; `None` when it is given away.
+    pub(crate) const fn after(self, found: bool) -> Option<Self> {
+        match (self, found) {
+            (Self::Waits, false) => Some(Self::Result),
+            (Self::Result, false) => Some(Self::Put),
+            (Self::Waits | Self::Result, true) | (Self::Put, _) => None,
+        }
+    }
+
+    /// Whether the result of a job is among these inputs of its session.
+    pub(crate) fn has_result(job: &Job, mut inputs: impl Iterator<Item = InputId>) -> bool {
+        let key = IdempotencyKey::of_job(job.id);
+        let result = InputId::derive(job.session.entity(), &key);
+        inputs.any(|input| input == result)
+    }
 }
 
 /// Decides about a job whose wait of `wait` is over and whose state is this. Nobody may begin it

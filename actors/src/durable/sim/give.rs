@@ -1,9 +1,7 @@
 //! Jobs on their way to the queue: as production gives them away, over the world's stores.
 
 use clawnode_cluster::sim::{Reply, Request};
-use clawnode_proto::{
-    EntityId, IdempotencyKey, Incarnation, InputId, Position, ProcessId, TimerId, job::Job,
-};
+use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};
 
 use super::{
     Sim, Violation,
@@ -12,7 +10,7 @@ use super::{
 };
 use crate::{
     durable::{In, Planted},
-    session::{CallKey, prepare::PublishJob},
+    session::{CallKey, prepare::PublishJob, settle::GiveStep},
 };
 
 /// A job that its owner gives away.
@@ -24,17 +22,6 @@ pub(super) struct Giving {
     pub(super) job: Box<Job>,
     /// When this try began, in milliseconds.
     pub(super) since: u64,
-}
-
-/// What is asked of the stores for it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum GiveStep {
-    /// Whether it waits.
-    Waits,
-    /// Whether its result does.
-    Result,
-    /// To store it.
-    Put,
 }
 
 impl Sim {
@@ -53,8 +40,7 @@ impl Sim {
     /// Stores a job; one that may have been stored before is looked for first.
     fn give(&mut self, to: ProcessId, it: Giving, again: bool) -> Result<(), Violation> {
         let again = again && self.planted != Planted::GivesBlindly;
-        let step = if again { GiveStep::Waits } else { GiveStep::Put };
-        self.give_step(to, it, step)
+        self.give_step(to, it, GiveStep::first(again))
     }
 
     fn give_step(&mut self, to: ProcessId, it: Giving, step: GiveStep) -> Result<(), Violation> {
@@ -83,23 +69,19 @@ impl Sim {
         if !self.is_giving(to, &it) {
             return Ok(());
         }
-        let result = InputId::derive(it.entity, &IdempotencyKey::of_job(it.job.id));
-        let is_given = match (step, reply) {
-            (GiveStep::Waits, Reply::Is(false)) => {
-                return self.give_step(to, it, GiveStep::Result);
-            }
-            (GiveStep::Waits, Reply::Is(true)) | (GiveStep::Put, Reply::Done) => true,
+        let found = match (step, reply) {
+            (GiveStep::Waits, Reply::Is(waits)) => *waits,
             (GiveStep::Result, Reply::Waiting(all)) => {
-                if all.iter().all(|(_, input)| input.id != result) {
-                    return self.give_step(to, it, GiveStep::Put);
-                }
-                true
+                GiveStep::has_result(&it.job, all.iter().map(|(_, input)| input.id))
             }
-            _ => false,
+            (GiveStep::Put, Reply::Done) => true,
+            _ => {
+                self.world.later(to, AGAIN, Note::GiveAgain(Box::new(it)));
+                return Ok(());
+            }
         };
-        if !is_given {
-            self.world.later(to, AGAIN, Note::GiveAgain(Box::new(it)));
-            return Ok(());
+        if let Some(next) = step.after(found) {
+            return self.give_step(to, it, next);
         }
         self.timer(&it.job.session, TimerId::from(it.job.call), self.job_wait());
         self.feed(to, it.entity, it.counter, In::Confirmed(it.key))

@@ -12,17 +12,13 @@ use clawnode_proto::{
     TimerId, Timestamp, job::Job, session::ToolEnd,
 };
 
-use super::{
-    give::{GiveStep, Giving},
-    jobs::JobHands,
-    settle::Ending,
-};
+use super::{give::Giving, jobs::JobHands, settle::Ending};
 use crate::{
     durable::{
         In, Machine,
         partition::{self, AskId, HandleId, OwnerSays, Partition},
     },
-    session::{CallKey, Session, prepare::SettleJob},
+    session::{CallKey, Session, prepare::SettleJob, settle::GiveStep},
 };
 
 /// What the driver plans for a process.
