@@ -2,21 +2,40 @@
 //! readers cost the bus, its servers and this process's connection one subscription.
 //!
 //! Whoever joins hears what is said from then on. A reader that is too slow is told, and keeps nobody
-//! up: what waits is kept once for all of them.
+//! up: what waits is kept once for all of them. Who sent a turn, and the first few who follow it, hear
+//! each frame at once. Where many follow, the others hear what has come every [`PACE`], one after the
+//! other, so that they never stand in front of the first.
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use clawnode_cluster::{BusEvent, StoreError, Subscription, Substrate, bus::SUBSCRIPTION_CAPACITY};
 use clawnode_proto::EntityId;
 use futures_util::StreamExt;
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::{
+    sync::broadcast::{
+        self,
+        error::{RecvError, TryRecvError},
+    },
+    time::Instant,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::flight::Flights;
+
+/// Followers of one session in this process who hear each frame at once.
+const PROMPT: u32 = 16;
+/// How often the others hear what has come, each at a moment of its own.
+const PACE: Duration = Duration::from_millis(100);
+/// Moments in that.
+const MOMENTS: u32 = 100;
 
 /// All subscriptions to frames of this process; one is here for as long as somebody listens.
 #[derive(Default)]
@@ -31,7 +50,19 @@ struct Ear {
     /// Held by what hands on: its end is the bus's.
     heard: broadcast::WeakSender<BusEvent>,
     ears: Weak<Ears>,
+    /// Who follows, without those who sent a turn.
+    followers: AtomicU32,
+    /// When it was opened: moments are counted from there.
+    opened: Instant,
     _stop: DropGuard,
+}
+
+/// One who listens.
+struct Listener {
+    receiver: broadcast::Receiver<BusEvent>,
+    ear: Arc<Ear>,
+    /// Which of the followers it was when it came, from 0.
+    place: Option<u32>,
 }
 
 // === impl Ears ===
@@ -66,7 +97,7 @@ impl Ears {
             let ground = ground.clone();
             async move { ground.bus.subscribe(ground.prefix.frames(session)).await.ok() }
         };
-        match self.together(session, subscribe).await.and_then(Ear::listen) {
+        match self.together(session, subscribe).await.and_then(Ear::follow) {
             Some(joined) => Ok(joined),
             // It says why that cannot be.
             None => self.listen(substrate, session).await,
@@ -115,13 +146,15 @@ impl Ears {
             of,
             heard: heard.downgrade(),
             ears: Arc::downgrade(self),
+            followers: AtomicU32::new(0),
+            opened: Instant::now(),
             _stop: stop.clone().drop_guard(),
         });
         // Whoever was there before goes on with its own.
         self.lock().insert(of, Arc::downgrade(&ear));
         // Detached: it ends with the last listener, or with the bus.
         drop(tokio::spawn(hand_on(frames, heard, stop)));
-        (Arc::clone(&ear), ear.listen_to(receiver))
+        (Arc::clone(&ear), Listener { receiver, ear, place: None }.events())
     }
 }
 
@@ -134,22 +167,29 @@ impl fmt::Debug for Ears {
 // === impl Ear ===
 
 impl Ear {
-    /// A further listener; none once the bus has ended it.
+    /// A further listener, who hears all at once; none once the bus has ended it.
     fn listen(self: Arc<Self>) -> Option<Subscription> {
         let receiver = self.heard.upgrade()?.subscribe();
-        Some(self.listen_to(receiver))
+        Some(Listener { receiver, ear: self, place: None }.events())
     }
 
-    fn listen_to(self: Arc<Self>, receiver: broadcast::Receiver<BusEvent>) -> Subscription {
-        let next = |(mut receiver, ear): (broadcast::Receiver<BusEvent>, Arc<Self>)| async {
-            let event = match receiver.recv().await {
-                Ok(event) => event,
-                Err(RecvError::Lagged(_)) => BusEvent::Lagged,
-                Err(RecvError::Closed) => return None,
-            };
-            Some((event, (receiver, ear)))
-        };
-        futures_util::stream::unfold((receiver, self), next).boxed()
+    /// One of those who follow; none once the bus has ended it.
+    fn follow(self: Arc<Self>) -> Option<Subscription> {
+        let receiver = self.heard.upgrade()?.subscribe();
+        let place = Some(self.followers.fetch_add(1, Ordering::Relaxed));
+        Some(Listener { receiver, ear: self, place }.events())
+    }
+
+    /// The next moment of a follower.
+    fn moment(&self, place: u32) -> Instant {
+        let own = PACE / MOMENTS * (place % MOMENTS);
+        let mut moment = self.opened + own;
+        let late = Instant::now().saturating_duration_since(moment);
+        if late > Duration::ZERO {
+            let rounds = late.as_nanos().div_ceil(PACE.as_nanos());
+            moment += PACE * u32::try_from(rounds).unwrap_or(u32::MAX);
+        }
+        moment
     }
 }
 
@@ -160,6 +200,44 @@ impl Drop for Ear {
         // Another one may be there by now.
         if all.get(&self.of).is_some_and(|one| one.strong_count() == 0) {
             all.remove(&self.of);
+        }
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    fn events(self) -> Subscription {
+        futures_util::stream::unfold(self, |mut listener| async {
+            Some((listener.next().await?, listener))
+        })
+        .boxed()
+    }
+
+    /// What is heard next; none once the bus has ended.
+    async fn next(&mut self) -> Option<BusEvent> {
+        match self.receiver.try_recv() {
+            Ok(event) => return Some(event),
+            Err(TryRecvError::Lagged(_)) => return Some(BusEvent::Lagged),
+            Err(TryRecvError::Closed) => return None,
+            Err(TryRecvError::Empty) => {}
+        }
+        let event = match self.receiver.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(_)) => BusEvent::Lagged,
+            Err(RecvError::Closed) => return None,
+        };
+        if let Some(place) = self.place.filter(|place| *place >= PROMPT) {
+            tokio::time::sleep_until(self.ear.moment(place)).await;
+        }
+        Some(event)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            self.ear.followers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -237,6 +315,48 @@ mod tests {
         assert!(ears.lock().is_empty() && ears.known(session()).is_none());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_first_who_follow_hear_at_once_and_the_others_one_after_the_other() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        let (ear, mut owner) = ears.open(session(), frames);
+        let follow = |_| Arc::clone(&ear).follow().unwrap();
+        let mut all: Vec<Subscription> = (0..200).map(follow).collect();
+        let hears = |mut one: Subscription| async move {
+            let first = one.next().await;
+            let at = Instant::now();
+            (first, one.next().await, at, Instant::now())
+        };
+        let others = all.split_off(16).into_iter().map(|one| tokio::spawn(hears(one)));
+        let others = futures_util::future::join_all(others.collect::<Vec<_>>());
+        // All of them listen by now.
+        tokio::task::yield_now().await;
+        let begun = Instant::now();
+        for n in 0..2 {
+            tell.send(said(n)).await.unwrap();
+            for prompt in all.iter_mut().chain([&mut owner]) {
+                assert_eq!(prompt.next().await, Some(said(n)));
+            }
+        }
+        assert_eq!(Instant::now(), begun, "nobody waits for time");
+        let mut crowd: HashMap<Instant, u32> = HashMap::new();
+        for heard in others.await {
+            let (first, second, at, then) = heard.unwrap();
+            assert_eq!((first, second), (Some(said(0)), Some(said(1))));
+            assert_eq!(at, then, "what has come meanwhile comes with it");
+            assert!(at - begun <= PACE, "{:?}", at - begun);
+            *crowd.entry(at).or_default() += 1;
+        }
+        assert!(crowd.values().all(|many| *many <= 4), "{crowd:?}");
+        // Who comes when the others have left is one of the first again.
+        drop(all);
+        let mut late = Arc::clone(&ear).follow().unwrap();
+        let now = Instant::now();
+        tell.send(said(2)).await.unwrap();
+        assert_eq!(late.next().await, Some(said(2)));
+        assert_eq!(Instant::now(), now);
+    }
+
     #[tokio::test]
     async fn who_does_not_read_is_told_and_keeps_nobody_up() {
         let ears = Arc::<Ears>::default();
@@ -281,7 +401,7 @@ mod tests {
         let opens = (0..50).map(|_| ears.together(session(), subscribe.clone()));
         let opened = futures_util::future::join_all(opens).await;
         let mut all: Vec<Subscription> =
-            opened.into_iter().map(|ear| ear.and_then(Ear::listen).unwrap()).collect();
+            opened.into_iter().map(|ear| ear.and_then(Ear::follow).unwrap()).collect();
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         tell.send(said(1)).await.unwrap();
         for one in &mut all {
