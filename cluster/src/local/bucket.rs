@@ -13,6 +13,7 @@ use super::{
     queue::Op,
     record::split_bucket,
     shared::{Client, Shared},
+    work::{blocking, is_small},
 };
 use crate::{Bucket, BucketError, Change, Entry, StoreError};
 
@@ -64,7 +65,10 @@ impl Bucket for LocalBucket {
     async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
         let shared = &self.0.0;
         let places = shared.look(STORE, |index| places(shared, index, prefix))?;
-        entries(shared, places)
+        if is_small(places.iter().map(|(_, _, loc)| *loc)) {
+            return entries(shared, places);
+        }
+        blocking(shared, STORE, move |shared| entries(shared, places)).await
     }
 
     async fn watch(

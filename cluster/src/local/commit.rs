@@ -429,7 +429,7 @@ impl Engine {
             shared.ring(partition);
         }
         if let Some(index) = guard.as_mut() {
-            index.commit(staged.take()).map_err(Fatal::Index)?;
+            index.accept(staged.take());
         }
         if !shared.watchers.is_empty() {
             for key in &staged.values {
@@ -437,7 +437,7 @@ impl Engine {
             }
         }
         drop(guard);
-        Ok(())
+        self.write_index()
     }
 
     /// Brings the waiting inputs up to date; says where something can be delivered.

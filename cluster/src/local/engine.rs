@@ -235,7 +235,24 @@ impl Engine {
         staged.set(keys::applied(), Some(applied.encode()));
         let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = index.as_mut() {
-            index.commit(staged.take()).map_err(Fatal::Index)?;
+            index.accept(staged.take());
+        }
+        drop(index);
+        self.write_index()
+    }
+
+    /// Writes to the index what is late, if it is much. Readers go on meanwhile: only this thread
+    /// changes what is late.
+    pub(super) fn write_index(&mut self) -> Result<(), Fatal> {
+        let guard = self.shared.index();
+        match guard.as_ref() {
+            Some(index) if index.is_late() => index.write_late()?,
+            _ => return Ok(()),
+        }
+        drop(guard);
+        let mut guard = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = guard.as_mut() {
+            index.forget_late();
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use super::{
     queue::Op,
     record::{Header, RecordKind, split_timer},
     shared::{Client, Shared},
+    work::{blocking, is_small},
 };
 use crate::{AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting};
 
@@ -58,16 +59,10 @@ impl Inbox for LocalInbox {
         // Not refused with a damaged journal: what is to be done about that comes through here.
         let shared = &self.0.0;
         let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
-        let mut waiting = Vec::with_capacity(places.len());
-        for (position, loc) in places {
-            match input_at(shared, entity, position, loc) {
-                Ok(bytes) => waiting.push(Waiting { position, bytes }),
-                Err(failure) if failure.is_transient() => return Err(failure),
-                // Told where it was found; its entity is refused by its journal.
-                Err(_) => {}
-            }
+        if is_small(places.iter().map(|(_, loc)| *loc)) {
+            return read_all(shared, entity, places);
         }
-        Ok(waiting)
+        blocking(shared, STORE, move |shared| read_all(shared, entity, places)).await
     }
 
     async fn pending(&self, entity: EntityId) -> Result<usize, StoreError> {
@@ -186,6 +181,24 @@ pub(super) fn encode(store: &'static str, input: &Input) -> Result<Bytes, StoreE
         return Err(StoreError::Refused { store, detail });
     }
     Ok(Bytes::from(bytes))
+}
+
+/// The inputs in the records at these places.
+fn read_all(
+    shared: &Shared,
+    entity: EntityId,
+    places: Vec<(Position, Loc)>,
+) -> Result<Vec<Waiting>, StoreError> {
+    let mut waiting = Vec::with_capacity(places.len());
+    for (position, loc) in places {
+        match input_at(shared, entity, position, loc) {
+            Ok(bytes) => waiting.push(Waiting { position, bytes }),
+            Err(failure) if failure.is_transient() => return Err(failure),
+            // Told where it was found; its entity is refused by its journal.
+            Err(_) => {}
+        }
+    }
+    Ok(waiting)
 }
 
 /// The input in the record at `loc`, which may not be written yet.

@@ -133,13 +133,16 @@ impl Index {
         }
     }
 
-    /// Makes all changes or none.
+    /// Makes all changes or none, and writes what is late if that is much.
     pub(super) fn commit(&mut self, changes: Changes) -> Result<(), IndexError> {
+        self.accept(changes);
+        if self.is_late() { self.write() } else { Ok(()) }
+    }
+
+    /// Makes all changes, to be written later.
+    pub(super) fn accept(&mut self, changes: Changes) {
         match self {
-            Self::Sled(db, late) => {
-                late.extend(changes);
-                if late.len() < LATE_MOST { Ok(()) } else { write_late(db, late) }
-            }
+            Self::Sled(_, late) => late.extend(changes),
             Self::Memory(map) => {
                 for (key, value) in changes {
                     match value {
@@ -147,18 +150,50 @@ impl Index {
                         None => drop(map.remove(&key)),
                     }
                 }
-                Ok(())
             }
         }
     }
 
+    /// Whether so much waits to be written that it is time.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Sled(_, late) if late.len() >= LATE_MOST)
+    }
+
+    /// Writes what is late, in one atomic batch: with it goes the mark of how far the log is in
+    /// here. Readers find the same before, meanwhile and after: what is late counts until
+    /// [`Self::forget_late`].
+    pub(super) fn write_late(&self) -> Result<(), IndexError> {
+        let Self::Sled(db, late) = self else { return Ok(()) };
+        let mut batch = sled::Batch::default();
+        for (key, value) in late {
+            match value {
+                Some(value) => batch.insert(key.as_slice(), value.as_slice()),
+                None => batch.remove(key.as_slice()),
+            }
+        }
+        guarded(|| db.apply_batch(batch))
+    }
+
+    /// What was late is written.
+    pub(super) fn forget_late(&mut self) {
+        if let Self::Sled(_, late) = self {
+            late.clear();
+        }
+    }
+
+    fn write(&mut self) -> Result<(), IndexError> {
+        self.write_late()?;
+        self.forget_late();
+        Ok(())
+    }
+
     /// Hands everything to the operating system.
     pub(super) fn flush(&mut self) -> Result<(), IndexError> {
+        if matches!(self, Self::Sled(_, late) if !late.is_empty()) {
+            self.write()?;
+        }
         match self {
-            Self::Sled(db, late) => {
-                write_late(db, late)?;
-                guarded(|| db.flush().map(drop))
-            }
+            Self::Sled(db, _) => guarded(|| db.flush().map(drop)),
             Self::Memory(_) => Ok(()),
         }
     }
@@ -166,21 +201,6 @@ impl Index {
     pub(super) fn applied(&self) -> Result<Option<Applied>, IndexError> {
         Ok(self.get(&keys::applied())?.as_deref().and_then(Applied::decode))
     }
-}
-
-/// Writes what is late, in one atomic batch: with it goes the mark of how far the log is in here.
-fn write_late(db: &sled::Db, late: &mut Changes) -> Result<(), IndexError> {
-    if late.is_empty() {
-        return Ok(());
-    }
-    let mut batch = sled::Batch::default();
-    for (key, value) in std::mem::take(late) {
-        match value {
-            Some(value) => batch.insert(key, value),
-            None => batch.remove(key),
-        }
-    }
-    guarded(|| db.apply_batch(batch))
 }
 
 /// [`Index::each`] over what is written and what is late; the late word counts.
@@ -441,6 +461,10 @@ mod tests {
             plain.commit(changes).unwrap();
             if round % 37 == 0 {
                 late.flush().unwrap();
+            }
+            if round % 13 == 0 {
+                // Readers may come before it is forgotten.
+                late.write_late().unwrap();
             }
             for prefix in [&b"a"[..], b"b", b"c", b"b\x03", b"d"] {
                 assert_eq!(late.last(prefix).unwrap(), plain.last(prefix).unwrap());

@@ -25,6 +25,7 @@ use super::{
     queue::Op,
     record::split_job,
     shared::{Client, Shared},
+    work::{blocking, is_small},
 };
 use crate::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jobs::encode};
 
@@ -90,7 +91,11 @@ impl Jobs for LocalJobs {
             let jobs = shared.jobs();
             Ok(jobs.hands.iter().map(|(at, item)| (at, item.of, item.loc)).collect())
         })?;
-        places.into_iter().map(|(at, job, loc)| read(shared, job, at, loc)).collect()
+        let is_small = is_small(places.iter().map(|(_, _, loc)| *loc));
+        let read_all = move |shared: &Shared| {
+            places.into_iter().map(|(at, job, loc)| read(shared, job, at, loc)).collect()
+        };
+        if is_small { read_all(shared) } else { blocking(shared, STORE, read_all).await }
     }
 }
 

@@ -10,13 +10,11 @@ use super::{
     index::{Index, IndexError, Loc, keys},
     queue::Op,
     shared::{Client, Shared},
+    work::{INLINE_RECORDS, blocking, is_small},
 };
 use crate::{AppendAnswer, Journal, Record, StoreError, Write};
 
 const STORE: &str = "local journal";
-/// Reads of more bytes than this (256 KiB) go to a thread that may wait for the disk.
-const READ_INLINE: u64 = 256 << 10;
-
 /// Journals in the log.
 #[derive(Debug)]
 pub(super) struct LocalJournal(pub(super) Arc<Client>);
@@ -49,16 +47,16 @@ impl Journal for LocalJournal {
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
         let shared = &self.0.0;
         shared.sound(entity)?;
-        let places = shared.look(STORE, |index| places(index, entity, after))?;
-        let bytes: u64 = places.iter().map(|(_, loc)| u64::from(loc.len)).sum();
-        if bytes <= READ_INLINE {
+        let few = INLINE_RECORDS + 1;
+        let places = shared.look(STORE, |index| places_of(index, entity, after, few))?;
+        if is_small(places.iter().map(|(_, loc)| *loc)) {
             return read_all(shared, entity, places);
         }
-        let shared = Arc::clone(shared);
-        let read = tokio::task::spawn_blocking(move || read_all(&shared, entity, places)).await;
-        read.unwrap_or_else(|error| {
-            Err(StoreError::Unavailable { store: STORE, detail: error.to_string() })
-        })
+        let read = move |shared: &Shared| {
+            let all = shared.look(STORE, |index| places_of(index, entity, after, usize::MAX))?;
+            read_all(shared, entity, all)
+        };
+        blocking(shared, STORE, read).await
     }
 
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
@@ -100,10 +98,12 @@ impl Journal for LocalJournal {
     }
 }
 
-fn places(
+/// Where the first `limit` records after `after` are.
+fn places_of(
     index: &Index,
     entity: EntityId,
     after: Position,
+    limit: usize,
 ) -> Result<Vec<(Position, Loc)>, IndexError> {
     let mut places = Vec::new();
     let from = keys::append(entity, after);
@@ -111,7 +111,7 @@ fn places(
         if let (Some((_, position)), Some(loc)) = (keys::split_append(key), Loc::decode(value)) {
             places.push((position, loc));
         }
-        true
+        places.len() < limit
     })?;
     Ok(places)
 }

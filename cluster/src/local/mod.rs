@@ -56,6 +56,7 @@ mod shared;
 mod staged;
 mod timers;
 pub(crate) mod watch;
+mod work;
 
 pub use bus::LocalBus;
 pub use directory::keep_private;

@@ -11,7 +11,8 @@ use super::{
     index::{decode_timed, keys},
     queue::Op,
     record::{split_due, split_timer},
-    shared::Client,
+    shared::{Client, Shared},
+    work::blocking,
 };
 use crate::{StoreError, Timer, Timers};
 
@@ -40,29 +41,32 @@ impl Timers for LocalTimers {
     }
 
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
-        let shared = &self.0.0;
-        let mut places = Vec::new();
-        shared.look(STORE, |index| {
-            index.each(keys::TIMERS, Bound::Unbounded, &mut |key, value| {
-                if let (Some((entity, id)), Some(place)) =
-                    (keys::split_timer(key), decode_timed(value))
-                    && entity.partition(shared.partitions) == partition
-                {
-                    places.push((entity, id, place));
-                }
-                true
-            })
-        })?;
-        let mut timers = Vec::with_capacity(places.len());
-        for (entity, id, (due, position, loc)) in places {
-            let (_, body) = shared.read(entity, position, loc)?;
-            let input = split_timer(&body)
-                .and_then(|(_, rest)| split_due(rest))
-                .ok_or_else(|| "a timer without an input".to_owned())
-                .and_then(|(_, input)| Input::from_bytes(input).map_err(|error| error.to_string()))
-                .map_err(|detail| StoreError::Corrupt { entity, position, detail })?;
-            timers.push(Timer { id, due: Timestamp(due), input });
-        }
-        Ok(timers)
+        // All timers are looked at.
+        blocking(&self.0.0, STORE, move |shared| pending(shared, partition)).await
     }
+}
+
+fn pending(shared: &Shared, partition: Partition) -> Result<Vec<Timer>, StoreError> {
+    let mut places = Vec::new();
+    shared.look(STORE, |index| {
+        index.each(keys::TIMERS, Bound::Unbounded, &mut |key, value| {
+            if let (Some((entity, id)), Some(place)) = (keys::split_timer(key), decode_timed(value))
+                && entity.partition(shared.partitions) == partition
+            {
+                places.push((entity, id, place));
+            }
+            true
+        })
+    })?;
+    let mut timers = Vec::with_capacity(places.len());
+    for (entity, id, (due, position, loc)) in places {
+        let (_, body) = shared.read(entity, position, loc)?;
+        let input = split_timer(&body)
+            .and_then(|(_, rest)| split_due(rest))
+            .ok_or_else(|| "a timer without an input".to_owned())
+            .and_then(|(_, input)| Input::from_bytes(input).map_err(|error| error.to_string()))
+            .map_err(|detail| StoreError::Corrupt { entity, position, detail })?;
+        timers.push(Timer { id, due: Timestamp(due), input });
+    }
+    Ok(timers)
 }

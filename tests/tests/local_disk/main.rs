@@ -10,5 +10,6 @@ mod lifetimes;
 mod old_jobs;
 mod opening;
 mod power_cuts;
+mod reading;
 mod support;
 mod system_calls;
