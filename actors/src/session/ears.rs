@@ -1,10 +1,10 @@
 //! The frames of a session, heard once by all who follow its turns in this process: hundreds of
 //! readers cost the bus, its servers and this process's connection one subscription.
 //!
-//! Whoever joins hears what is said from then on. A reader that is too slow is told, and keeps nobody
-//! up: what waits is kept once for all of them. Who sent a turn, and the first few who follow it, hear
-//! each frame at once. Where many follow, the others hear what has come every [`PACE`], one after the
-//! other, so that they never stand in front of the first.
+//! A listener hears everything that is sent after it has joined. A listener that is too slow is told
+//! that it lagged, and delays no other: messages are kept once for all of them. The sender of a turn
+//! and the first [`PROMPT`] followers receive each frame at once. Further followers receive what has
+//! arrived every [`PACE`], each in its own time slot, so that they do not delay the first ones.
 
 use std::{
     collections::HashMap,
@@ -30,12 +30,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::flight::Flights;
 
-/// Followers of one session in this process who hear each frame at once.
+/// Followers of one session in this process that receive each frame at once.
 const PROMPT: u32 = 16;
-/// How often the others hear what has come, each at a moment of its own.
+/// How often the other followers receive what has arrived.
 const PACE: Duration = Duration::from_millis(100);
-/// Moments in that.
-const MOMENTS: u32 = 100;
+/// Time slots in one [`PACE`].
+const SLOTS: u32 = 100;
 
 /// All subscriptions to frames of this process; one is here for as long as somebody listens.
 #[derive(Default)]
@@ -50,18 +50,18 @@ struct Ear {
     /// Held by what hands on: its end is the bus's.
     heard: broadcast::WeakSender<BusEvent>,
     ears: Weak<Ears>,
-    /// Who follows, without those who sent a turn.
+    /// How many followers there are; senders of turns are not counted.
     followers: AtomicU32,
-    /// When it was opened: moments are counted from there.
+    /// When it was opened: time slots are counted from then.
     opened: Instant,
     _stop: DropGuard,
 }
 
-/// One who listens.
+/// One listener.
 struct Listener {
     receiver: broadcast::Receiver<BusEvent>,
     ear: Arc<Ear>,
-    /// Which of the followers it was when it came, from 0.
+    /// How many followers there were when this follower joined; `None` for the sender of a turn.
     place: Option<u32>,
 }
 
@@ -167,29 +167,28 @@ impl fmt::Debug for Ears {
 // === impl Ear ===
 
 impl Ear {
-    /// A further listener, who hears all at once; none once the bus has ended it.
+    /// A further listener that receives each frame at once; `None` after the bus has closed.
     fn listen(self: Arc<Self>) -> Option<Subscription> {
         let receiver = self.heard.upgrade()?.subscribe();
         Some(Listener { receiver, ear: self, place: None }.events())
     }
 
-    /// One of those who follow; none once the bus has ended it.
+    /// A further follower; `None` after the bus has closed.
     fn follow(self: Arc<Self>) -> Option<Subscription> {
         let receiver = self.heard.upgrade()?.subscribe();
         let place = Some(self.followers.fetch_add(1, Ordering::Relaxed));
         Some(Listener { receiver, ear: self, place }.events())
     }
 
-    /// The next moment of a follower.
-    fn moment(&self, place: u32) -> Instant {
-        let own = PACE / MOMENTS * (place % MOMENTS);
-        let mut moment = self.opened + own;
-        let late = Instant::now().saturating_duration_since(moment);
+    /// When the next time slot of a follower begins.
+    fn next_slot(&self, place: u32) -> Instant {
+        let mut slot = self.opened + PACE / SLOTS * (place % SLOTS);
+        let late = Instant::now().saturating_duration_since(slot);
         if late > Duration::ZERO {
             let rounds = late.as_nanos().div_ceil(PACE.as_nanos());
-            moment += PACE * u32::try_from(rounds).unwrap_or(u32::MAX);
+            slot += PACE * u32::try_from(rounds).unwrap_or(u32::MAX);
         }
-        moment
+        slot
     }
 }
 
@@ -214,7 +213,7 @@ impl Listener {
         .boxed()
     }
 
-    /// What is heard next; none once the bus has ended.
+    /// The next message; `None` after the bus has closed.
     async fn next(&mut self) -> Option<BusEvent> {
         match self.receiver.try_recv() {
             Ok(event) => return Some(event),
@@ -228,7 +227,7 @@ impl Listener {
             Err(RecvError::Closed) => return None,
         };
         if let Some(place) = self.place.filter(|place| *place >= PROMPT) {
-            tokio::time::sleep_until(self.ear.moment(place)).await;
+            tokio::time::sleep_until(self.ear.next_slot(place)).await;
         }
         Some(event)
     }
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_who_follow_hear_at_once_and_the_others_one_after_the_other() {
+    async fn the_first_followers_hear_at_once_and_the_others_in_time_slots() {
         let ears = Arc::<Ears>::default();
         let (tell, frames) = subscription();
         let (ear, mut owner) = ears.open(session(), frames);

@@ -14,11 +14,11 @@ use super::prepare::SettleJob;
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
 
-/// What is asked of the stores to give a job away (JOB-8).
+/// One step of putting a job into its queue (JOB-8).
 ///
-/// One that may have been put before is looked for first, and in this order: a job is gone from its
-/// queue only after its result was stored. And that is gone only after its session has it, which then
-/// ends the giving.
+/// A job that may have been put before is looked for first, in this order. A job leaves its queue only
+/// after its result was stored. A result leaves the inbox only after its session has recorded it, and
+/// the session then aborts the put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveStep {
     /// Whether it waits in its queue.
@@ -58,12 +58,12 @@ pub(crate) enum Closing {
 // === impl GiveStep ===
 
 impl GiveStep {
-    /// The first of them, for a job that may have been put before or was not.
+    /// The first step. `again`: the job may have been put before.
     pub(crate) const fn first(again: bool) -> Self {
         if again { Self::Waits } else { Self::Put }
     }
 
-    /// What follows, once this has found the job, or has not; `None` when it is given away.
+    /// The next step after this one has found the job, or has not; `None` when nothing is left to do.
     pub(crate) const fn after(self, found: bool) -> Option<Self> {
         match (self, found) {
             (Self::Waits, false) => Some(Self::Result),

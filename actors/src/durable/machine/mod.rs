@@ -208,9 +208,9 @@ pub struct Machine<K: EntityKind> {
     quiescent: bool,
     /// When this step is.
     now: Now,
-    /// Since when something is decided that is more than telling what has happened. From there time
-    /// passes as it does on the steady clock: the time of day may jump, and a turn's time is the time
-    /// of its events.
+    /// When the entity began to work: something is decided beside emits. The times of its events then
+    /// follow the steady clock, because the time of day may jump and a turn's time is measured by the
+    /// times of its events.
     works: Option<Now>,
     idle_since: Timestamp,
     growth: growth::Growth,
