@@ -8,6 +8,7 @@ use clawnode_proto::{
     session::ToolEnd,
     tool::ToolOutcome,
 };
+use serde_json::Value;
 
 /// What the machine has to know of the world to judge a state.
 pub trait Liveness {
@@ -50,6 +51,21 @@ pub enum Probe {
     Absent,
     /// Nobody can tell; what is known.
     Unclear(String),
+}
+
+impl Probe {
+    /// Reads the answer of a probe that is a tool: a JSON object with the boolean `happened`. If that is
+    /// `true`, the earlier result is the text `result`, or else the whole answer.
+    pub fn told(answer: Option<&Value>, whole: impl FnOnce() -> ToolOutcome) -> Self {
+        match answer.and_then(|answer| answer.get("happened")) {
+            Some(Value::Bool(false)) => Self::Absent,
+            Some(Value::Bool(true)) => {
+                let result = answer.and_then(|answer| answer.get("result")?.as_str());
+                Self::Happened(result.map_or_else(whole, ToolOutcome::done))
+            }
+            _ => Self::Unclear("its probe did not answer with `happened`".to_owned()),
+        }
+    }
 }
 
 /// What to do.

@@ -27,6 +27,8 @@ pub struct Text<'a> {
     pub class: u8,
     /// Its risk: 0 read-only, 1 write, 2 admin.
     pub risk: u8,
+    /// The name of a second tool: safe and read-only, with the same arguments.
+    pub second: Option<&'a str>,
 }
 
 impl Default for Text<'_> {
@@ -43,6 +45,7 @@ impl Default for Text<'_> {
             schema: r#"{"type":"object"}"#,
             class: 0,
             risk: 0,
+            second: None,
         }
     }
 }
@@ -118,6 +121,7 @@ impl Text<'_> {
         let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
         let (name_len, schema_len) = (name.len(), schema.len());
         let (name, schema) = (escaped(name), escaped(schema));
+        let (second, tools) = (self.describe_second(), 1 + usize::from(self.second.is_some()));
         format!(
             r#"(component {TYPES}
   (core module $libc
@@ -139,6 +143,7 @@ impl Text<'_> {
     (import "libc" "memory" (memory 2))
     {import}
     (data (i32.const 1024) "{name}")
+    (data (i32.const 1536) "{}")
     (data (i32.const 2048) "says what it was told")
     (data (i32.const 4096) "{schema}")
     {more}
@@ -156,7 +161,8 @@ impl Text<'_> {
       (call $put (i32.const 264) (i32.const 2048)) (call $put (i32.const 268) (i32.const 21))
       (call $put (i32.const 272) (i32.const 4096)) (call $put (i32.const 276) (i32.const {schema_len}))
       (i32.store8 (i32.const 280) (i32.const {class})) (i32.store8 (i32.const 281) (i32.const {risk}))
-      (call $put (i32.const 240) (i32.const 256)) (call $put (i32.const 244) (i32.const 1))
+      {second}
+      (call $put (i32.const 240) (i32.const 256)) (call $put (i32.const 244) (i32.const {tools}))
       (i32.const 240))
     {post}
     (func (export "call") (param $tool i32) (param $tool_len i32) (param $args i32)
@@ -168,8 +174,18 @@ impl Text<'_> {
     (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
   (func (export "handle-tool-call") (param "call" $call) (result (result string (error string)))
     (canon lift (core func $main "call") (memory (core memory $libc "memory"))
-      (realloc (core func $libc "realloc")) {after})))"#
+      (realloc (core func $libc "realloc")) {after})))"#,
+            escaped(self.second.unwrap_or_default())
         )
+    }
+
+    /// Writes the record of the second tool behind that of the first.
+    fn describe_second(&self) -> String {
+        let (name_len, schema_len) = (self.second.map_or(0, str::len), self.schema.len());
+        let words =
+            [(284, 1536), (288, name_len), (292, 2048), (296, 21), (300, 4096), (304, schema_len)];
+        let put = |(at, word)| format!("(call $put (i32.const {at}) (i32.const {word}))");
+        words.map(put).concat()
     }
 
     /// What the module imports of its host, where that comes from, and the interfaces behind it.

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use clawnode_actors::tool::{Egress, EgressOptions};
+use clawnode_actors::{
+    durable::jobs::Probe,
+    tool::{Egress, EgressOptions},
+};
 use clawnode_proto::tool::{EffectClass, Risk, ToolFailure};
 use clawnode_wasm::{limits, text::Text};
 use futures_util::future::join_all;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Folder, call, run, said};
+use super::{Folder, ToolRun, Toolbox, call, run, said};
 
 const FOREVER: &str = "(loop $again (br $again)) unreachable";
 
@@ -61,6 +65,57 @@ async fn a_tool_is_pinned_to_the_code_and_the_reach_of_its_plugin() {
     assert_eq!(pins[0], pins[1], "wherever its file is");
     assert_ne!(pins[0], pins[2]);
     assert_ne!(pins[0], pins[3]);
+}
+
+/// The tool whose name has 7 letters knows the keys of 5 letters; for others it returns the arguments.
+const ASKS: &str = r"(if (result i32) (i32.ne (local.get $tool_len) (i32.const 7))
+    (then unreachable)
+    (else (if (result i32) (i32.eq (local.get $key_len) (i32.const 5))
+      (then (call $ok (i32.const 8192) (i32.const 35)))
+      (else (call $ok (local.get $args) (local.get $args_len))))))";
+const FOUND: &str = r#"(data (i32.const 8192) "{\"happened\":true,\"result\":\"posted\"}")"#;
+
+/// A plugin's probe is a tool that gets the arguments and the key of the call.
+#[tokio::test]
+async fn a_tool_of_a_plugin_can_be_the_probe_of_another() {
+    let folder = Folder::new();
+    let text =
+        Text { call: ASKS, more: FOUND, class: 2, second: Some("has_run"), ..Text::default() };
+    let mut plugin = folder.add("posts", text, &[]);
+    let plain = folder.toolbox(&[plugin.clone()], &egress()).await;
+    plugin.probes = [("run".to_owned(), "has_run".to_owned())].into();
+    let toolbox = folder.toolbox(&[plugin.clone()], &egress()).await;
+    let spec = |toolbox: &Toolbox, name: &str| {
+        toolbox.specs().find(|it| it.name.as_str() == name).map(|it| (it.class, it.pin)).unwrap()
+    };
+    assert_eq!(spec(&plain, "posts__run").0, EffectClass::Once);
+    assert_eq!(spec(&toolbox, "posts__run").0, EffectClass::Check);
+    assert_ne!(spec(&plain, "posts__run").1, spec(&toolbox, "posts__run").1, "another approval");
+    assert_eq!(spec(&plain, "posts__has_run"), spec(&toolbox, "posts__has_run"));
+    let with = |key: &str, arguments: serde_json::Value| {
+        let arguments = arguments.as_object().cloned().unwrap();
+        ToolRun { idempotency_key: key.to_owned(), arguments, ..run("posts__run") }
+    };
+    let found = toolbox.probe(with("job_7", json!({}))).await;
+    let Probe::Happened(outcome) = found else { panic!("{found:?}") };
+    assert_eq!((outcome.failure, said(&outcome)), (None, "posted"));
+    assert_eq!(toolbox.probe(with("job_08", json!({ "happened": false }))).await, Probe::Absent);
+    for unclear in [json!({}), json!({ "happened": "no" })] {
+        let probe = toolbox.probe(with("job_08", unclear)).await;
+        assert!(matches!(&probe, Probe::Unclear(why) if why.contains("happened")), "{probe:?}");
+    }
+    let unasked = plain.probe(with("job_7", json!({}))).await;
+    assert!(matches!(&unasked, Probe::Unclear(why) if why.contains("no probe")), "{unasked:?}");
+    // A probe that cannot be used leaves the plugin out.
+    for (tool, probe) in
+        [("run", "none"), ("none", "has_run"), ("run", "run"), ("has_run", "has_run")]
+    {
+        let mut wrong = plugin.clone();
+        wrong.probes = [(tool.to_owned(), probe.to_owned())].into();
+        assert_eq!(folder.toolbox(&[wrong], &egress()).await.specs().count(), 0, "{tool}: {probe}");
+    }
+    plugin.once = true;
+    assert_eq!(folder.toolbox(&[plugin], &egress()).await.specs().count(), 0, "nobody would ask");
 }
 
 /// F-18, for plugins: what hangs is stopped, and its place is free again.

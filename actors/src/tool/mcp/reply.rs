@@ -38,9 +38,7 @@ pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
     }
 }
 
-/// What a tool that is a probe answers: a JSON object with `happened`, `true` or `false`, as structured
-/// content or as its only text. If it is `true`, the result of the earlier call is a text `result`,
-/// or all of the answer.
+/// What a tool that is a probe answers ([`Probe::told`]), as structured content or as its only text.
 pub(super) fn probe(result: &CallToolResult) -> Probe {
     if result.is_error == Some(true) {
         let said = outcome(result);
@@ -52,14 +50,7 @@ pub(super) fn probe(result: &CallToolResult) -> Probe {
         _ => None,
     };
     let answer: Option<Value> = result.structured_content.clone().or_else(text);
-    match answer.as_ref().and_then(|it| it.get("happened")) {
-        Some(Value::Bool(false)) => Probe::Absent,
-        Some(Value::Bool(true)) => {
-            let told = answer.as_ref().and_then(|it| it.get("result")?.as_str());
-            Probe::Happened(told.map_or_else(|| outcome(result), ToolOutcome::done))
-        }
-        _ => Probe::Unclear("its probe did not answer with `happened`".to_owned()),
-    }
+    Probe::told(answer.as_ref(), || outcome(result))
 }
 
 fn tell(text: &mut String, part: &ContentBlock) {

@@ -52,6 +52,14 @@ pub enum PluginError {
     /// Two tools of one name.
     #[error("it has two tools `{0}`")]
     Twice(String),
+    /// A probe in the configuration that cannot be used.
+    #[error("`probes.{tool}` of this plugin: {why}")]
+    Probe {
+        /// The tool that it belongs to.
+        tool: String,
+        /// Why it cannot be used, and what to do.
+        why: &'static str,
+    },
     /// A tool that no agent can be given.
     #[error("its tool `{tool}` cannot be used")]
     Tool {

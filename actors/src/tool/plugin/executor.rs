@@ -1,6 +1,6 @@
 //! The tools of one plugin.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_cluster::Bucket;
@@ -20,9 +20,15 @@ use super::{
     host::PluginHost,
 };
 use crate::{
+    durable::jobs::Probe,
     latch::LatchDoor,
     tool::{Egress, Executor, ToolRun, append::append, egress::HostPattern, schema},
 };
+
+/// Characters of a tool's name that an error shows.
+const SHOWN: usize = 80;
+/// Characters of what a probe said that are told.
+const SAID: usize = 500;
 
 /// Runs the tools of one plugin, each call in an instance of its own.
 #[derive(Clone)]
@@ -30,6 +36,8 @@ pub struct PluginExecutor {
     name: PluginName,
     plugin: Plugin,
     specs: Vec<ToolSpec>,
+    /// The probe of each tool that has one. Both names are those within the plugin.
+    probes: Arc<BTreeMap<String, String>>,
     hosts: Arc<[HostPattern]>,
     egress: Egress,
     stores: Arc<[StoreName]>,
@@ -47,6 +55,7 @@ impl PluginExecutor {
         (manifest, pin): (Manifest, Digest),
         (egress, room): (Egress, Arc<Semaphore>),
     ) -> Result<Self, PluginError> {
+        judge_probes(plugin.tools(), options)?;
         let mut specs: Vec<ToolSpec> = Vec::new();
         for described in plugin.tools() {
             let spec = spec(described, options, pin)?;
@@ -63,8 +72,8 @@ impl PluginExecutor {
             }
         }
         let (hosts, stores) = (hosts.into(), stores.into());
-        let name = options.name.clone();
-        Ok(Self { name, plugin, specs, hosts, egress, stores, bucket: None, room })
+        let (name, probes) = (options.name.clone(), Arc::new(options.probes.clone()));
+        Ok(Self { name, plugin, specs, probes, hosts, egress, stores, bucket: None, room })
     }
 
     /// The same, whose requests pass `door`.
@@ -85,6 +94,18 @@ impl PluginExecutor {
     /// What its tools are called.
     pub(super) fn names(&self) -> Vec<&str> {
         self.specs.iter().map(|spec| spec.name.as_str()).collect()
+    }
+
+    /// Asks the probe of a tool whether an earlier run of this call has happened.
+    async fn ask_probe(&self, run: ToolRun) -> Result<Probe, ToolOutcome> {
+        let probe = self.name.own(&run.tool).and_then(|tool| self.probes.get(tool));
+        let Some(name) = probe.and_then(|probe| self.name.tool(probe)) else {
+            let why = format!("`{}` has no probe here", run.tool);
+            return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
+        };
+        let told = self.run(ToolRun { tool: name, ..run }, CancellationToken::new()).await?;
+        let answer = serde_json::from_str(&told).ok();
+        Ok(Probe::told(answer.as_ref(), || ToolOutcome::done(told)))
     }
 
     async fn run(&self, run: ToolRun, cancelled: CancellationToken) -> Result<String, ToolOutcome> {
@@ -170,6 +191,16 @@ impl Executor for PluginExecutor {
         self.run(run, cancelled).await.map_or_else(|failed| failed, ToolOutcome::done)
     }
 
+    async fn probe(&self, run: ToolRun) -> Probe {
+        self.ask_probe(run).await.unwrap_or_else(|failed| {
+            let said = failed.content.inline().unwrap_or_default();
+            Probe::Unclear(format!(
+                "its probe failed: {}",
+                said.chars().take(SAID).collect::<String>()
+            ))
+        })
+    }
+
     async fn health_check(&self) -> Result<(), String> {
         // It was tried when it was loaded, and has no part that could end since.
         Ok(())
@@ -182,19 +213,44 @@ impl fmt::Debug for PluginExecutor {
     }
 }
 
+/// Refuses a configured probe that does not exist, changes something itself, or would never be asked.
+fn judge_probes(tools: &[Described], options: &PluginOptions) -> Result<(), PluginError> {
+    let class = |name: &str| tools.iter().find(|it| it.name == name).map(|it| it.class);
+    for (tool, probe) in &options.probes {
+        let why = match (class(tool), class(probe)) {
+            (None, _) => "the plugin has no tool of this name",
+            (_, None) => "the plugin has no tool of the probe's name",
+            (Some(clawnode_wasm::EffectClass::Once), Some(clawnode_wasm::EffectClass::Safe)) => {
+                if !options.once {
+                    continue;
+                }
+                "`once = true` means that no call runs again, so the probe is never asked: remove one of the two"
+            }
+            (_, Some(clawnode_wasm::EffectClass::Safe)) => {
+                "the tool is not of class `once`, so it may run again without a probe: remove the probe"
+            }
+            _ => "the probe must be a tool of class `safe`",
+        };
+        return Err(PluginError::Probe { tool: tool.chars().take(SHOWN).collect(), why });
+    }
+    Ok(())
+}
+
 /// A tool as an agent may be given it: what the configuration says can only be stricter.
 fn spec(
     described: &Described,
     options: &PluginOptions,
     pin: Digest,
 ) -> Result<ToolSpec, PluginError> {
-    let shown = || described.name.chars().take(80).collect::<String>();
+    let shown = || described.name.chars().take(SHOWN).collect::<String>();
     let name = options.name.tool(&described.name);
     let name = name.ok_or_else(|| PluginError::ToolName(shown()))?;
+    let probe = options.probes.get(&described.name);
     let class = match described.class {
         _ if options.once => EffectClass::Once,
         clawnode_wasm::EffectClass::Safe => EffectClass::Safe,
         clawnode_wasm::EffectClass::Idempotent => EffectClass::Idempotent,
+        clawnode_wasm::EffectClass::Once if probe.is_some() => EffectClass::Check,
         clawnode_wasm::EffectClass::Once => EffectClass::Once,
     };
     let risk = match described.risk {
@@ -211,8 +267,11 @@ fn spec(
         risk: options.risk.map_or(risk, |least| least.max(risk)),
         capability: options.name.capability(),
         timeout_ms: longest,
-        // What was approved of one plugin is not of another of its name.
-        pin: Some(pin),
+        // An approval holds for this plugin and this probe, not for another plugin of the same name.
+        pin: Some(match probe {
+            Some(probe) => Digest::of(format!("{pin} probe {probe}").as_bytes()),
+            None => pin,
+        }),
         time: Some(ToolTime {
             command: TimeBound { ms: longest, set_in: format!("plugins.{}.timeout", options.name) },
             ..ToolTime::of_tool(&described.name, longest)

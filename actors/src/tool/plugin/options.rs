@@ -1,6 +1,6 @@
 //! A plugin in the configuration: what a person may set, and why it is what it is by default.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use clawnode_proto::tool::Risk;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,12 @@ pub struct PluginOptions {
     /// Whether no call of it is ever run again by itself, whatever its tools say. Default false.
     #[serde(default)]
     pub once: bool,
+    /// The probe of each tool that must not run twice, but whose effect can be found. Keys and values are
+    /// names of tools of this plugin. A probe gets the arguments and the idempotency key of the call,
+    /// and answers a JSON object: `happened` (a boolean) and, if it happened, the text `result`.
+    /// Default: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probes: BTreeMap<String, String>,
     /// How long one call may take. Default 30 s: a model waits for it.
     #[serde(default = "timeout", with = "duration")]
     pub timeout: Duration,
@@ -38,7 +44,15 @@ const fn timeout() -> Duration {
 impl PluginOptions {
     /// The defaults, for the component at `path`.
     pub const fn new(name: PluginName, path: PathBuf) -> Self {
-        Self { name, path, capabilities: Vec::new(), risk: None, once: false, timeout: timeout() }
+        Self {
+            name,
+            path,
+            capabilities: Vec::new(),
+            risk: None,
+            once: false,
+            probes: BTreeMap::new(),
+            timeout: timeout(),
+        }
     }
 }
 
@@ -52,12 +66,13 @@ mod tests {
         let it: PluginOptions = serde_json::from_str(text).unwrap();
         assert_eq!(it, PluginOptions::new("echo".parse().unwrap(), "/srv/echo.wasm".into()));
         let text = r#"{"name":"echo","path":"a","capabilities":["http:example.org"],
-            "risk":"WRITE","once":true,"timeout":"5s"}"#;
+            "risk":"WRITE","once":true,"probes":{"post":"is_posted"},"timeout":"5s"}"#;
         let it: PluginOptions = serde_json::from_str(text).unwrap();
         assert_eq!(
             (it.risk, it.once, it.timeout),
             (Some(Risk::Write), true, Duration::from_secs(5))
         );
+        assert_eq!(it.probes.get("post").map(String::as_str), Some("is_posted"));
         let again = serde_json::to_string(&it).unwrap();
         assert_eq!(serde_json::from_str::<PluginOptions>(&again).unwrap(), it);
         for bad in [
