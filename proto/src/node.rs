@@ -99,7 +99,8 @@ pub enum Hearsay {
         /// Who.
         process: ProcessId,
     },
-    /// Nobody listened twice, while the server that it was connected to was seen to live.
+    /// Nobody listened twice, while the server that it was connected to was seen to live. Newcomers
+    /// are told of all recent deaths in this way.
     Gone {
         /// Who.
         process: ProcessId,

@@ -16,7 +16,9 @@
 //! nobody is buried on hearsay.
 //!
 //! Whoever hears of a process for the first time speaks at once, so a newcomer knows all others
-//! after one round trip: [`Members::settled`] says that it has listened that long.
+//! after one round trip: [`Members::settled`] says that it has listened that long. Three of them also
+//! tell it which processes died lately. It asks those itself, twice, as above. Without that it would
+//! have to listen for `dead_after` before it held any of them dead, and what they left would wait.
 
 mod clocks;
 mod doubt;

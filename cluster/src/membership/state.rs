@@ -18,6 +18,15 @@ use crate::Attached;
 
 /// How long a dead process is remembered.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
+/// How recent a death must be for a newcomer to hear of it: later than this, only processes that have
+/// listened for long still have anything of it to look after.
+const TELL_WITHIN: Duration = Duration::from_mins(2);
+/// Recent deaths that one process tells a newcomer, the latest first.
+const TELL_MOST: usize = 32;
+/// Processes that tell a newcomer of recent deaths: those that follow it in the ring of ids.
+const TELLERS: usize = 3;
+/// Processes in doubt that were never heard. Further ones are left to the rule of silence.
+const STRANGERS_MOST: usize = 64;
 
 /// What one process knows of the others.
 #[derive(Debug)]
@@ -110,9 +119,30 @@ impl State {
             self.doubts.remove(&process);
         }
         let known = self.heard.get(&process);
-        let (answered, stranger) = (known.is_some_and(|one| one.answered), known.is_none());
+        let answered = known.is_some_and(|one| one.answered);
+        let is_stranger = known.is_none() && process != self.me;
         self.heard.insert(process, Peer { heartbeat, at: now, answered });
-        stranger && process != self.me
+        if is_stranger && self.follows(process) {
+            self.tell_deaths(now);
+        }
+        is_stranger
+    }
+
+    /// Whether this process is one of the next few after `process` in the ring of ids.
+    fn follows(&self, process: ProcessId) -> bool {
+        let (before, after) = (self.heard.range(..process), self.heard.range(process..).skip(1));
+        after.chain(before).take(TELLERS).any(|(next, _)| *next == self.me)
+    }
+
+    /// Tells who died lately: a newcomer has not heard those processes, and could hold them dead only
+    /// once it has listened for as long as silence takes.
+    fn tell_deaths(&mut self, now: Instant) {
+        let mut recent: Vec<(Instant, ProcessId)> =
+            self.dead.iter().map(|(process, at)| (*at, *process)).collect();
+        recent.retain(|(at, _)| now - *at < TELL_WITHIN);
+        recent.sort_unstable_by(|one, other| other.cmp(one));
+        let told = recent.into_iter().take(TELL_MOST);
+        self.tell.extend(told.map(|(_, process)| Hearsay::Gone { process }));
     }
 
     /// Takes the time that a heartbeat was sent at, and the time here as it was heard.
@@ -130,6 +160,8 @@ impl State {
         if let Some(doubt) = self.doubt(now, process) {
             doubt.vouched |= vouched;
             self.judge(now);
+        } else if vouched {
+            self.doubt_stranger(now, process);
         }
     }
 
@@ -146,13 +178,29 @@ impl State {
         doubted.then(|| self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false)))
     }
 
+    /// Another process holds dead one that this process never heard: it asks for itself.
+    fn doubt_stranger(&mut self, now: Instant, process: ProcessId) {
+        let is_known = process == self.me
+            || self.heard.contains_key(&process)
+            || self.dead.contains_key(&process);
+        let strangers = self.doubts.keys().filter(|one| !self.heard.contains_key(one)).count();
+        if !is_known && strangers < STRANGERS_MOST {
+            self.doubts.entry(process).or_insert_with(|| Doubt::new(now, true));
+        }
+    }
+
     /// Takes what a request came to.
     pub(super) fn probed(&mut self, now: Instant, process: ProcessId, came_to: Probed) {
         self.asking.remove(&process);
-        let Some(peer) = self.heard.get_mut(&process) else { return };
+        let peer = self.heard.get_mut(&process);
+        if peer.is_none() && !self.doubts.contains_key(&process) {
+            return;
+        }
         match came_to {
             Probed::Answered => {
-                peer.answered = true;
+                if let Some(peer) = peer {
+                    peer.answered = true;
+                }
                 self.doubts.remove(&process);
             }
             // Whoever listens and is slow is there; silence will tell.
@@ -161,7 +209,7 @@ impl State {
             }
             Probed::Nobody => {
                 let known = self.doubts.contains_key(&process);
-                if !known && !peer.answered {
+                if !known && !peer.is_some_and(|peer| peer.answered) {
                     return;
                 }
                 if !known {
@@ -228,6 +276,12 @@ impl State {
                 found.push((*process, "it fell silent"));
             } else if self.is_gone(now, *process, peer) {
                 found.push((*process, "nobody listens there"));
+            }
+        }
+        for (process, doubt) in &self.doubts {
+            let is_gone = doubt.twice && doubt.vouched && !self.is_shaken(now);
+            if is_gone && !self.heard.contains_key(process) {
+                found.push((*process, "others hold it dead, and nobody listens there"));
             }
         }
         for (process, why) in found {

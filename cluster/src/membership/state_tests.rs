@@ -267,6 +267,84 @@ fn after_a_break_or_a_gap_whoever_was_heard_since_is_judged_by_answers_again() {
 }
 
 #[test]
+fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
+    // The others know that 7 has died.
+    let mut other = Scene::new(&[(7, "a")]);
+    other.nobody(7, 2);
+    assert!(other.is_dead(7));
+    other.state.tells();
+    other.state.hear(other.now, heartbeat(9, "a"));
+    assert_eq!(other.state.tells(), [Hearsay::Gone { process: id(7) }]);
+    other.state.hear(other.now, heartbeat(9, "a"));
+    assert!(other.state.tells().is_empty(), "it is no newcomer any more");
+    // The newcomer has not heard 7, and asks for itself.
+    for answer in [Probed::Nobody, Probed::Unknown, Probed::Answered] {
+        let mut it = Scene::new(&[]);
+        it.state.hearsay(it.now, &Hearsay::Suspected { process: id(7) });
+        assert!(it.state.asks(it.now).is_empty(), "somebody else's suspicion is not enough");
+        it.state.hearsay(it.now, &Hearsay::Gone { process: id(7) });
+        assert_eq!(it.state.asks(it.now), [id(7)]);
+        it.nobody(7, 1);
+        assert!(!it.is_dead(7), "once is not enough");
+        assert_eq!(it.state.asks(it.now), [id(7)]);
+        it.state.probed(it.now, id(7), answer);
+        assert_eq!(it.is_dead(7), answer == Probed::Nobody, "{answer:?}");
+        assert!(it.state.tells().is_empty(), "whoever told it knows");
+        it.pass(1_000);
+        assert!(it.state.asks(it.now).is_empty(), "it is asked no more");
+        it.state.hear(it.now, heartbeat(7, "a"));
+        assert!(!it.is_dead(7), "it is back");
+    }
+}
+
+#[test]
+fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
+    let mut it = Scene::new(&[]);
+    for process in 100..200 {
+        it.state.hear(it.now, heartbeat(process, "a"));
+        it.state.probed(it.now, id(process), Probed::Answered);
+    }
+    for process in 100..200 {
+        it.state.probed(it.now, id(process), Probed::Nobody);
+    }
+    it.pass(300);
+    for process in 100..200 {
+        it.state.probed(it.now, id(process), Probed::Nobody);
+    }
+    assert!((100..200).all(|process| it.is_dead(process)));
+    it.state.tells();
+    it.state.hear(it.now, heartbeat(9, "a"));
+    assert_eq!(it.state.tells().len(), 32);
+    it.pass(120_000);
+    it.state.hear(it.now, heartbeat(10, "a"));
+    assert!(it.state.tells().is_empty(), "what is long ago is left to silence");
+    // Of ten that hear of a newcomer, the three after it tell.
+    let tellers = (1..=10).filter(|me| {
+        let mut state = State::new(id(*me), MembershipOptions::default(), it.now);
+        for process in (1..=10).chain([50]) {
+            state.hear(it.now, heartbeat(process, "a"));
+            state.probed(it.now, id(process), Probed::Answered);
+        }
+        for again in 0..2 {
+            let at = it.now + Duration::from_millis(300 * again);
+            state.hear(at, heartbeat(*me, "a"));
+            state.attached(at, on("a"));
+            state.probed(at, id(50), Probed::Nobody);
+        }
+        state.tells();
+        state.hear(it.now + Duration::from_secs(1), heartbeat(8 << 64 | 5, "a"));
+        !state.tells().is_empty()
+    });
+    assert_eq!(tellers.collect::<Vec<u128>>(), [1, 2, 3], "the ring begins again after the last");
+    // And what a newcomer takes in is bounded, whoever tells it what.
+    let mut new = Scene::new(&[]);
+    for process in 1_000..2_000 {
+        new.state.hearsay(new.now, &Hearsay::Gone { process: id(process) });
+    }
+    assert_eq!(new.state.asks(new.now).len(), 64);
+}
+
+#[test]
 fn each_worker_is_asked_by_the_three_before_it_in_the_ring() {
     let all: Vec<u128> = (1..=6).collect();
     let mut asked: BTreeMap<ProcessId, usize> = BTreeMap::new();
