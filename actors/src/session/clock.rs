@@ -203,9 +203,8 @@ mod tests {
     use std::sync::Arc;
 
     use clawnode_proto::{
-        event::decode_record,
         hook::HookTrail,
-        session::{SessionInput, ToolEnd, ToolResult},
+        session::{SessionInput, ToolEnd},
         tool::ToolOutcome,
     };
     use proptest::prelude::*;
@@ -242,7 +241,7 @@ mod tests {
         };
         let (waits, job) = run.started.pop().unwrap();
         assert!(!is_late(&job));
-        run.now.steady = Timestamp(60_000);
+        run.now.wall = Timestamp(60_000);
         run.hears("time", &SessionInput::TimerFired { timer: timer.unwrap() });
         let (stops, job) = run.started.pop().unwrap();
         assert!(is_late(&job), "it is told to stop");
@@ -255,44 +254,6 @@ mod tests {
         run.feed(ends(waits));
         let ended = run.appends.concat().iter().filter(|kind| **kind == "tool_done").count();
         assert_eq!(ended, 1);
-    }
-
-    /// The clock of an owner jumps, once in the middle of a model call and once while a job runs.
-    #[test]
-    fn time_that_has_not_passed_ends_no_turn() {
-        const HOUR: u64 = 3_600_000;
-        let mut run = Run::new(&[], Vec::new());
-        Arc::make_mut(&mut run.grant.profile).time = TurnTime { global_ms: 3_600_000, step_ms: 0 };
-        let times = |run: &Run| -> Vec<u64> {
-            let events = run.journal.iter().flat_map(|it| decode_record(&it.bytes).unwrap());
-            events.map(|it| it.head.ts.0).collect()
-        };
-        let pass = |run: &mut Run, jump: u64| {
-            run.now.wall = run.now.wall.plus(Duration::from_millis(10 + jump));
-            run.now.steady = run.now.steady.plus(Duration::from_millis(10));
-        };
-        run.says("go");
-        pass(&mut run, HOUR);
-        run.replies(&[("far", r#"{"at":1}"#)]);
-        assert_eq!(times(&run).last(), Some(&11));
-        let job = run.started.iter().find_map(|(_, job)| match job {
-            SessionJob::Publish(it) => Some((it.job.call, it.job.nonce)),
-            _ => None,
-        });
-        let (call, nonce) = job.unwrap();
-        // The job is put, and its timer set.
-        for (key, _) in std::mem::take(&mut run.started) {
-            run.feed(In::Confirmed(key));
-        }
-        pass(&mut run, 24 * HOUR);
-        let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
-        run.hears("done", &SessionInput::ToolResult(ToolResult { call, nonce, end }));
-        assert_eq!(times(&run).last(), Some(&21));
-        run.replies(&[]);
-        assert!(run.appends.concat().contains(&"reply"), "{:?}", run.appends);
-        // At rest it takes the time of day as it is.
-        run.says("again");
-        assert_eq!(times(&run).last(), Some(&run.now.wall.0));
     }
 
     proptest! {

@@ -203,6 +203,12 @@ impl Scenario {
                 let poison = format!("poison:{POISON}");
                 shape.vars.push(("worker", "CLAWNODE_TEST_KILL".to_owned(), poison));
             }
+            // A clock that is set forward takes the time of the turns that run, as an outage does. The
+            // jump is an hour, so the limits are longer than that.
+            Self::ClockJump => shape.vars.extend(["GLOBAL", "STEP"].map(|limit| {
+                let name = format!("CLAWNODE_AGENTS__DEFAULT__TIMEOUTS__{limit}");
+                ("", name, "4h".to_owned())
+            })),
             _ => {}
         }
         shape

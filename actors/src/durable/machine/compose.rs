@@ -289,13 +289,10 @@ impl<K: EntityKind> Machine<K> {
     /// Nothing is left to append: complete, hand over, shrink or leave.
     fn settle(&mut self, now: Timestamp) -> Result<(), Stop> {
         let Some(entity) = self.entity() else { return Ok(()) };
-        let decided = K::decide(&entity.state);
         let at_rest = self.running.is_empty()
             && self.aborting.is_empty()
-            && decided.iter().all(|one| self.confirmed.contains(&K::key(one)));
+            && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
         let doomed = K::doomed(&entity.state);
-        let works = decided.iter().any(|one| !matches!(K::class(one), EffectClass::Emit(_)));
-        self.works = works.then(|| self.works.unwrap_or(self.now));
         // A deletion that is due is something to be woken for, like any effect.
         self.quiescent = at_rest && !doomed;
         #[cfg(feature = "test-util")]

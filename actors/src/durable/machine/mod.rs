@@ -208,10 +208,6 @@ pub struct Machine<K: EntityKind> {
     quiescent: bool,
     /// When this step is.
     now: Now,
-    /// When the entity began to work: something is decided beside emits. The times of its events then
-    /// follow the steady clock, because the time of day may jump and a turn's time is measured by the
-    /// times of its events.
-    works: Option<Now>,
     idle_since: Timestamp,
     growth: growth::Growth,
     /// Blobs that nothing needs once the tombstone is stored.
@@ -261,7 +257,6 @@ impl<K: EntityKind> Machine<K> {
             riders: Vec::new(),
             quiescent: false,
             now,
-            works: None,
             idle_since: now.steady,
             growth: growth::Growth::default(),
             scrub: None,
@@ -329,7 +324,8 @@ impl<K: EntityKind> Machine<K> {
 
     /// Takes one thing that happened; returns what to do, in order.
     pub fn handle(&mut self, now: Now, input: In<K>) -> Vec<Out<K>> {
-        let now = self.time(now);
+        self.now = now;
+        let now = now.wall;
         if !matches!(self.body, Body::Stopped) {
             match self.take(now, input).and_then(|()| self.pump(now)) {
                 Ok(()) => self.leave_probation(),
@@ -337,13 +333,6 @@ impl<K: EntityKind> Machine<K> {
             }
         }
         std::mem::take(&mut self.out)
-    }
-
-    /// The time of what happens in this step.
-    fn time(&mut self, now: Now) -> Timestamp {
-        self.now = now;
-        let since = self.works.unwrap_or(now);
-        since.wall.plus(now.steady.since(since.steady))
     }
 
     #[expect(clippy::too_many_lines, reason = "one flat match over what happened")]
