@@ -224,7 +224,7 @@ fn sim_scale_finds_planted_bugs() {
     for (planted, seed, names) in [
         (Planted::ForgetOnDelivery, 1, ["I4", "I4"]),
         (Planted::AckAnchorEarly, 1, ["I4", "I4"]),
-        (Planted::AbsentMeansFailed, 2, ["I1", "C6"]),
+        (Planted::AbsentMeansFailed, 1, ["I1", "C6"]),
         (Planted::WriteWithoutClaim, 1, ["I2", "I2"]),
         (Planted::RecallAfterOutcome, 1, ["C7", "I8"]),
     ] {

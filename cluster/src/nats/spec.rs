@@ -161,9 +161,11 @@ impl ConsumerSpec {
             // Exists with another configuration, says the server; the check says which.
             Err(TopologyError::Failed { failure, .. }) if !failure.is_transient() => {
                 match self.check(api).await {
-                    // An older build made it without ranks. A worker may change it.
+                    // An older build made it without ranks, or with a longer wait. A worker may
+                    // change both.
                     Err(TopologyError::Different { field, .. })
-                        if self.by_filter && field.starts_with("priority_") =>
+                        if self.by_filter
+                            && (field.starts_with("priority_") || field == "ack_wait") =>
                     {
                         self.make(api, "update").await
                     }
