@@ -99,10 +99,14 @@ pub enum Hearsay {
         /// Who.
         process: ProcessId,
     },
-    /// Nobody listened twice, while the server that it was connected to was seen to live. Newcomers
-    /// are told of all recent deaths in this way.
+    /// Nobody listened twice, while the server that it was connected to was seen to live.
     Gone {
         /// Who.
+        process: ProcessId,
+    },
+    /// The sender has held it dead for a while; told to newcomers, which have not heard it.
+    Dead {
+        /// Which process.
         process: ProcessId,
     },
 }

@@ -23,6 +23,9 @@ const FORGET_AFTER: Duration = Duration::from_mins(10);
 const TELL_WITHIN: Duration = Duration::from_mins(2);
 /// Recent deaths that one process tells a newcomer, the latest first.
 const TELL_MOST: usize = 32;
+/// The least time between two such tellings of one process. A newcomer that comes sooner has two other
+/// processes to tell it.
+const TELL_AGAIN: Duration = Duration::from_millis(250);
 /// Processes that tell a newcomer of recent deaths: those that follow it in the ring of ids.
 const TELLERS: usize = 3;
 /// Processes in doubt that were never heard. Further ones are left to the rule of silence.
@@ -34,7 +37,9 @@ pub(super) struct State {
     me: ProcessId,
     options: MembershipOptions,
     heard: BTreeMap<ProcessId, Peer>,
-    dead: BTreeMap<ProcessId, Instant>,
+    dead: BTreeMap<ProcessId, Death>,
+    /// When it last told a newcomer who had died.
+    deaths_told: Option<Instant>,
     doubts: BTreeMap<ProcessId, Doubt>,
     /// Who is being asked as a matter of course.
     asking: BTreeSet<ProcessId>,
@@ -55,6 +60,15 @@ pub(super) struct State {
     tell: Vec<Hearsay>,
 }
 
+/// A process that is held dead.
+#[derive(Clone, Copy, Debug)]
+struct Death {
+    at: Instant,
+    /// Whether this process had heard it. Only such deaths are told, so that none is passed on for
+    /// ever.
+    witnessed: bool,
+}
+
 /// A process that is held alive.
 #[derive(Debug)]
 struct Peer {
@@ -73,6 +87,7 @@ impl State {
             options,
             heard: BTreeMap::new(),
             dead: BTreeMap::new(),
+            deaths_told: None,
             doubts: BTreeMap::new(),
             asking: BTreeSet::new(),
             ask_at: now,
@@ -120,7 +135,14 @@ impl State {
         }
         let known = self.heard.get(&process);
         let answered = known.is_some_and(|one| one.answered);
-        let is_stranger = known.is_none() && process != self.me;
+        // A process that joins speaks once before it listens, without a role: it is a stranger again
+        // when it speaks as what it is.
+        let is_new = |known: &Peer| known.heartbeat.roles.is_empty() && !heartbeat.roles.is_empty();
+        let is_stranger = process != self.me && known.is_none_or(is_new);
+        if known.is_none() {
+            // What was found before it was heard proves nothing.
+            self.doubts.remove(&process);
+        }
         self.heard.insert(process, Peer { heartbeat, at: now, answered });
         if is_stranger && self.follows(process) {
             self.tell_deaths(now);
@@ -137,12 +159,18 @@ impl State {
     /// Tells who died lately: a newcomer has not heard those processes, and could hold them dead only
     /// once it has listened for as long as silence takes.
     fn tell_deaths(&mut self, now: Instant) {
-        let mut recent: Vec<(Instant, ProcessId)> =
-            self.dead.iter().map(|(process, at)| (*at, *process)).collect();
-        recent.retain(|(at, _)| now - *at < TELL_WITHIN);
+        if self.deaths_told.is_some_and(|at| now - at < TELL_AGAIN) {
+            return;
+        }
+        let recent = self.dead.iter().filter(|(_, it)| it.witnessed && now - it.at < TELL_WITHIN);
+        let mut recent: Vec<_> = recent.map(|(process, death)| (death.at, *process)).collect();
+        if recent.is_empty() {
+            return;
+        }
+        self.deaths_told = Some(now);
         recent.sort_unstable_by(|one, other| other.cmp(one));
         let told = recent.into_iter().take(TELL_MOST);
-        self.tell.extend(told.map(|(_, process)| Hearsay::Gone { process }));
+        self.tell.extend(told.map(|(_, process)| Hearsay::Dead { process }));
     }
 
     /// Takes the time that a heartbeat was sent at, and the time here as it was heard.
@@ -156,12 +184,11 @@ impl State {
         let (process, vouched) = match *said {
             Hearsay::Suspected { process } => (process, false),
             Hearsay::Gone { process } => (process, true),
+            Hearsay::Dead { process } => return self.doubt_stranger(now, process),
         };
         if let Some(doubt) = self.doubt(now, process) {
             doubt.vouched |= vouched;
             self.judge(now);
-        } else if vouched {
-            self.doubt_stranger(now, process);
         }
     }
 
@@ -178,11 +205,13 @@ impl State {
         doubted.then(|| self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false)))
     }
 
-    /// Another process holds dead one that this process never heard: it asks for itself.
+    /// Another process holds dead one that this process never heard: it asks for itself. Once it has
+    /// listened for long, it need not be told whom it does not hear.
     fn doubt_stranger(&mut self, now: Instant, process: ProcessId) {
         let is_known = process == self.me
             || self.heard.contains_key(&process)
-            || self.dead.contains_key(&process);
+            || self.dead.contains_key(&process)
+            || self.has_heard_all(now);
         let strangers = self.doubts.keys().filter(|one| !self.heard.contains_key(one)).count();
         if !is_known && strangers < STRANGERS_MOST {
             self.doubts.entry(process).or_insert_with(|| Doubt::new(now, true));
@@ -286,15 +315,15 @@ impl State {
         }
         for (process, why) in found {
             info!(%process, why, "a process is held dead");
-            self.heard.remove(&process);
-            self.dead.insert(process, now);
+            let witnessed = self.heard.remove(&process).is_some();
+            self.dead.insert(process, Death { at: now, witnessed });
             let doubt = self.doubts.remove(&process);
             // Who heard it from others need not tell them.
             if doubt.is_some_and(|doubt| doubt.twice && !doubt.vouched) {
                 self.tell.push(Hearsay::Gone { process });
             }
         }
-        self.dead.retain(|_, at| now - *at < FORGET_AFTER);
+        self.dead.retain(|_, death| now - death.at < FORGET_AFTER);
     }
 
     /// Whether nobody listened twice where a living server would have known of a listener.
@@ -321,10 +350,15 @@ impl State {
             alive: self.heard.values().map(|peer| peer.heartbeat.clone()).collect(),
             dead: self.dead.keys().copied().collect(),
             settled: self.first_echo.is_some_and(|at| now >= at + self.options.settle),
-            heard_all: self.hears(now)
-                && now >= self.broken_until
-                && self.first_echo.is_some_and(|at| now >= at + self.options.dead_after),
+            heard_all: self.has_heard_all(now),
         }
+    }
+
+    /// Whether it has listened, without a gap, for as long as silence takes to make a process dead.
+    fn has_heard_all(&self, now: Instant) -> bool {
+        self.hears(now)
+            && now >= self.broken_until
+            && self.first_echo.is_some_and(|at| now >= at + self.options.dead_after)
     }
 
     /// Whether what broke its own connection or hearing may have hit the others as well.

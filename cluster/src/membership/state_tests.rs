@@ -274,15 +274,23 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     assert!(other.is_dead(7));
     other.state.tells();
     other.state.hear(other.now, heartbeat(9, "a"));
-    assert_eq!(other.state.tells(), [Hearsay::Gone { process: id(7) }]);
+    assert_eq!(other.state.tells(), [Hearsay::Dead { process: id(7) }]);
+    other.pass(1_000);
     other.state.hear(other.now, heartbeat(9, "a"));
     assert!(other.state.tells().is_empty(), "it is no newcomer any more");
+    // One that joins speaks without a role before it listens.
+    other.state.hear(other.now, Heartbeat { roles: Vec::new(), ..heartbeat(8, "a") });
+    assert_eq!(other.state.tells().len(), 1);
+    other.pass(1_000);
+    assert!(other.state.hear(other.now, heartbeat(8, "a")));
+    assert_eq!(other.state.tells(), [Hearsay::Dead { process: id(7) }], "it listens now");
     // The newcomer has not heard 7, and asks for itself.
     for answer in [Probed::Nobody, Probed::Unknown, Probed::Answered] {
         let mut it = Scene::new(&[]);
         it.state.hearsay(it.now, &Hearsay::Suspected { process: id(7) });
-        assert!(it.state.asks(it.now).is_empty(), "somebody else's suspicion is not enough");
         it.state.hearsay(it.now, &Hearsay::Gone { process: id(7) });
+        assert!(it.state.asks(it.now).is_empty(), "these are about processes that were heard");
+        it.state.hearsay(it.now, &Hearsay::Dead { process: id(7) });
         assert_eq!(it.state.asks(it.now), [id(7)]);
         it.nobody(7, 1);
         assert!(!it.is_dead(7), "once is not enough");
@@ -292,6 +300,8 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
         assert!(it.state.tells().is_empty(), "whoever told it knows");
         it.pass(1_000);
         assert!(it.state.asks(it.now).is_empty(), "it is asked no more");
+        it.state.hear(it.now, heartbeat(9, "a"));
+        assert!(it.state.tells().is_empty(), "what it was told it does not pass on");
         it.state.hear(it.now, heartbeat(7, "a"));
         assert!(!it.is_dead(7), "it is back");
     }
@@ -315,6 +325,8 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
     it.state.tells();
     it.state.hear(it.now, heartbeat(9, "a"));
     assert_eq!(it.state.tells().len(), 32);
+    it.state.hear(it.now, heartbeat(11, "a"));
+    assert!(it.state.tells().is_empty(), "not again within a moment");
     it.pass(120_000);
     it.state.hear(it.now, heartbeat(10, "a"));
     assert!(it.state.tells().is_empty(), "what is long ago is left to silence");
@@ -339,9 +351,28 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
     // And what a newcomer takes in is bounded, whoever tells it what.
     let mut new = Scene::new(&[]);
     for process in 1_000..2_000 {
-        new.state.hearsay(new.now, &Hearsay::Gone { process: id(process) });
+        new.state.hearsay(new.now, &Hearsay::Dead { process: id(process) });
     }
     assert_eq!(new.state.asks(new.now).len(), 64);
+    // A process that speaks after all is not in doubt any more.
+    for _ in 0..2 {
+        new.state.probed(new.now, id(1_000), Probed::Nobody);
+        new.state.hear(new.now, heartbeat(1_000, "a"));
+        new.pass(300);
+    }
+    assert!(!new.is_dead(1_000));
+    // Nor does the word of others count about a process that this one hears, or need to be told once
+    // it has listened for long.
+    let mut old = Scene::new(&[(2, "b")]);
+    old.state.hearsay(old.now, &Hearsay::Dead { process: id(2) });
+    old.nobody(2, 8);
+    assert!(!old.is_dead(2));
+    for _ in 0..7 {
+        old.pass(1_000);
+    }
+    old.state.asks(old.now);
+    old.state.hearsay(old.now, &Hearsay::Dead { process: id(7) });
+    assert!(!old.state.asks(old.now).contains(&id(7)));
 }
 
 #[test]
