@@ -68,7 +68,12 @@ impl Bucket for LocalBucket {
         if is_small(places.iter().map(|(_, _, loc)| *loc)) {
             return entries(shared, places);
         }
-        blocking(shared, STORE, move |shared| entries(shared, places)).await
+        // Places may be cleaned away while the read waits for its thread, so it looks again there.
+        let prefix = prefix.to_owned();
+        let read = move |shared: &Shared| {
+            entries(shared, shared.look(STORE, |index| self::places(shared, index, &prefix))?)
+        };
+        blocking(shared, STORE, read).await
     }
 
     async fn watch(

@@ -62,7 +62,12 @@ impl Inbox for LocalInbox {
         if is_small(places.iter().map(|(_, loc)| *loc)) {
             return read_all(shared, entity, places);
         }
-        blocking(shared, STORE, move |shared| read_all(shared, entity, places)).await
+        // Places may be cleaned away while the read waits for its thread, so it looks again there.
+        let read = move |shared: &Shared| {
+            let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
+            read_all(shared, entity, places)
+        };
+        blocking(shared, STORE, read).await
     }
 
     async fn pending(&self, entity: EntityId) -> Result<usize, StoreError> {

@@ -87,12 +87,15 @@ impl Jobs for LocalJobs {
     async fn list(&self) -> Result<Vec<Bytes>, StoreError> {
         self.0.forget_old_jobs();
         let shared = &self.0.0;
-        let places: Vec<_> = shared.look(STORE, |_| {
+        let is_small = shared.look(STORE, |_| {
             let jobs = shared.jobs();
-            Ok(jobs.hands.iter().map(|(at, item)| (at, item.of, item.loc)).collect())
+            Ok(is_small(jobs.hands.iter().map(|(_, item)| item.loc)))
         })?;
-        let is_small = is_small(places.iter().map(|(_, _, loc)| *loc));
-        let read_all = move |shared: &Shared| {
+        let read_all = |shared: &Shared| {
+            let places: Vec<_> = shared.look(STORE, |_| {
+                let jobs = shared.jobs();
+                Ok(jobs.hands.iter().map(|(at, item)| (at, item.of, item.loc)).collect())
+            })?;
             places.into_iter().map(|(at, job, loc)| read(shared, job, at, loc)).collect()
         };
         if is_small { read_all(shared) } else { blocking(shared, STORE, read_all).await }
