@@ -8,9 +8,12 @@
 //! redirect), and texts that a shell takes apart. Rules about those are no boundary.
 
 use serde_json::Value;
-use url::Url;
+use url::{Host, Url};
 
 use super::Pattern;
+
+/// Ports that mean the same as none, of schemes whose own the URL parser does not know.
+const DEFAULT_PORTS: [(&str, u16); 4] = [("ssh", 22), ("sftp", 22), ("git", 9418), ("ldap", 389)];
 
 /// One value, in the spellings that rules are held against.
 #[derive(Debug)]
@@ -142,23 +145,30 @@ pub(crate) fn path(text: &str) -> String {
     format!("{}{}", if is_absolute { "/" } else { "" }, kept.join("/"))
 }
 
-/// The text as a URL that leads somewhere, its host without dots at its end.
+/// The text as a URL that leads somewhere, its host in its one form and without dots at its end.
 fn url(text: &str) -> Option<Url> {
-    // The parser takes the escapes out of the hosts of well-known schemes only: `git://host%2e` is
-    // read again without its own.
+    // The parser normalises the hosts of well-known schemes only. Those of others, as of
+    // `git://Host%2e`, are unescaped first and then read as the others are.
     let mut url = Url::parse(&spelled(&Url::parse(text).ok()?)).ok()?;
     if url.cannot_be_a_base() || !(url.has_host() || url.scheme() == "file") {
         return None;
     }
-    if let Some(url::Host::Domain(name)) = url.host() {
+    if let Some(Host::Domain(name)) = url.host() {
         let undotted = name.trim_end_matches('.');
         // A host of dots alone stays what it is.
-        if undotted != name && !undotted.is_empty() {
-            let undotted = undotted.to_owned();
-            url.set_host(Some(&undotted)).ok()?;
-        }
+        let name = if undotted.is_empty() { name } else { undotted };
+        let host =
+            Host::parse(name).map_or_else(|_| name.to_ascii_lowercase(), |it| it.to_string());
+        url.set_host(Some(&host)).ok()?;
     }
-    Some(url)
+    if DEFAULT_PORTS
+        .iter()
+        .any(|(scheme, port)| *scheme == url.scheme() && url.port() == Some(*port))
+    {
+        url.set_port(None).ok()?;
+    }
+    // A new host may have another form with its scheme: `file://localhost` is no host at all.
+    Url::parse(url.as_str()).ok()
 }
 
 /// The same without its user, which only a URL with a host has, and none of a file.
@@ -251,6 +261,12 @@ mod tests {
             (&["http://h/%%36%31", "http://h/%2561"][..], "http://h/%2561"),
             (&["git://host/a", "git://host./a", "git://ho%73t%2E/a"][..], "git://host/a"),
             (&["git://./a", "git://%2e/a"][..], "git://./a"),
+            (&["git://Host/", "git://host:9418/", "git://h%4Fst./"][..], "git://host/"),
+            (
+                &["ssh://127.0.0.1/a", "ssh://2130706433:22/a", "ssh://0x7f.1/a"][..],
+                "ssh://127.0.0.1/a",
+            ),
+            (&["file://localhost./a", "file://LOCALHOST/a", "file:///a"][..], "file:///a"),
             (&["file:///etc/../secret"][..], "file:///secret"),
         ] {
             for text in texts {
@@ -263,7 +279,7 @@ mod tests {
     proptest! {
         /// Whatever the text: it has spellings, a place is its own, and `*` is everything.
         #[test]
-        fn spellings_come_to_an_end(text in "([a.~%36\\\\/: \0é?#@]|\\.\\.|//|(http|git|file):(//)?|%(2e|25|36|43|7c)){0,12}") {
+        fn spellings_come_to_an_end(text in "([a.~%36\\\\/: \0é?#@]|\\.\\.|//|(http|git|file):(//)?|localhost|H|%(2e|25|36|43|7c)){0,12}") {
             prop_assert_eq!(path(&path(&text)), path(&text));
             if url(&text).is_some() {
                 for how in [place, userless, bare] {
