@@ -52,17 +52,29 @@ struct Ear {
     ears: Weak<Ears>,
     /// How many followers there are; senders of turns are not counted.
     followers: AtomicU32,
+    /// How many followers ever joined: each further one gets the next time slot.
+    joined: AtomicU32,
     /// When it was opened: time slots are counted from then.
     opened: Instant,
     _stop: DropGuard,
+}
+
+/// How a listener receives.
+#[derive(Clone, Copy)]
+enum Role {
+    /// It sent a turn, and receives each frame at once.
+    Sender,
+    /// It is one of the first followers, and receives each frame at once.
+    Prompt,
+    /// It is a further follower with this number, and receives in its time slot.
+    Paced(u32),
 }
 
 /// One listener.
 struct Listener {
     receiver: broadcast::Receiver<BusEvent>,
     ear: Arc<Ear>,
-    /// How many followers there were when this follower joined; `None` for the sender of a turn.
-    place: Option<u32>,
+    role: Role,
 }
 
 // === impl Ears ===
@@ -147,6 +159,7 @@ impl Ears {
             heard: heard.downgrade(),
             ears: Arc::downgrade(self),
             followers: AtomicU32::new(0),
+            joined: AtomicU32::new(0),
             opened: Instant::now(),
             _stop: stop.clone().drop_guard(),
         });
@@ -154,7 +167,7 @@ impl Ears {
         self.lock().insert(of, Arc::downgrade(&ear));
         // Detached: it ends with the last listener, or with the bus.
         drop(tokio::spawn(hand_on(frames, heard, stop)));
-        (Arc::clone(&ear), Listener { receiver, ear, place: None }.events())
+        (Arc::clone(&ear), Listener { receiver, ear, role: Role::Sender }.events())
     }
 }
 
@@ -170,19 +183,21 @@ impl Ear {
     /// A further listener that receives each frame at once; `None` after the bus has closed.
     fn listen(self: Arc<Self>) -> Option<Subscription> {
         let receiver = self.heard.upgrade()?.subscribe();
-        Some(Listener { receiver, ear: self, place: None }.events())
+        Some(Listener { receiver, ear: self, role: Role::Sender }.events())
     }
 
     /// A further follower; `None` after the bus has closed.
     fn follow(self: Arc<Self>) -> Option<Subscription> {
         let receiver = self.heard.upgrade()?.subscribe();
-        let place = Some(self.followers.fetch_add(1, Ordering::Relaxed));
-        Some(Listener { receiver, ear: self, place }.events())
+        let number = self.joined.fetch_add(1, Ordering::Relaxed);
+        let is_prompt = self.followers.fetch_add(1, Ordering::Relaxed) < PROMPT;
+        let role = if is_prompt { Role::Prompt } else { Role::Paced(number) };
+        Some(Listener { receiver, ear: self, role }.events())
     }
 
     /// When the next time slot of a follower begins.
-    fn next_slot(&self, place: u32) -> Instant {
-        let mut slot = self.opened + PACE / SLOTS * (place % SLOTS);
+    fn next_slot(&self, number: u32) -> Instant {
+        let mut slot = self.opened + PACE / SLOTS * (number % SLOTS);
         let late = Instant::now().saturating_duration_since(slot);
         if late > Duration::ZERO {
             let rounds = late.as_nanos().div_ceil(PACE.as_nanos());
@@ -226,8 +241,8 @@ impl Listener {
             Err(RecvError::Lagged(_)) => BusEvent::Lagged,
             Err(RecvError::Closed) => return None,
         };
-        if let Some(place) = self.place.filter(|place| *place >= PROMPT) {
-            tokio::time::sleep_until(self.ear.next_slot(place)).await;
+        if let Role::Paced(number) = self.role {
+            tokio::time::sleep_until(self.ear.next_slot(number)).await;
         }
         Some(event)
     }
@@ -235,7 +250,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.place.is_some() {
+        if !matches!(self.role, Role::Sender) {
             self.ear.followers.fetch_sub(1, Ordering::Relaxed);
         }
     }
