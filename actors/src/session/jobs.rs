@@ -230,7 +230,11 @@ impl SessionRunner {
         self.waits.remove(job);
         // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
         self.substrate.timers.cancel(entity, TimerId::from(job)).await?;
-        let (position, state) = self.state_of(job).await?;
+        let (position, state) = match self.substrate.bucket.get(&job_key(job)).await? {
+            // A state that cannot be read is closed like any other: it would stay for ever.
+            Some(entry) => (entry.position, JobState::from_bytes(&entry.value).ok()),
+            None => (Position(0), None),
+        };
         let Closing::Set { cancel } = closing(state.as_ref()) else { return Ok(()) };
         if let Some(process) = cancel {
             self.cancel_at(process, job).await;
@@ -278,5 +282,136 @@ impl SessionRunner {
 
     pub(super) fn is_dead(&self, process: ProcessId) -> bool {
         !self.substrate.shared || self.peers.peek(|peers| peers.holds_dead(process))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::{
+        AppendAnswer, Clock, Feed, SystemClock, Write, local, membership::Members,
+    };
+    use clawnode_proto::{
+        llm::{ModelFailure, ModelRef},
+        session::ToolResult,
+    };
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{
+        agent::Agents,
+        durable::driver::Runner,
+        hook::Hooks,
+        latch::LatchDoor,
+        llm::Model,
+        session::{
+            FrameHub, SessionJob,
+            played::{Run, key},
+            run::ResolveModel,
+        },
+        supervise::Supervisor,
+        tool::Available,
+    };
+
+    #[derive(Debug)]
+    struct NoModel;
+
+    impl ResolveModel for NoModel {
+        fn resolve_model(&self, _: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
+            unreachable!("no model is asked")
+        }
+    }
+
+    /// A runner on a data directory, and a session that has asked for a job, with its journal there.
+    async fn runner() -> (tempfile::TempDir, SessionRunner, Job) {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let on = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let agents = Agents::spawn(Vec::new(), on, Supervisor::spawn().await.unwrap()).await;
+        let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
+        let runner = SessionRunner::new(
+            substrate,
+            agents.unwrap(),
+            (Arc::new(NoModel), watch::channel(Available::default()).1, Duration::from_mins(1)),
+            watch::channel(Members::default()).1,
+            FrameHub::default(),
+            clock,
+            (Arc::new(|_, _| {}), feed, Hooks::new(Vec::new(), None)),
+        );
+        let mut run = Run::new(&[], Vec::new());
+        run.says("go");
+        run.replies(&[("far", "{\"at\":1}")]);
+        let job = run.started.into_iter().find_map(|(_, job)| match job {
+            SessionJob::Publish(it) => Some(it.job),
+            _ => None,
+        });
+        let mut last = Position(0);
+        for record in run.journal {
+            let write = Write { bytes: record.bytes, rollup: false };
+            let answer = runner.substrate.journal.append(key().entity(), last, write).await;
+            let AppendAnswer::Stored(at) = answer else { panic!("{answer:?}") };
+            last = at;
+        }
+        // The session's clock stands at the beginning of time, and no queue keeps jobs that old.
+        let job = Job { not_after: None, ..job.unwrap() };
+        (dir, runner, job)
+    }
+
+    async fn waiting(runner: &SessionRunner) -> Vec<JobId> {
+        let jobs = runner.substrate.jobs.list().await.unwrap();
+        jobs.iter().map(|bytes| Job::from_bytes(bytes).unwrap().id).collect()
+    }
+
+    /// JOB-8, by the code that production runs.
+    #[tokio::test]
+    async fn a_job_is_put_again_only_if_it_neither_waits_nor_has_a_result() {
+        let (_dir, runner, job) = runner().await;
+        runner.put(&job, true).await.unwrap();
+        assert_eq!(waiting(&runner).await, [job.id], "nothing was known of it");
+        runner.put(&job, true).await.unwrap();
+        assert_eq!(waiting(&runner).await, [job.id], "it waits");
+        // It is done: its result is stored, then it leaves the queue.
+        let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
+        let result = ToolResult { call: job.call, nonce: job.nonce, end };
+        let input = Input::new(
+            Kind::Session,
+            &job.session.to_string(),
+            IdempotencyKey::of_job(job.id),
+            runner.clock.now(),
+            &SessionInput::ToolResult(result),
+        );
+        runner.substrate.inbox.put(&input.unwrap()).await.unwrap();
+        let mut consumer = runner.substrate.jobs.consume(&job.capability).await.unwrap();
+        consumer.next().await.unwrap().handle.ack().await.unwrap();
+        while !waiting(&runner).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        runner.put(&job, true).await.unwrap();
+        assert_eq!(waiting(&runner).await, [], "its result waits");
+        runner.put(&job, false).await.unwrap();
+        assert_eq!(waiting(&runner).await, [job.id], "the first time nobody looks");
+    }
+
+    #[tokio::test]
+    async fn a_job_is_closed_whatever_its_state_says() {
+        let (_dir, runner, job) = runner().await;
+        let name = job_key(job.id);
+        let garbage = Bytes::from_static(b"\xc1 is no state");
+        runner.substrate.bucket.put(&name, Position(0), garbage, None).await.unwrap();
+        assert!(runner.state_of(job.id).await.is_err());
+        runner.try_close(key().entity(), job.id).await.unwrap();
+        assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));
+    }
+
+    /// A session that is dropped cannot end its turns. Its jobs are closed all the same.
+    #[tokio::test]
+    async fn the_jobs_of_a_dropped_session_are_closed() {
+        let (_dir, runner, job) = runner().await;
+        assert_eq!(runner.state_of(job.id).await.unwrap().1, None);
+        Runner::erase(&runner, key().entity(), Vec::new()).await;
+        assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));
     }
 }
