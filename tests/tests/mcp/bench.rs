@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use clawnode_actors::{
+    durable::jobs::Probe,
     latch::LatchDoor,
     tool::{
         Executor, ToolRun, Toolbox,
@@ -57,6 +58,19 @@ fn keeper() -> PathBuf {
         || std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("clawnode"),
         PathBuf::from,
     )
+}
+
+fn run(tool: &str, arguments: serde_json::Map<String, serde_json::Value>) -> ToolRun {
+    ToolRun {
+        call: CallId::from_u128(7),
+        agent: "main".parse().unwrap(),
+        tool: tool.parse().unwrap(),
+        arguments,
+        idempotency_key: "job_7".to_owned(),
+        timeout: Duration::from_secs(30),
+        limit: None,
+        sink: clawnode_actors::tool::RunSink::default(),
+    }
 }
 
 impl Bench {
@@ -114,19 +128,19 @@ impl Bench {
 
     /// Calls one of its tools.
     pub(crate) async fn call(&self, tool: &str, timeout: Duration) -> ToolOutcome {
+        let run = ToolRun { timeout, ..run(tool, serde_json::Map::new()) };
+        self.toolbox().execute(run, CancellationToken::new()).await
+    }
+
+    /// Asks whether a call of a tool with these arguments has happened.
+    pub(crate) async fn probe(&self, tool: &str, arguments: serde_json::Value) -> Probe {
+        let arguments = arguments.as_object().cloned().unwrap();
+        self.toolbox().probe(run(tool, arguments)).await
+    }
+
+    fn toolbox(&self) -> Toolbox {
         let executor: Arc<dyn Executor> = self.tools.clone();
-        let toolbox = Toolbox::new([executor]).unwrap();
-        let run = ToolRun {
-            call: CallId::from_u128(7),
-            agent: "main".parse().unwrap(),
-            tool: tool.parse().unwrap(),
-            arguments: serde_json::Map::new(),
-            idempotency_key: "job_7".to_owned(),
-            timeout,
-            limit: None,
-            sink: clawnode_actors::tool::RunSink::default(),
-        };
-        toolbox.execute(run, CancellationToken::new()).await
+        Toolbox::new([executor]).unwrap()
     }
 
     /// Ends it; nothing of it may be left.

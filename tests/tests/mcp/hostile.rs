@@ -3,12 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use clawnode_proto::tool::ToolFailure;
+use clawnode_actors::{
+    durable::jobs::Probe,
+    tool::{Executor, mcp::ToolOverride},
+};
+use clawnode_proto::tool::{EffectClass, ToolFailure, ToolOutcome};
 use clawnode_tests::{
     mcp::{MARK, marked},
     wait::until,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::bench::{Bench, harmful};
 
@@ -98,6 +102,34 @@ async fn f_18_a_server_that_hangs_is_ended_with_all_it_started() {
     })
     .await
     .unwrap();
+    bench.stop().await;
+}
+
+/// A tool that must not run twice is asked about by another tool of its server.
+#[tokio::test]
+async fn a_tool_of_a_server_can_be_the_probe_of_another() {
+    let with_probe = |probe: &str| {
+        let mut options = harmful("probed", &[]);
+        let probe = Some(probe.to_owned());
+        let known = ToolOverride { class: Some(EffectClass::Check), probe, ..Default::default() };
+        options.tools.insert("act".to_owned(), known);
+        options
+    };
+    let bench = Bench::start(with_probe("has_acted"));
+    bench.up().await;
+    let spec = bench.tools.tools().into_iter().find(|spec| spec.name.as_str() == "bad__act");
+    assert_eq!(spec.unwrap().class, EffectClass::Check);
+    let found = bench.probe("bad__act", json!({ "happened": true })).await;
+    assert_eq!(found, Probe::Happened(ToolOutcome::done("has_acted job_7")), "by the same key");
+    assert_eq!(bench.probe("bad__act", json!({ "happened": false })).await, Probe::Absent);
+    let unclear = bench.probe("bad__act", json!({ "happened": "who knows" })).await;
+    assert!(matches!(unclear, Probe::Unclear(_)), "{unclear:?}");
+    bench.stop().await;
+    // A probe that the server does not have tells nothing.
+    let bench = Bench::start(with_probe("gone"));
+    bench.up().await;
+    let unclear = bench.probe("bad__act", json!({ "happened": false })).await;
+    assert!(matches!(&unclear, Probe::Unclear(why) if why.contains("gone")), "{unclear:?}");
     bench.stop().await;
 }
 

@@ -178,7 +178,20 @@ cluster {{
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::subject::Prefix;
+
     use super::*;
+
+    /// Monitoring pages need no login.
+    #[test]
+    fn a_server_has_no_monitoring_pages() {
+        let authority = Authority::new("lab", &Prefix::default()).unwrap();
+        let one: BusServer = "n1=127.0.0.1:4222".parse().unwrap();
+        let text = server_config(&authority, &one, std::slice::from_ref(&one), 0).unwrap();
+        let of_monitoring = ["http", "https", "monitor_port"];
+        let named = |line: &&str| of_monitoring.iter().any(|it| line.trim_start().starts_with(it));
+        assert_eq!(text.lines().find(named), None);
+    }
 
     #[test]
     fn a_server_is_a_name_and_an_address() {
