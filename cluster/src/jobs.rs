@@ -6,8 +6,8 @@
 //! a moment after it is given: a put in that moment may still find the job waiting, and change
 //! nothing.
 //!
-//! A delivery that is neither acknowledged nor kept alive by `progress`, for `limits::ACK_WAIT` at most, is
-//! delivered again, any number of times. An acknowledgement removes the job, also a late one by an
+//! A job is delivered again, any number of times, if its holder sends neither an acknowledgement nor
+//! `progress` for the backend's own wait, which is at most `limits::ACK_WAIT`. An acknowledgement removes the job, also a late one by an
 //! earlier holder: acks are not fenced. What a delivery means is decided by the job's state key, a
 //! value of the [`Bucket`](crate::Bucket) under `subject::job_key` that changes by compare-and-set
 //! only; this door is the queue and nothing else.

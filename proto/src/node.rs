@@ -104,7 +104,7 @@ pub enum Hearsay {
         /// Who.
         process: ProcessId,
     },
-    /// The sender has held it dead for a while; told to newcomers, which have not heard it.
+    /// The sender holds this process dead. Sent when a newcomer joins, which has not heard the process.
     Dead {
         /// Which process.
         process: ProcessId,

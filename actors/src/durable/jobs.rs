@@ -35,8 +35,8 @@ use clawnode_proto::{
 use super::Planted;
 pub use super::job_io::{JobIn, JobOut, Liveness, Probe};
 
-/// How soon a job is looked at again that another process runs, which is not held dead. A death is
-/// known within a second by most; after some seconds by a process that has just begun.
+/// How soon a job is read again that another process runs, if that process is not held dead. Most
+/// processes know of a death within a second.
 const RUNS_ELSEWHERE: Duration = Duration::from_secs(2);
 /// The first wait before a state that could not be read or set is read again; doubles up to
 /// [`AGAIN_MOST`].

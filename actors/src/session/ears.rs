@@ -1,8 +1,8 @@
 //! The frames of a session, heard once by all who follow its turns in this process: hundreds of
 //! readers cost the bus, its servers and this process's connection one subscription.
 //!
-//! A listener hears everything that is sent after it has joined. A listener that is too slow is told
-//! that it lagged, and delays no other: messages are kept once for all of them. The sender of a turn
+//! A listener hears everything that is sent after it has joined. A listener that is too slow gets
+//! [`BusEvent::Lagged`] and delays no other: messages are kept once for all of them. The sender of a turn
 //! and the first [`PROMPT`] followers receive each frame at once. Further followers receive what has
 //! arrived every [`PACE`], each in its own time slot, so that they do not delay the first ones.
 
@@ -352,7 +352,7 @@ mod tests {
                 assert_eq!(prompt.next().await, Some(said(n)));
             }
         }
-        assert_eq!(Instant::now(), begun, "nobody waits for time");
+        assert_eq!(Instant::now(), begun, "no time has passed");
         let mut crowd: HashMap<Instant, u32> = HashMap::new();
         for heard in others.await {
             let (first, second, at, then) = heard.unwrap();

@@ -355,7 +355,7 @@ mod tests {
             let AppendAnswer::Stored(at) = answer else { panic!("{answer:?}") };
             last = at;
         }
-        // The session's clock stands at the beginning of time, and no queue keeps jobs that old.
+        // The test's session lives in 1970, and queues drop jobs whose time is over.
         let job = Job { not_after: None, ..job.unwrap() };
         (dir, runner, job)
     }
@@ -365,12 +365,12 @@ mod tests {
         jobs.iter().map(|bytes| Job::from_bytes(bytes).unwrap().id).collect()
     }
 
-    /// JOB-8, by the code that production runs.
+    /// JOB-8.
     #[tokio::test]
     async fn a_job_is_put_again_only_if_it_neither_waits_nor_has_a_result() {
         let (_dir, runner, job) = runner().await;
         runner.put(&job, true).await.unwrap();
-        assert_eq!(waiting(&runner).await, [job.id], "nothing was known of it");
+        assert_eq!(waiting(&runner).await, [job.id], "neither the job nor a result was there");
         runner.put(&job, true).await.unwrap();
         assert_eq!(waiting(&runner).await, [job.id], "it waits");
         // It is done: its result is stored, then it leaves the queue.
@@ -392,7 +392,7 @@ mod tests {
         runner.put(&job, true).await.unwrap();
         assert_eq!(waiting(&runner).await, [], "its result waits");
         runner.put(&job, false).await.unwrap();
-        assert_eq!(waiting(&runner).await, [job.id], "the first time nobody looks");
+        assert_eq!(waiting(&runner).await, [job.id], "a first put does not look");
     }
 
     #[tokio::test]

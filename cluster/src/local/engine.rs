@@ -241,8 +241,8 @@ impl Engine {
         self.write_index()
     }
 
-    /// Writes to the index what is late, if it is much. Readers go on meanwhile: only this thread
-    /// changes what is late.
+    /// Writes late changes to the index, once there are many. Readers hold the same shared lock
+    /// meanwhile: only this thread changes what is late.
     pub(super) fn write_index(&mut self) -> Result<(), Fatal> {
         let guard = self.shared.index();
         match guard.as_ref() {

@@ -1,4 +1,4 @@
-//! Reads that take long run on threads that may wait, so that they block no worker of the runtime.
+//! Long reads run on threads of their own, so that they block no thread of the async runtime.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) fn is_small(locs: impl IntoIterator<Item = Loc>) -> bool {
     true
 }
 
-/// Runs a read on a thread that may wait for the disk.
+/// Runs a read on a thread that may block on the disk.
 pub(super) async fn blocking<T: Send + 'static>(
     shared: &Arc<Shared>,
     store: &'static str,

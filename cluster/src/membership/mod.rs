@@ -17,8 +17,9 @@
 //!
 //! Whoever hears of a process for the first time speaks at once, so a newcomer knows all others
 //! after one round trip: [`Members::settled`] says that it has listened that long. Three of them also
-//! tell it which processes died lately. It asks those itself, twice, as above. Without that it would
-//! have to listen for `dead_after` before it held any of them dead, and what they left would wait.
+//! send [`Hearsay::Dead`](clawnode_proto::node::Hearsay::Dead) for each process that died lately. The
+//! newcomer sends each of those two requests, as above, and holds dead those without a listener. Without
+//! these messages it would first have to listen for `dead_after`, and calls of dead workers would wait.
 
 mod clocks;
 mod doubt;

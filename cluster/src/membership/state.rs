@@ -18,17 +18,18 @@ use crate::Attached;
 
 /// How long a dead process is remembered.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
-/// How recent a death must be for a newcomer to hear of it: later than this, only processes that have
-/// listened for long still have anything of it to look after.
+/// How recent a death must be to tell a newcomer of it. Older deaths are known to all other processes,
+/// which have taken over what the dead process left.
 const TELL_WITHIN: Duration = Duration::from_mins(2);
-/// Recent deaths that one process tells a newcomer, the latest first.
+/// How many recent deaths one process tells at once, the latest first.
 const TELL_MOST: usize = 32;
-/// The least time between two such tellings of one process. A newcomer that comes sooner has two other
-/// processes to tell it.
+/// The shortest time between two such messages of one process. A newcomer that joins in between hears
+/// of the deaths from two other processes, or waits for `dead_after`.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
-/// Processes that tell a newcomer of recent deaths: those that follow it in the ring of ids.
+/// How many processes tell a newcomer: those that follow it in the ring of ids.
 const TELLERS: usize = 3;
-/// Processes in doubt that were never heard. Further ones are left to the rule of silence.
+/// How many processes that were never heard can be in doubt at once. The others are dead after
+/// `dead_after`, by their silence.
 const STRANGERS_MOST: usize = 64;
 
 /// What one process knows of the others.
@@ -38,7 +39,7 @@ pub(super) struct State {
     options: MembershipOptions,
     heard: BTreeMap<ProcessId, Peer>,
     dead: BTreeMap<ProcessId, Death>,
-    /// When it last told a newcomer who had died.
+    /// When this process last told deaths to a newcomer.
     deaths_told: Option<Instant>,
     doubts: BTreeMap<ProcessId, Doubt>,
     /// Who is being asked as a matter of course.
@@ -64,8 +65,8 @@ pub(super) struct State {
 #[derive(Clone, Copy, Debug)]
 struct Death {
     at: Instant,
-    /// Whether this process had heard it. Only such deaths are told, so that none is passed on for
-    /// ever.
+    /// Whether this process had heard its heartbeats. Only such deaths are told to newcomers, so that no
+    /// death is repeated without end.
     witnessed: bool,
 }
 
@@ -111,7 +112,7 @@ impl State {
         self.attached = Some(attached);
     }
 
-    /// Takes a heartbeat. Whether it is a stranger's, who wants to hear everybody.
+    /// Takes a heartbeat. Returns whether it is a newcomer's: a newcomer needs everybody's heartbeat.
     pub(super) fn hear(&mut self, now: Instant, heartbeat: Heartbeat) -> bool {
         let process = heartbeat.process;
         if process == self.me {
@@ -135,19 +136,20 @@ impl State {
         }
         let known = self.heard.get(&process);
         let answered = known.is_some_and(|one| one.answered);
-        // A process that joins speaks once before it listens, without a role: it is a stranger again
-        // when it speaks as what it is.
-        let is_new = |known: &Peer| known.heartbeat.roles.is_empty() && !heartbeat.roles.is_empty();
-        let is_stranger = process != self.me && known.is_none_or(is_new);
+        // A process that joins sends its first heartbeat without a role, before it subscribes to
+        // hearsay. It is a newcomer again when it sends its roles.
+        let takes_part = !heartbeat.roles.is_empty();
+        let joins = |known: &Peer| known.heartbeat.roles.is_empty() && takes_part;
+        let is_newcomer = process != self.me && known.is_none_or(joins);
         if known.is_none() {
-            // What was found before it was heard proves nothing.
+            // A probe that was answered before the first heartbeat proves nothing.
             self.doubts.remove(&process);
         }
         self.heard.insert(process, Peer { heartbeat, at: now, answered });
-        if is_stranger && self.follows(process) {
+        if is_newcomer && takes_part && self.follows(process) {
             self.tell_deaths(now);
         }
-        is_stranger
+        is_newcomer
     }
 
     /// Whether this process is one of the next few after `process` in the ring of ids.
@@ -156,8 +158,8 @@ impl State {
         after.chain(before).take(TELLERS).any(|(next, _)| *next == self.me)
     }
 
-    /// Tells who died lately: a newcomer has not heard those processes, and could hold them dead only
-    /// once it has listened for as long as silence takes.
+    /// Tells which processes died lately. A newcomer has not heard them, and could otherwise hold them
+    /// dead only after it has listened for `dead_after`.
     fn tell_deaths(&mut self, now: Instant) {
         if self.deaths_told.is_some_and(|at| now - at < TELL_AGAIN) {
             return;
@@ -205,8 +207,8 @@ impl State {
         doubted.then(|| self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false)))
     }
 
-    /// Another process holds dead one that this process never heard: it asks for itself. Once it has
-    /// listened for long, it need not be told whom it does not hear.
+    /// Puts a process in doubt that was never heard, because another process holds it dead. This
+    /// process sends it its own requests. After `dead_after`, silence alone is enough.
     fn doubt_stranger(&mut self, now: Instant, process: ProcessId) {
         let is_known = process == self.me
             || self.heard.contains_key(&process)
@@ -310,7 +312,7 @@ impl State {
         for (process, doubt) in &self.doubts {
             let is_gone = doubt.twice && doubt.vouched && !self.is_shaken(now);
             if is_gone && !self.heard.contains_key(process) {
-                found.push((*process, "others hold it dead, and nobody listens there"));
+                found.push((*process, "another process holds it dead, and it has no listener"));
             }
         }
         for (process, why) in found {

@@ -279,9 +279,10 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     other.state.hear(other.now, heartbeat(9, "a"));
     assert!(other.state.tells().is_empty(), "it is no newcomer any more");
     // One that joins speaks without a role before it listens.
-    other.state.hear(other.now, Heartbeat { roles: Vec::new(), ..heartbeat(8, "a") });
-    assert_eq!(other.state.tells().len(), 1);
-    other.pass(1_000);
+    let joining = Heartbeat { roles: Vec::new(), ..heartbeat(8, "a") };
+    assert!(other.state.hear(other.now, joining.clone()));
+    assert!(!other.state.hear(other.now, joining));
+    assert!(other.state.tells().is_empty(), "it does not listen yet");
     assert!(other.state.hear(other.now, heartbeat(8, "a")));
     assert_eq!(other.state.tells(), [Hearsay::Dead { process: id(7) }], "it listens now");
     // The newcomer has not heard 7, and asks for itself.

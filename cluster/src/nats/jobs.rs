@@ -45,7 +45,7 @@ const STORE: &str = "jobs";
 const ELECTION_PATIENCE: Duration = Duration::from_secs(12);
 /// No stream gets as long; servers read it as a signed number.
 const NEVER: Position = Position(u64::MAX >> 1);
-/// How long a job stays with a runner that says nothing, at most; runners say something every second.
+/// How long a job stays with a runner that sends no progress. Runners send it every second.
 /// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
 /// the next runner.
 const ACK_WAIT: Duration = Duration::from_secs(4);

@@ -203,12 +203,6 @@ impl Scenario {
                 let poison = format!("poison:{POISON}");
                 shape.vars.push(("worker", "CLAWNODE_TEST_KILL".to_owned(), poison));
             }
-            // A clock that goes forward takes the time of the turns that run, as an outage does. From a day
-            // behind to an hour ahead are 25 hours, so the limits are longer than that.
-            Self::ClockJump => shape.vars.extend(["GLOBAL", "STEP"].map(|limit| {
-                let name = format!("CLAWNODE_AGENTS__DEFAULT__TIMEOUTS__{limit}");
-                ("", name, "48h".to_owned())
-            })),
             _ => {}
         }
         shape

@@ -25,9 +25,9 @@ use crate::{
     tool::{Egress, Executor, ToolRun, append::append, egress::HostPattern, schema},
 };
 
-/// Characters of a tool's name that an error shows.
+/// How many characters of a tool's name an error contains.
 const SHOWN: usize = 80;
-/// Characters of what a probe said that are told.
+/// How many characters of a failed probe's message a result contains.
 const SAID: usize = 500;
 
 /// Runs the tools of one plugin, each call in an instance of its own.

@@ -33,8 +33,8 @@ use crate::{
 /// What may happen to a runner before it takes notice; whoever has more to tell waits.
 const NOTES_MAX: usize = 1_024;
 
-/// How often a runner says of the jobs in its hands that it is at them. A quarter of how long they
-/// stay with one that is silent.
+/// How often a runner sends progress for the jobs that it holds: four times before the queue on NATS
+/// would deliver them again.
 const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How long what a broken runner had is left alone, so that its runs have ended.
