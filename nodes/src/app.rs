@@ -17,8 +17,8 @@ use clawnode_actors::{
     supervise::Supervisor,
 };
 use clawnode_cluster::{
-    Clock, Feed, Peek, Substrate, SystemClock,
-    membership::{Announcer, Members, Membership},
+    Clock, Feed, Peek, Substrate,
+    membership::{Announcer, ClusterClock, Members, Membership},
 };
 use clawnode_proto::{ProcessId, feed::EventBody, node::NodeRole};
 use tokio::{
@@ -108,7 +108,8 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         Failure::new(Exit::Failed, "internal", format!("cannot start the watchdog: {error}"))
     })?;
     warn_of_files(&loaded.config);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let cluster_clock = Arc::new(ClusterClock::default());
+    let clock: Arc<dyn Clock> = Arc::clone(&cluster_clock) as _;
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let hooks = hooks::open(&loaded)?;
     let plugins = Plugins::load(&loaded.config).await;
@@ -133,7 +134,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let standing = Standing::new(stop.clone(), &loaded.config.node, latch);
     let health = Arc::clone(&substrate.health);
     let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
-    let started = start(&loaded, &roles, answering, on, clock);
+    let started = start(&loaded, &roles, answering, on, (cluster_clock, clock));
     let (running, told) = match Box::pin(started).await {
         Ok(started) => started,
         Err(failure) => {
@@ -182,7 +183,7 @@ async fn start(
     roles: &[NodeRole],
     answering: Answering,
     (process, substrate, supervisor, standing): (ProcessId, Substrate, Supervisor, Arc<Standing>),
-    clock: Arc<dyn Clock>,
+    (cluster_clock, clock): (Arc<ClusterClock>, Arc<dyn Clock>),
 ) -> Result<(Running, Ready), Failure> {
     let config = &loaded.config;
     let (tell, members) = watch::channel(Members::default());
@@ -213,7 +214,7 @@ async fn start(
     let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
     let (able, of) = ((&tools.available(), mcp.hosts()), (&standing, &gauges, &reached));
     let saying = greet::saying(config, roles, &context, &agents, able, of);
-    greet::join(&substrate, &saying).await?;
+    greet::join(&substrate, &saying, &cluster_clock).await?;
     let (pins, kept) = (mcp.pins(), agents.clone());
     let (plugins, hooks) = (answering.plugins, answering.hooks);
     let reloaded = Reloaded { agents: kept, routes: routes.clone(), models, pins, plugins, hooks };
@@ -250,8 +251,8 @@ async fn start(
         running.serving.iter().for_each(|serving| gauges.count(serving.clients()));
     }
     // Last: a node that cannot start must not have claimed sessions and begun calls.
-    let parts = (context, Arc::new(hub), gauges);
-    take_part(&mut running, (config, roles), parts, agreed, (tell, members)).await?;
+    let (parts, of) = ((context, Arc::new(hub), gauges), (tell, members, cluster_clock));
+    take_part(&mut running, (config, roles), parts, agreed, of).await?;
     Ok((running, ready))
 }
 
@@ -344,7 +345,7 @@ async fn take_part(
     (config, roles): (&Config, &[NodeRole]),
     (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
     agreed: Arc<AtomicU16>,
-    (tell, members): (watch::Sender<Members>, watch::Receiver<Members>),
+    (tell, members, clock): (watch::Sender<Members>, watch::Receiver<Members>, Arc<ClusterClock>),
 ) -> Result<(), Failure> {
     let (me, supervisor) = (context.process, running.supervisor.clone());
     let (ground, standing) = (running.substrate.clone(), Arc::clone(&running.standing));
@@ -378,7 +379,7 @@ async fn take_part(
     }
     let (heartbeat, announcer) = (Arc::clone(&running.saying), running.announcer.clone());
     let (substrate, options) = (ground.clone(), config.cluster.membership());
-    let part = Membership { substrate, me, options, heartbeat, view: tell, announcer };
+    let part = Membership { substrate, me, options, clock, heartbeat, view: tell, announcer };
     let part = move || part.clone().run();
     supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
     let (saying, announcer) = (Arc::clone(&running.saying), running.announcer.clone());

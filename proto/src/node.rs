@@ -83,8 +83,8 @@ pub struct Heartbeat {
     /// [`crate::limits::PROVIDERS_TOLD`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<ProviderReport>,
-    /// What time it was for its sender; absent from builds that do not say. For people only: nothing
-    /// is decided by comparing it.
+    /// What time it was by the clock of its sender's machine; absent from builds that do not say. The
+    /// time that most processes agree on counts for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
 }

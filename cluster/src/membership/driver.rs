@@ -15,8 +15,8 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{Members, MembershipOptions, doubt::Probed, state::State};
-use crate::{BusEvent, Clock, RequestError, Substrate, SystemClock};
+use super::{ClusterClock, Members, MembershipOptions, doubt::Probed, state::State};
+use crate::{BusEvent, RequestError, Substrate};
 
 /// How long one request may take; a process that needs longer is slow, not gone.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
@@ -36,7 +36,9 @@ pub struct Membership {
     pub me: ProcessId,
     /// How the processes watch each other.
     pub options: MembershipOptions,
-    /// What it says of itself now.
+    /// What time it is, by the heartbeats of all.
+    pub clock: Arc<ClusterClock>,
+    /// What it says of itself now; the server and the time are added.
     pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
     /// Where its view of the cluster goes.
     pub view: watch::Sender<Members>,
@@ -97,7 +99,7 @@ impl Membership {
                 _ = beat.tick() => life.due = Some(Instant::now()),
                 () = self.announcer.0.notified() => life.beat_soon(),
                 event = heard.next() => match event {
-                    Some(event) => life.heard(event),
+                    Some(event) => life.heard(event, &self.clock),
                     None => return,
                 },
                 event = said.next() => match event {
@@ -129,7 +131,11 @@ impl Membership {
         for said in life.state.tells() {
             self.tell(&said).await;
         }
-        let members = life.state.members(now);
+        let members = life.state.members(now, self.clock.apart());
+        // Before it is settled, it may have heard too few to know what most of them agree on.
+        if members.settled && life.state.hears(now) {
+            self.clock.agree(|process| life.state.holds_alive(process));
+        }
         self.view.send_if_modified(|known| {
             let changed = *known != members;
             *known = members;
@@ -139,7 +145,8 @@ impl Membership {
 
     async fn beat(&self) {
         let server = self.substrate.bus.attached().server;
-        let heartbeat = Heartbeat { server, ..(self.heartbeat)() };
+        let time = Some(self.clock.machine());
+        let heartbeat = Heartbeat { server, time, ..(self.heartbeat)() };
         let Ok(bytes) = codec::encode(&heartbeat) else { return };
         let subject = self.substrate.prefix.heartbeat(self.me);
         if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
@@ -176,7 +183,7 @@ impl Life {
         self.due.get_or_insert(soonest);
     }
 
-    fn heard(&mut self, event: BusEvent) {
+    fn heard(&mut self, event: BusEvent, clock: &ClusterClock) {
         let BusEvent::Message(message) = event else { return };
         match codec::decode(&message.payload) {
             Ok(heartbeat) => {
@@ -187,7 +194,7 @@ impl Life {
                     self.beat_soon();
                 }
                 if let Some(said) = said {
-                    self.state.clock(process, said, SystemClock.now());
+                    clock.hear(process, said);
                 }
             }
             Err(failure) => debug!(%failure, "a heartbeat is not readable"),
@@ -224,4 +231,69 @@ async fn ask(substrate: Substrate, process: ProcessId) -> (ProcessId, Probed) {
         Err(RequestError::Timeout { .. } | RequestError::Bus(_)) => Probed::Unknown,
     };
     (process, came_to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Peek, SystemClock, local, membership::state_tests::heartbeat};
+
+    const TIMES: MembershipOptions = MembershipOptions {
+        heartbeat: Duration::from_millis(50),
+        dead_after: Duration::from_secs(1),
+        probe_every: Duration::from_millis(50),
+        probe_again: Duration::from_millis(50),
+        quiet: Duration::from_millis(100),
+        settle: Duration::from_millis(50),
+    };
+
+    /// Starts the membership of a process.
+    fn start(
+        on: &Substrate,
+        process: u128,
+        options: MembershipOptions,
+    ) -> watch::Receiver<Members> {
+        let (view, seen) = watch::channel(Members::default());
+        let me = ProcessId::from_u128(process);
+        let heartbeat = Arc::new(move || heartbeat(process, ""));
+        let (substrate, announcer) = (on.clone(), Announcer::default());
+        let clock = Arc::new(ClusterClock::default());
+        let part = Membership { substrate, me, options, clock, heartbeat, view, announcer };
+        tokio::spawn(part.run());
+        seen
+    }
+
+    async fn until(seen: &mut watch::Receiver<Members>, what: impl Fn(&Members) -> bool) {
+        let reached = async {
+            while !seen.peek(&what) {
+                seen.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), reached).await.unwrap();
+    }
+
+    async fn say(on: &Substrate, said: Heartbeat) {
+        let subject = on.prefix.heartbeat(said.process);
+        let bytes = Bytes::from(codec::encode(&said).unwrap());
+        on.bus.publish(subject, None, bytes).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_that_joins_learns_who_died_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let mut old = start(&substrate, 1, TIMES);
+        until(&mut old, |members| members.settled).await;
+        let (dead, new) = (ProcessId::from_u128(7), ProcessId::from_u128(2));
+        say(&substrate, heartbeat(7, "")).await;
+        until(&mut old, |members| members.dead.contains(&dead)).await;
+        // As a node joins: its first heartbeat has no role, and comes before it listens.
+        say(&substrate, Heartbeat { roles: Vec::new(), ..heartbeat(2, "") }).await;
+        until(&mut old, |members| members.alive.iter().any(|one| one.process == new)).await;
+        let patient = MembershipOptions { dead_after: Duration::from_hours(1), ..TIMES };
+        let mut seen = start(&substrate, 2, patient);
+        until(&mut seen, |members| members.holds_dead(dead)).await;
+        assert!(!seen.peek(|members| members.heard_all), "it has not listened for an hour");
+    }
 }

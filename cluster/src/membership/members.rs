@@ -22,7 +22,7 @@ pub struct Members {
     /// whoever it has not heard is.
     pub heard_all: bool,
     /// Processes whose clocks are [`CLOCKS_APART_MS`](super::CLOCKS_APART_MS) and more from most
-    /// others', and by how many seconds they are ahead. For people: nothing is decided by it.
+    /// others', and by how many seconds they are ahead. For people.
     pub clocks: BTreeMap<ProcessId, i64>,
 }
 

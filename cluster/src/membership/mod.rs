@@ -30,7 +30,7 @@ mod state;
 #[cfg(test)]
 mod state_tests;
 
-pub use clocks::CLOCKS_APART_MS;
+pub use clocks::{CLOCKS_APART_MS, ClusterClock};
 pub use driver::{Announcer, Membership};
 pub use members::Members;
 pub use options::MembershipOptions;

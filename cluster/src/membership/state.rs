@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
-    ProcessId, Timestamp,
+    ProcessId,
     node::{Hearsay, Heartbeat, NodeRole},
 };
 use tokio::time::{Duration, Instant};
@@ -11,7 +11,6 @@ use tracing::info;
 
 use super::{
     Members, MembershipOptions,
-    clocks::Clocks,
     doubt::{Doubt, Probed},
 };
 use crate::Attached;
@@ -55,8 +54,6 @@ pub(super) struct State {
     broken_until: Instant,
     /// When its own connection broke last, or it heard again after a gap.
     shaken: Instant,
-    /// What time it is elsewhere, by the clocks there.
-    clocks: Clocks,
     /// What to tell the others.
     tell: Vec<Hearsay>,
 }
@@ -98,7 +95,6 @@ impl State {
             attached: None,
             broken_until: now,
             shaken: now,
-            clocks: Clocks::default(),
             tell: Vec::new(),
         }
     }
@@ -173,12 +169,6 @@ impl State {
         recent.sort_unstable_by(|one, other| other.cmp(one));
         let told = recent.into_iter().take(TELL_MOST);
         self.tell.extend(told.map(|(_, process)| Hearsay::Dead { process }));
-    }
-
-    /// Takes the time that a heartbeat was sent at, and the time here as it was heard.
-    pub(super) fn clock(&mut self, process: ProcessId, said: Timestamp, here: Timestamp) {
-        self.clocks.hear(process, said, here);
-        self.clocks.retain(|process| self.heard.contains_key(process));
     }
 
     /// Takes the word of another process. It is only a reason to ask.
@@ -345,10 +335,15 @@ impl State {
         std::mem::take(&mut self.tell)
     }
 
-    pub(super) fn members(&self, now: Instant) -> Members {
-        let clocks = self.clocks.apart();
+    /// Whether a process is held alive.
+    pub(super) fn holds_alive(&self, process: ProcessId) -> bool {
+        self.heard.contains_key(&process)
+    }
+
+    /// The cluster as this process sees it, with the processes whose clocks differ from most others'.
+    pub(super) fn members(&self, now: Instant, clocks: BTreeMap<ProcessId, i64>) -> Members {
         Members {
-            clocks: clocks.into_iter().filter(|(it, _)| self.heard.contains_key(it)).collect(),
+            clocks,
             alive: self.heard.values().map(|peer| peer.heartbeat.clone()).collect(),
             dead: self.dead.keys().copied().collect(),
             settled: self.first_echo.is_some_and(|at| now >= at + self.options.settle),
@@ -369,7 +364,7 @@ impl State {
     }
 
     /// Whether silence means anything: its own voice comes back.
-    fn hears(&self, now: Instant) -> bool {
+    pub(super) fn hears(&self, now: Instant) -> bool {
         now - self.echo <= self.options.echo_gap() && now >= self.quiet_until
     }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session, tool::Available};
 use clawnode_cluster::{
     BusEvent, Peek, PeekSeen, Substrate,
-    membership::{Announcer, Members},
+    membership::{Announcer, ClusterClock, Members},
 };
 use clawnode_proto::{
     Capability, Kind, codec,
@@ -84,7 +84,7 @@ pub fn saying(
         leaving: false,
         url: reached.get().cloned(),
         providers: providers(&roles, available, &agents),
-        time: Some(context.clock.now()),
+        time: None,
     };
     Arc::new(move || saying(&available.peek(Clone::clone)))
 }
@@ -137,9 +137,13 @@ pub fn hides(env: &crate::config::Env) -> &'static [&'static str] {
     Box::leak(text.split(',').collect::<Vec<_>>().into_boxed_slice())
 }
 
-/// Hears who is there, before any work is taken; refuses to join those that cannot read what this
+/// Hears who is there and what time it is, before any work is taken; refuses to join those that cannot read what this
 /// process writes, or the other way round.
-pub async fn join(substrate: &Substrate, saying: &Saying) -> Result<(), Failure> {
+pub async fn join(
+    substrate: &Substrate,
+    saying: &Saying,
+    clock: &ClusterClock,
+) -> Result<(), Failure> {
     if !substrate.shared {
         return Ok(());
     }
@@ -151,7 +155,7 @@ pub async fn join(substrate: &Substrate, saying: &Saying) -> Result<(), Failure>
         }
     };
     // Without a role it takes no part yet.
-    let own = Heartbeat { roles: Vec::new(), ..saying() };
+    let own = Heartbeat { roles: Vec::new(), time: Some(clock.machine()), ..saying() };
     say(substrate, &own).await;
     let mut until = Instant::now() + ECHO;
     while let Ok(Some(event)) = timeout_at(until, heard.next()).await {
@@ -163,6 +167,9 @@ pub async fn join(substrate: &Substrate, saying: &Saying) -> Result<(), Failure>
                 continue;
             }
         };
+        if let Some(said) = other.time {
+            clock.hear(other.process, said);
+        }
         if other.process == own.process {
             until = until.min(Instant::now() + LISTEN);
         } else if !other.leaving && !other.speaks.overlaps(own.speaks) {
@@ -170,6 +177,7 @@ pub async fn join(substrate: &Substrate, saying: &Saying) -> Result<(), Failure>
             return Err(unfit(&own, &other));
         }
     }
+    clock.agree(|_| true);
     Ok(())
 }
 
