@@ -436,3 +436,23 @@ async fn a_latch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same(
     scene.client.chat(&Message::new("eve", "hello")).await?;
     scene.stop().await
 }
+
+/// Clients hold all connections that those with the token may have; one is kept for newcomers.
+#[tokio::test]
+async fn the_command_stops_a_node_that_takes_no_more_connections() -> Outcome {
+    let mut start = named(None, "alone");
+    start.vars.push(("CLAWNODE_GATEWAY__MAX_CONNECTIONS", "4".to_owned()));
+    let scene = Scene::on(None, vec![start]).await?;
+    // Besides the one of the scene.
+    let (one, other) = (scene.nodes[0].client()?, scene.nodes[0].client()?);
+    let mut turn = one.send(&Message::new("ada", SLOW)).await?;
+    turn.begun().await?;
+    let _turn = other.send(&Message::new("bob", "hello")).await?;
+    let one_more = scene.nodes[0].client()?.send(&Message::new("cyd", "hello")).await;
+    assert!(one_more.is_err_and(|error| error.to_string().contains("503")));
+    let (view, code): (PanicView, _) = scene.command(&["panic", "--why", "runs away"]).await?;
+    assert_eq!(code, 0, "{view:?}");
+    let (_, outcome) = end_of(&mut turn).await?;
+    assert_eq!(outcome["type"], "stopped", "{outcome}");
+    scene.stop().await
+}
