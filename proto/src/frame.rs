@@ -111,6 +111,9 @@ pub enum FrameBody {
         /// What is added.
         delta: String,
     },
+    /// The reply of this call begins anew, because its provider broke off: what its earlier frames
+    /// said is void.
+    Reset {},
     /// What the call used.
     Usage {
         /// Reported by the provider.

@@ -20,11 +20,15 @@ use super::{
     retry::Retry,
     sse::{Event, Events, EventsError, within},
     tell::{Finish, Teller, tell},
+    words::Named,
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
 /// be used again. Providers end both at once.
 const TRAILER_WAIT: Duration = Duration::from_millis(20);
+
+/// How often a call is made again whose reply broke off. Each reply that breaks off may be paid for.
+const BREAKS_MAX: u32 = 2;
 
 /// What is particular to one wire format.
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
@@ -66,6 +70,7 @@ struct Inner {
     dialect: Box<dyn Dialect>,
     options: ProviderOptions,
     base: BaseUrl,
+    named: Named,
     http: Http,
 }
 
@@ -76,9 +81,10 @@ impl Provider {
         dialect: impl Dialect,
         options: ProviderOptions,
         base: BaseUrl,
+        named: Named,
         http: Http,
     ) -> Self {
-        Self(Arc::new(Inner { dialect: Box::new(dialect), options, base, http }))
+        Self(Arc::new(Inner { dialect: Box::new(dialect), options, base, named, http }))
     }
 }
 
@@ -128,13 +134,14 @@ impl Inner {
         let prepared = self.dialect.prepare(request)?;
         let total = self.options.total_timeout;
         let deadline = Instant::now() + total;
-        match timeout_at(deadline, self.attempts(&prepared, to, deadline)).await {
-            Ok(Ok(finish)) => Ok(self.named(finish, asked)),
-            Ok(Err(failure)) => Err(failure),
-            Err(_elapsed) => {
-                let message = format!("provider timeout: no end within {} s", total.as_secs_f64());
-                Err(Fault::last(FailureClass::Timeout, message).failure)
-            }
+        let ended = timeout_at(deadline, self.attempts(&prepared, to, deadline)).await;
+        let ended = ended.unwrap_or_else(|_elapsed| {
+            let message = format!("provider timeout: no end within {} s", total.as_secs_f64());
+            Err(Fault::last(FailureClass::Timeout, message).failure)
+        });
+        match ended {
+            Ok(finish) => Ok(self.fit(finish, asked)),
+            Err(failure) => Err(self.named.explain(failure, &asked)),
         }
     }
 
@@ -145,12 +152,15 @@ impl Inner {
         deadline: Instant,
     ) -> Result<Finish, ModelFailure> {
         let mut retry = Retry::new(&self.options, deadline);
+        let mut breaks = 0;
         loop {
-            let Fault { mut failure, again, after } = match self.attempt(prepared, to).await {
-                Ok(finish) => return Ok(finish),
-                Err(fault) => fault,
-            };
-            if !again {
+            let Fault { mut failure, again, after, in_reply } =
+                match self.attempt(prepared, to).await {
+                    Ok(finish) => return Ok(finish),
+                    Err(fault) => fault,
+                };
+            breaks += u32::from(in_reply);
+            if !again || breaks > BREAKS_MAX {
                 return Err(failure);
             }
             let Some((n, wait)) = retry.next(after, Instant::now(), &mut rand::rng()) else {
@@ -191,7 +201,7 @@ impl Inner {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => return Err(self.unreadable(&error)),
-                None => return Err(Fault::broken("it ended before its proper end")),
+                None => return Err(Fault::broken("it ended before its proper end").broke_off()),
             };
             let read = decoder.event(&event, &mut pieces);
             let end = say(&mut pieces, to).await;
@@ -207,7 +217,7 @@ impl Inner {
     }
 
     /// The end with names from outside made fit to be kept; not every server gives its model's.
-    fn named(&self, finish: Finish, asked: String) -> Finish {
+    fn fit(&self, finish: Finish, asked: String) -> Finish {
         let model = if finish.model.is_empty() { asked } else { self.http.clean(&finish.model) };
         let stop = match finish.stop {
             StopReason::Other { reason } => StopReason::Other { reason: self.http.clean(&reason) },
@@ -220,7 +230,9 @@ impl Inner {
         match error {
             EventsError::Silent(idle) => Fault::silent(*idle),
             EventsError::TooLong(_) | EventsError::Garbled(_) | EventsError::Connection(_) => {
-                self.cleaned(Fault::broken(clawnode_proto::ErrorChain(error)))
+                let fault = Fault::broken(clawnode_proto::ErrorChain(error));
+                let broke_off = matches!(error, EventsError::Connection(_));
+                self.cleaned(if broke_off { fault.broke_off() } else { fault })
             }
         }
     }

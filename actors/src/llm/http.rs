@@ -42,9 +42,10 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) failure: ModelFailure,
-    /// Whether the same request may work later: nothing of a reply was received, and the kind of
-    /// failure passes.
+    /// Whether the same request may work later.
     pub(super) again: bool,
+    /// Whether the reply had begun and broke off.
+    pub(super) in_reply: bool,
     /// How long the provider asks to wait.
     pub(super) after: Option<Duration>,
 }
@@ -84,7 +85,7 @@ impl Fault {
     /// A failure that trying again cannot help.
     pub(super) fn last(class: FailureClass, message: impl Into<String>) -> Self {
         let failure = ModelFailure { class, message: message.into(), status: None };
-        Self { failure, again: false, after: None }
+        Self { failure, again: false, in_reply: false, after: None }
     }
 
     /// A stream that makes no sense.
@@ -101,6 +102,12 @@ impl Fault {
     pub(super) const fn again(mut self, again: bool) -> Self {
         self.again = again;
         self
+    }
+
+    /// The reply broke off; another try may be whole.
+    pub(super) const fn broke_off(mut self) -> Self {
+        self.in_reply = true;
+        self.again(true)
     }
 }
 
@@ -200,12 +207,13 @@ impl Http {
             let text = String::from_utf8_lossy(&body);
             format!("the provider answered {status} {text}")
         });
-        let failure = ModelFailure {
-            class: class_of(status.as_u16()),
-            message: self.clean(&message),
-            status: Some(status.as_u16()),
-        };
-        Fault { failure, again: may_retry && passes(status.as_u16()), after }
+        // An account without credit gets no better by waiting.
+        let quota = has_no_credit(&body);
+        let class = if quota { FailureClass::Rejected } else { class_of(status.as_u16()) };
+        let (message, status) = (self.clean(&message), status.as_u16());
+        let failure = ModelFailure { class, message, status: Some(status) };
+        let again = may_retry && !quota && passes(status);
+        Fault { failure, again, in_reply: false, after }
     }
 
     /// The body up to `most` bytes; longer ones are refused.
@@ -277,6 +285,14 @@ pub(super) fn passes(status: u16) -> bool {
 pub(super) fn provider_message(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     message_in(body.get(0).unwrap_or(&body))
+}
+
+/// Whether a refusal is for want of money, in `OpenAI`'s words.
+fn has_no_credit(body: &[u8]) -> bool {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return false };
+    ["/error/code", "/error/type"]
+        .iter()
+        .any(|place| body.pointer(place).is_some_and(|word| word == "insufficient_quota"))
 }
 
 /// The message in an error object.

@@ -30,6 +30,7 @@ mod retry;
 mod sse;
 mod tell;
 mod uses;
+mod words;
 
 use std::{fmt, time::Duration};
 
@@ -108,7 +109,8 @@ pub enum ModelEvent {
     ToolUse(ToolUse),
     /// Usage known so far; each report replaces the one before it.
     Usage(Usage),
-    /// The provider refused or could not be reached; the call is tried again after `wait`.
+    /// The provider refused, could not be reached or broke off; the call is tried again after `wait`.
+    /// Texts and tool calls before it are void. The usage before it was used besides what follows.
     Retrying {
         /// Which retry, from 1.
         retry: u32,

@@ -14,6 +14,7 @@ use super::{
     http::Http,
     openai::OpenAi,
     options::{OptionsError, ProviderOptions, Wire},
+    words::Named,
 };
 
 /// How long a local server may be silent: it may load a large model first.
@@ -65,10 +66,14 @@ impl Models {
     ) -> Self {
         let mut providers: BTreeMap<String, Entry> = builtin(lookup)
             .into_iter()
-            .map(|(name, options)| (name, Entry::new(options, lookup, clock, false)))
+            .map(|(name, options)| {
+                let entry = Entry::new(&name, options, lookup, clock, false);
+                (name, entry)
+            })
             .collect();
         for (name, options) in configured {
-            providers.insert(name, Entry::new(Ok(options), lookup, clock, true));
+            let entry = Entry::new(&name, Ok(options), lookup, clock, true);
+            providers.insert(name, entry);
         }
         Self(Arc::new(providers))
     }
@@ -107,12 +112,14 @@ impl Models {
 
 impl Entry {
     fn new(
+        name: &str,
         options: Result<ProviderOptions, OptionsError>,
         lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
         configured: bool,
     ) -> Self {
-        let model = options.and_then(|options| client(options, lookup, clock)).map_err(Arc::new);
+        let model = options.and_then(|options| client(name, options, lookup, clock));
+        let model = model.map_err(Arc::new);
         Self { model, configured }
     }
 }
@@ -145,6 +152,7 @@ fn builtin(
 }
 
 fn client(
+    name: &str,
     options: ProviderOptions,
     lookup: &(dyn Fn(&str) -> Option<String> + Sync),
     clock: &Arc<dyn Clock>,
@@ -154,14 +162,19 @@ fn client(
     let key = options.key(lookup)?;
     let http = Http::new(&options, key.clone(), clock.clone());
     let max_tokens = options.max_tokens;
+    let named = Named {
+        name: name.to_owned(),
+        url: base.to_string(),
+        key_setting: options.key_setting(name),
+    };
     Ok(match options.wire {
         Wire::Anthropic => {
             let wire = Anthropic { base: base.clone(), key, max_tokens };
-            Arc::new(Provider::new(wire, options, base, http))
+            Arc::new(Provider::new(wire, options, base, named, http))
         }
         Wire::Openai => {
             let wire = OpenAi { base: base.clone(), key };
-            Arc::new(Provider::new(wire, options, base, http))
+            Arc::new(Provider::new(wire, options, base, named, http))
         }
         Wire::Demo => Arc::new(Demo),
     })

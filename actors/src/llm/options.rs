@@ -239,16 +239,32 @@ impl ProviderOptions {
         if let Some(path) = &self.api_key_file {
             return read_key(path).map(Some);
         }
+        let Some(variable) = self.key_variable() else { return Ok(None) };
+        match lookup(variable).filter(|key| !key.trim().is_empty()) {
+            Some(key) => usable(&key, format!("the variable `{variable}`")).map(Some),
+            None => Err(OptionsError::NoKey { variable: variable.to_owned() }),
+        }
+    }
+
+    /// The environment variable that holds the key, if neither a file nor the configuration does.
+    fn key_variable(&self) -> Option<&str> {
         let default = match (self.wire, &self.base_url) {
             (Wire::Anthropic, None) => Some("ANTHROPIC_API_KEY"),
             (Wire::Openai, None) => Some("OPENAI_API_KEY"),
             (Wire::Anthropic | Wire::Openai, Some(_)) | (Wire::Demo, _) => None,
         };
-        let Some(variable) = self.api_key_env.as_deref().or(default) else { return Ok(None) };
-        match lookup(variable).filter(|key| !key.trim().is_empty()) {
-            Some(key) => usable(&key, format!("the variable `{variable}`")).map(Some),
-            None => Err(OptionsError::NoKey { variable: variable.to_owned() }),
-        }
+        self.api_key_env.as_deref().or(default)
+    }
+
+    /// Where people set the key of the provider of this name.
+    pub(super) fn key_setting(&self, name: &str) -> String {
+        let field = match (&self.api_key, &self.api_key_file, self.key_variable()) {
+            (Some(_), ..) => "api_key",
+            (None, Some(_), _) => "api_key_file",
+            (None, None, Some(variable)) => return variable.to_owned(),
+            (None, None, None) => "api_key_env",
+        };
+        format!("providers.{name}.{field}")
     }
 }
 

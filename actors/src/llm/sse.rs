@@ -28,6 +28,9 @@ pub(super) const EVENT_BYTES: usize = 1 << 20;
 /// Bytes of one whole stream (64 MiB): far over any model's longest reply with its framing.
 pub(super) const STREAM_BYTES: usize = 64 << 20;
 
+/// How long the runtime has to read what has arrived before a silence counts.
+const READ_FIRST: Duration = Duration::from_millis(250);
+
 /// One event; its name is empty where the stream gives none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
@@ -77,7 +80,11 @@ where
     stream::unfold(Box::pin(bytes), move |mut bytes| async move {
         let chunk = match timeout(idle, bytes.next()).await {
             Ok(chunk) => chunk?.map_err(|error| EventsError::Connection(Box::new(error))),
-            Err(_elapsed) => Err(EventsError::Silent(idle)),
+            // After a process was frozen, its timers fire before its sockets are read.
+            Err(_elapsed) => match timeout(READ_FIRST, bytes.next()).await {
+                Ok(chunk) => chunk?.map_err(|error| EventsError::Connection(Box::new(error))),
+                Err(_elapsed) => Err(EventsError::Silent(idle)),
+            },
         };
         Some((chunk, bytes))
     })

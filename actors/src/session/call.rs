@@ -36,6 +36,8 @@ pub(super) struct Call<'a> {
     trace: Option<Traceparent>,
     pub(super) text: String,
     pub(super) usage: Usage,
+    /// Of that, what tries used that broke off.
+    spent: Usage,
     pub(super) tool_uses: Vec<ToolUse>,
     /// Shown before the text, and no part of it.
     seam: &'static str,
@@ -56,6 +58,7 @@ impl<'a> Call<'a> {
             trace,
             text: String::new(),
             usage: Usage::default(),
+            spent: Usage::default(),
             tool_uses: Vec::new(),
             seam: job.seam,
             gathered: Vec::new(),
@@ -132,18 +135,24 @@ impl<'a> Call<'a> {
                 None
             }
             ModelEvent::Usage(usage) => {
-                self.usage = usage;
+                self.usage = self.spent.plus(usage);
                 None
             }
             ModelEvent::Retrying { retry, wait, failure } => {
+                if !self.text.is_empty() {
+                    self.gathered.push(FrameBody::Reset {});
+                }
+                self.text.clear();
+                self.tool_uses.clear();
+                self.spent = self.usage;
                 let message =
                     format!("{}; retry {retry} in {:.1} s", failure.message, wait.as_secs_f64());
                 self.gathered.push(FrameBody::Notice { name: "retrying".to_owned(), message });
                 None
             }
             ModelEvent::Done { stop, usage, model } => {
-                self.usage = usage;
-                self.gathered.push(FrameBody::Usage { usage });
+                self.usage = self.spent.plus(usage);
+                self.gathered.push(FrameBody::Usage { usage: self.usage });
                 Some(End::Done { stop, model })
             }
             ModelEvent::Failed(failure) => Some(End::Failed(failure)),

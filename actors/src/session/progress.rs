@@ -125,6 +125,7 @@ impl TurnBody {
                 chars,
             })),
             FrameBody::Text { .. }
+            | FrameBody::Reset {}
             | FrameBody::Usage { .. }
             | FrameBody::Notice { .. }
             | FrameBody::Error { .. }
@@ -232,6 +233,9 @@ impl Progress {
         if let Some(seen) = seen {
             // Counted from their beginning: what comes before the cursor was shown elsewhere.
             let mut counted = Self::new(self.turn, None);
+            // What the reader was shown of calls before these frames may be void by now.
+            let first = CallId::derive(self.turn, 0);
+            counted.holes = frames.first().is_some_and(|frame| frame.key.call != first);
             for frame in frames.drain(..=seen) {
                 drop(counted.take(frame));
             }
@@ -251,16 +255,10 @@ impl Progress {
         match self.at {
             Some(at) if at.call == key.call && at.attempt == key.attempt => self.holes |= misses,
             Some(at) if at.call == key.call => {
-                // A higher attempt: what the lower one said is void.
-                if self.text_of_call > 0 || self.holes {
-                    // Its cursor is the one before: whoever is cut off here begins anew again.
-                    events.push(self.event(at, TurnBody::Reset { text: String::new() }));
-                    // Nothing is shown now. What earlier calls said is missed at the end.
-                    self.text_before = 0;
-                    self.holes = false;
-                }
+                // A higher attempt: what the lower one said is void. The cursor is the one before:
+                // whoever is cut off here begins anew again.
+                events.extend(self.void(at));
                 self.holes |= misses;
-                self.text_of_call = 0;
             }
             Some(at) => {
                 self.past.push(at.call);
@@ -274,6 +272,10 @@ impl Progress {
             FrameBody::Text { delta } => {
                 self.text_of_call += delta.len() as u64;
                 TurnBody::Text(delta)
+            }
+            FrameBody::Reset {} => {
+                events.extend(self.void(key));
+                return events;
             }
             FrameBody::Usage { usage } => TurnBody::Usage(usage),
             FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
@@ -293,6 +295,17 @@ impl Progress {
         events
     }
 
+    /// What the current call said so far is void. If the reader was shown any of it, nothing is shown
+    /// from now on, and what earlier calls said is missed at the end.
+    fn void(&mut self, cursor: FrameKey) -> Option<TurnEvent> {
+        let shown = std::mem::take(&mut self.text_of_call) > 0 || self.holes;
+        shown.then(|| {
+            self.text_before = 0;
+            self.holes = false;
+            self.event(cursor, TurnBody::Reset { text: String::new() })
+        })
+    }
+
     fn event(&self, cursor: FrameKey, body: TurnBody) -> TurnEvent {
         debug_assert_eq!(cursor.turn, self.turn, "I7: frames of one turn only");
         TurnEvent { cursor, body }
@@ -308,8 +321,11 @@ mod tests {
 
     const TURN: TurnId = TurnId::from_u128(7);
 
-    /// How a call went: pieces of text of each attempt; only the last attempt is recorded.
+    /// How a call went: pieces of text of each attempt, `!` where its provider broke off; only what
+    /// follows the last of these in the last attempt is recorded.
     type Call = Vec<Vec<String>>;
+
+    const BROKE_OFF: &str = "!";
 
     fn key(call: usize, attempt: usize, index: usize) -> FrameKey {
         let small = |number: usize| u32::try_from(number).unwrap();
@@ -328,12 +344,16 @@ mod tests {
                     since = frames.len();
                 }
                 for (index, delta) in pieces.iter().enumerate() {
-                    let body = FrameBody::Text { delta: delta.clone() };
+                    let body = match delta.as_str() {
+                        BROKE_OFF => FrameBody::Reset {},
+                        delta => FrameBody::Text { delta: delta.to_owned() },
+                    };
                     kept.push(frames.len() - since);
                     frames.push(Frame { key: key(number, attempt, index), body });
                 }
             }
-            text.extend(call.last().into_iter().flatten().map(String::as_str));
+            let said = call.last().into_iter().flatten().map(String::as_str).collect::<String>();
+            text.push_str(said.rsplit(BROKE_OFF).next().unwrap_or_default());
         }
         let last = calls.len() - 1;
         let done = key(last, calls[last].len() - 1, FrameKey::DONE as usize);
@@ -393,7 +413,8 @@ mod tests {
     }
 
     fn call() -> impl Strategy<Value = Call> {
-        let pieces = prop::collection::vec("[a-c]{1,3}", 1..5);
+        let piece = prop_oneof![4 => "[a-c]{1,3}", 1 => Just(BROKE_OFF.to_owned())];
+        let pieces = prop::collection::vec(piece, 1..5);
         prop::collection::vec(pieces, 1..3)
     }
 
@@ -406,7 +427,8 @@ mod tests {
             cuts in prop::collection::vec((0..6_usize, 0..4_usize), 0..6),
         ) {
             let (frames, kept, whole) = frames_of(&calls);
-            let again = calls.iter().any(|call| call.len() > 1);
+            let broke_off = |attempt: &Vec<String>| attempt.iter().any(|piece| piece == BROKE_OFF);
+            let again = calls.iter().any(|call| call.len() > 1 || call.iter().any(broke_off));
             let mut reader = Reader::default();
             // How many frames the owners have published, as each connection begins.
             let mut published = 0;
@@ -453,6 +475,20 @@ mod tests {
         let again = progress.recall(vec![frame(1, 0, "two")]);
         assert_eq!(again, events);
         assert!(!progress.has_holes());
+    }
+
+    #[test]
+    fn text_that_became_void_while_a_reader_was_away_is_taken_back() {
+        let text = || FrameBody::Text { delta: "a".to_owned() };
+        let frame = |call, body| Frame { key: key(call, 0, 0), body };
+        // The reader has seen text of the first call, which said nothing in the end. Its owner died, and
+        // the next one has the second call alone.
+        let mut progress = Progress::new(TURN, Some(key(1, 0, 0)));
+        drop(progress.recall(vec![frame(1, text())]));
+        let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+        let done = FrameBody::Done { outcome, text_bytes: 1 };
+        drop(progress.take(Frame { key: key(1, 0, FrameKey::DONE as usize), body: done }));
+        assert!(progress.has_holes(), "the journal tells what is to be shown");
     }
 
     #[test]

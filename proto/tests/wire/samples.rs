@@ -606,6 +606,7 @@ pub(crate) fn frames() -> Vec<Frame> {
         frame(5, result(Some("timed_out".to_owned()))),
         frame(6, request),
         frame(7, cut),
+        frame(8, FrameBody::Reset {}),
         frame(FrameKey::ERROR, FrameBody::Error { error }),
         frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
     ]

@@ -288,6 +288,11 @@ impl Act {
         Self::Status(Status { status, message: message.to_owned(), ..Status::default() })
     }
 
+    /// An HTTP error with this body.
+    pub fn status_body(status: u16, body: &str) -> Self {
+        Self::Status(Status { status, body: Some(body.to_owned()), ..Status::default() })
+    }
+
     /// An HTTP error with a header.
     pub fn status_with(status: u16, message: &str, header: &str, value: &str) -> Self {
         Self::Status(Status {

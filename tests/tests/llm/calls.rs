@@ -119,7 +119,9 @@ async fn a_wrong_key_is_unauthorized_and_never_shown() {
         let client = client(wire, &server);
         let events = call(&*client, ask("hi")).await;
         assert_eq!(failed(&events).class, FailureClass::Unauthorized);
-        assert_eq!(failed(&events).message, "Incorrect API key provided: [key].");
+        let says = &failed(&events).message;
+        assert!(says.starts_with("Incorrect API key provided: [key]. Provider `p` at "), "{says}");
+        assert!(says.ends_with(" refused its key: look at `KEY`"), "{says}");
         assert!(!format!("{client:?}").contains("hunter2"));
         server.stop().await.unwrap();
     }

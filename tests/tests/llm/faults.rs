@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use clawnode_actors::llm::{ModelEvent, Wire};
-use clawnode_proto::llm::{FailureClass, ModelFailure};
+use clawnode_proto::llm::FailureClass;
 use clawnode_tests::model::{Act, Reply, Step};
 use futures_util::{StreamExt, poll};
 
 use crate::{
-    EVENTS, WIRES, ask, call, client, client_at, client_with, failed, retries, server, skip, text,
+    EVENTS, WIRES, ask, call, client, client_at, client_with, failed, own_words, retries, server,
+    skip, text,
 };
 
 #[tokio::test]
@@ -20,9 +21,9 @@ async fn refusals_are_classed_and_carry_the_providers_words() {
         {
             let server = server([Act::status(status, "because\r\nof you")]).await.unwrap();
             let events = call(&*client(wire, &server), ask("hi")).await;
-            let expected =
-                ModelFailure { class, message: "because  of you".to_owned(), status: Some(status) };
-            assert_eq!(failed(&events), &expected, "{wire:?}");
+            let failure = failed(&events);
+            assert_eq!((failure.class, failure.status), (class, Some(status)), "{wire:?}");
+            assert_eq!(own_words(failure), "because  of you", "{wire:?}");
             assert_eq!(server.stop().await.unwrap().len(), 1, "{status} is not tried again");
         }
     }
@@ -76,7 +77,7 @@ async fn retries_end() {
         let server = server((0..9).map(|n| Act::status(500, &format!("no {n}")))).await.unwrap();
         let events = call(&*client(wire, &server), ask("hi")).await;
         assert_eq!(retries(&events).len(), 4);
-        assert_eq!(failed(&events).message, "no 4", "the last word, after 4 retries");
+        assert_eq!(own_words(failed(&events)), "no 4", "the last word, after 4 retries");
         let never = Act::status_with(500, "no more", "x-should-retry", "false");
         let events = {
             let server = crate::server([never]).await.unwrap();
@@ -84,6 +85,18 @@ async fn retries_end() {
         };
         assert_eq!(retries(&events).len(), 0, "the provider says not to");
         assert_eq!(server.stop().await.unwrap().len(), 5);
+    }
+}
+
+#[tokio::test]
+async fn an_account_without_credit_is_not_asked_again() {
+    let body = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
+    for wire in WIRES {
+        let server = server([Act::status_body(429, body)]).await.unwrap();
+        let events = call(&*client(wire, &server), ask("hi")).await;
+        assert_eq!(failed(&events).class, FailureClass::Rejected, "{wire:?}");
+        assert_eq!(own_words(failed(&events)), "You exceeded your current quota");
+        assert_eq!(server.stop().await.unwrap().len(), 1, "{wire:?}: asked once");
     }
 }
 
@@ -112,7 +125,7 @@ async fn a_wait_beyond_the_deadline_is_not_begun() {
     for wire in WIRES {
         let server = server([Act::status_with(429, "quota", "retry-after", "3600")]).await.unwrap();
         let events = call(&*client(wire, &server), ask("hi")).await;
-        assert_eq!(failed(&events).message, "quota (it asks to wait 3600 s)");
+        assert_eq!(own_words(failed(&events)), "quota (it asks to wait 3600 s)");
         server.stop().await.unwrap();
     }
 }
@@ -155,7 +168,7 @@ async fn a_reply_that_never_ends_meets_the_deadline() {
         while stream.next().await != Some(ModelEvent::Text("par".to_owned())) {}
         skip(&mut stream, Duration::from_secs(601)).await;
         let rest: Vec<_> = stream.collect().await;
-        assert_eq!(failed(&rest).message, "provider timeout: no end within 600 s");
+        assert_eq!(own_words(failed(&rest)), "provider timeout: no end within 600 s");
         server.stop().await.unwrap();
     }
 }

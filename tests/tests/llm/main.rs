@@ -125,6 +125,12 @@ pub(crate) fn done(events: &[ModelEvent]) -> (&StopReason, Usage, &str) {
     }
 }
 
+/// What a failure says before it names the provider, its address and what to do.
+pub(crate) fn own_words(failure: &ModelFailure) -> &str {
+    let (own, _) = failure.message.split_once(". Provider `p` at http://127.0.0.1:").unwrap();
+    own
+}
+
 pub(crate) fn failed(events: &[ModelEvent]) -> &ModelFailure {
     match events.last() {
         Some(ModelEvent::Failed(failure)) => failure,

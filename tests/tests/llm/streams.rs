@@ -6,14 +6,14 @@ use clawnode_actors::llm::{
     ModelEvent, ModelRequest, Wire,
     fuzz::{fuzz_anthropic, fuzz_openai, replay},
 };
-use clawnode_proto::llm::FailureClass;
+use clawnode_proto::llm::{FailureClass, ModelFailure};
 use clawnode_tests::model::{Act, Reply, Step};
 use proptest::{prelude::*, sample::Index};
 use serde_json::json;
 
 use crate::{
     EVENTS, WIRES, ask, call, calls, client, client_with, done, failed, fixtures, offers_in,
-    server, text,
+    own_words, retries, server, text,
 };
 
 #[tokio::test]
@@ -29,6 +29,13 @@ async fn every_kind_of_event_is_read() {
             assert_eq!(good, !name.starts_with("bad_"), "{wire:?} {name}: {events:?}");
             writeln!(told, "{name}").unwrap();
             for event in events {
+                let event = match event {
+                    ModelEvent::Failed(failure) => {
+                        let message = own_words(&failure).to_owned();
+                        ModelEvent::Failed(ModelFailure { message, ..failure })
+                    }
+                    other => other,
+                };
                 writeln!(told, "  {event:?}").unwrap();
             }
             server.stop().await.unwrap();
@@ -65,37 +72,57 @@ async fn what_is_not_the_reply_is_skipped() {
 }
 
 #[tokio::test]
-async fn a_fault_within_a_reply_is_a_failure_and_not_tried_again() {
+async fn a_reply_that_breaks_off_is_asked_for_again() {
+    for wire in WIRES {
+        let begun = |end| Reply { end, ..Reply::steps([Step::Text { text: "par".to_owned() }]) };
+        let cut = Reply::steps([Step::Text { text: "par".to_owned() }, Step::Cut]);
+        let server = server([cut.into(), begun(false).into(), Act::say("ok")]).await.unwrap();
+        let events = call(&*client(wire, &server), ask("hi")).await;
+        assert_eq!(text(&events), "parparok", "{wire:?}: what comes before a retry is void");
+        let classes = retries(&events).iter().map(|(_, why)| why.class).collect::<Vec<_>>();
+        assert_eq!(classes, [FailureClass::BrokenStream; 2], "{wire:?}");
+        let said = |event: &ModelEvent| matches!(event, ModelEvent::Text(text) if text == "ok");
+        let last = |event: &ModelEvent| matches!(event, ModelEvent::Retrying { .. });
+        let (said, last) = (events.iter().position(said), events.iter().rposition(last));
+        assert!(last < said, "{wire:?}: {events:?}");
+        let asked = server.stop().await.unwrap();
+        assert!(
+            asked.iter().all(|one| (&one.key, &one.digest) == (&asked[0].key, &asked[0].digest))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_fault_within_a_reply_is_a_failure_in_the_end() {
     use FailureClass::{BrokenStream, Overloaded};
     let overloaded = |wire| Step::Error {
         kind: if wire == Wire::Anthropic { "overloaded_error" } else { "server_error" }.to_owned(),
         message: "too busy".to_owned(),
     };
     for wire in WIRES {
-        for (step, class, says) in [
-            (Step::Cut, BrokenStream, "the connection broke"),
-            (Step::BadJson, BrokenStream, "EOF while parsing"),
-            (Step::BadShape, BrokenStream, "invalid"),
-            (Step::Garble, BrokenStream, "not valid text"),
-            (Step::tools([("x", json!({}))]), BrokenStream, "a tool"),
-            (overloaded(wire), Overloaded, "too busy"),
-            (Step::Raw { text: "x".repeat(2 << 20) }, BrokenStream, "1048576 bytes"),
+        for (step, class, says, asked) in [
+            (Step::Cut, BrokenStream, "the connection broke", 3),
+            (Step::BadJson, BrokenStream, "EOF while parsing", 1),
+            (Step::BadShape, BrokenStream, "invalid", 1),
+            (Step::Garble, BrokenStream, "not valid text", 1),
+            (Step::tools([("x", json!({}))]), BrokenStream, "a tool", 1),
+            (overloaded(wire), Overloaded, "too busy", 5),
+            (Step::Raw { text: "x".repeat(2 << 20) }, BrokenStream, "1048576 bytes", 1),
         ] {
             let name = format!("{wire:?} {:.40}", format!("{step:?}"));
-            let server =
-                server([Reply::steps([Step::Text { text: "par".to_owned() }, step]).into()]);
-            let server = server.await.unwrap();
+            let reply = Reply::steps([Step::Text { text: "par".to_owned() }, step]);
+            let server = server((0..asked).map(|_| reply.clone().into())).await.unwrap();
             let events = call(&*client(wire, &server), ask("hi")).await;
-            assert_eq!(text(&events), "par", "{name}");
+            assert_eq!(text(&events), "par".repeat(asked), "{name}");
             assert_eq!(failed(&events).class, class, "{name}: {events:?}");
             assert!(failed(&events).message.contains(says), "{name}: {events:?}");
-            assert_eq!(server.stop().await.unwrap().len(), 1, "{name}: asked once");
+            assert_eq!(server.stop().await.unwrap().len(), asked, "{name}");
         }
         let endless = Reply { end: false, ..Reply::text(["par"]) };
-        let server = server([endless.into()]).await.unwrap();
+        let server = server((0..3).map(|_| endless.clone().into())).await.unwrap();
         let events = call(&*client(wire, &server), ask("hi")).await;
         assert!(failed(&events).message.contains("before its proper end"), "{wire:?} {events:?}");
-        assert_eq!(server.stop().await.unwrap().len(), 1);
+        assert_eq!(server.stop().await.unwrap().len(), 3);
     }
 }
 

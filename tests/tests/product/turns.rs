@@ -121,6 +121,32 @@ async fn a_refusing_provider_ends_the_turn_with_its_own_words() -> Outcome {
 }
 
 #[tokio::test]
+async fn a_provider_that_breaks_off_is_asked_again_in_the_same_turn() -> Outcome {
+    let begun = Step::Text { text: "I am beg".to_owned() };
+    let cut = Reply::steps([begun, Step::Flush, Step::Cut]);
+    let (server, home) = scene(Script::queue([Act::Reply(cut), Act::say("whole.")])).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let mut turn = client.send(&Message::new("ada", "hi")).await?;
+    let mut told = Vec::new();
+    loop {
+        let frame = turn.next().await?;
+        match frame.event.as_str() {
+            "text" => told.push(frame.data.as_str().unwrap().to_owned()),
+            "done" => break,
+            other => told.push(format!("[{other}]")),
+        }
+    }
+    assert_eq!(told.concat(), "I am beg[reset][notice]whole.[usage]");
+    let history = client.finished(&turn.session, 1).await?;
+    assert_eq!(said(&history.turns[0]), ["hi", "whole."]);
+    assert_eq!(server.count(), 2);
+    let calls = server.calls();
+    assert_eq!(calls[0].key, calls[1].key, "a provider that knows the key bills it once");
+    node.stop().await
+}
+
+#[tokio::test]
 async fn a_full_window_drops_the_oldest_turns_and_says_so() -> Outcome {
     let (server, home) = scene(Script::default()).await;
     let config = home.path().join("config.toml");

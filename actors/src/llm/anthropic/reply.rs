@@ -171,7 +171,7 @@ impl Decoder for Reader {
         let told: Told = serde_json::from_str(&event.data).map_err(Fault::broken)?;
         match told {
             Told::Ping | Told::Unknown => Ok(()),
-            Told::Error { error } => Err(self.trouble(error)),
+            Told::Error { error } => Err(Self::trouble(error)),
             Told::MessageStart { message } => self.start(message, pieces),
             _ if self.model.is_none() => Err(Fault::broken("an event before `message_start`")),
             Told::ContentBlockStart { index, content_block } => {
@@ -373,8 +373,8 @@ impl Reader {
         }
     }
 
-    /// An error event: the provider gives up. Before `message_start` it may be tried again.
-    fn trouble(&self, error: Trouble) -> Fault {
+    /// An error event: the provider gives up.
+    fn trouble(error: Trouble) -> Fault {
         let class = match error.kind.as_str() {
             "overloaded_error" | "api_error" => FailureClass::Overloaded,
             "rate_limit_error" => FailureClass::RateLimited,
@@ -390,7 +390,7 @@ impl Reader {
             FailureClass::Overloaded | FailureClass::RateLimited | FailureClass::Timeout
         );
         let message = if error.message.trim().is_empty() { error.kind } else { error.message };
-        Fault::last(class, message).again(passes && self.model.is_none())
+        Fault::last(class, message).again(passes)
     }
 }
 

@@ -64,7 +64,6 @@ struct PromptDetails {
 pub(in crate::llm) struct Reader {
     /// Whether tools were offered.
     offers: bool,
-    begun: bool,
     model: String,
     refused: bool,
     calls: Calls,
@@ -93,12 +92,11 @@ impl Reader {
 
     fn chunk(&mut self, chunk: Chunk, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
         if let Some(error) = chunk.error {
-            return Err(self.trouble(&error));
+            return Err(Self::trouble(&error));
         }
         if chunk.choices.is_none() && chunk.usage.is_none() {
             return Err(Fault::broken("neither a chunk nor an error"));
         }
-        self.begun = true;
         if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
             self.model = model;
         }
@@ -176,8 +174,8 @@ impl Reader {
         Ok(())
     }
 
-    /// An error in the place of a chunk. As the first one it may be tried again.
-    fn trouble(&self, error: &Value) -> Fault {
+    /// An error in the place of a chunk.
+    fn trouble(error: &Value) -> Fault {
         let code = error.get("code");
         let status = code
             .and_then(|code| code.as_u64().or_else(|| code.as_str()?.parse().ok()))
@@ -200,7 +198,7 @@ impl Reader {
         };
         let message = error.as_str().map(str::to_owned).or_else(|| message_in(error));
         let message = message.unwrap_or_else(|| "the provider gave up without a reason".to_owned());
-        let mut fault = Fault::last(class, message).again(again && !self.begun);
+        let mut fault = Fault::last(class, message).again(again);
         fault.failure.status = status;
         fault
     }

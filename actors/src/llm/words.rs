@@ -1,0 +1,102 @@
+//! What a failed call tells people besides the provider's own words: which provider it was, where it
+//! is, and what to do.
+
+use clawnode_proto::llm::{FailureClass, ModelFailure};
+
+/// What people call a provider.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    /// Its name in the configuration.
+    pub(super) name: String,
+    /// Where it is, without secrets.
+    pub(super) url: String,
+    /// The environment variable or the setting that holds its key.
+    pub(super) key_setting: String,
+}
+
+// === impl Named ===
+
+impl Named {
+    /// The failure of a call of `model`, with all of that.
+    pub(super) fn explain(&self, mut failure: ModelFailure, model: &str) -> ModelFailure {
+        let message = failure.message.trim_end().trim_end_matches('.');
+        let Self { name, url, .. } = self;
+        let advice = self.advice(&failure, model);
+        failure.message = format!("{message}. Provider `{name}` at {url}{advice}");
+        failure
+    }
+
+    fn advice(&self, failure: &ModelFailure, model: &str) -> String {
+        let name = &self.name;
+        let is_local =
+            ["://localhost", "://127.", "://[::1]"].iter().any(|at| self.url.contains(at));
+        match (failure.class, failure.status) {
+            (FailureClass::Unauthorized, _) => {
+                format!(" refused its key: look at `{}`", self.key_setting)
+            }
+            (FailureClass::Unreachable, _) if name == "ollama" => {
+                ": is `ollama serve` running?".to_owned()
+            }
+            (FailureClass::Unreachable, _) if is_local => {
+                format!(": is that server running? Its address is `providers.{name}.base_url`")
+            }
+            (FailureClass::Unreachable, _) => {
+                format!(": look at the network, and at `providers.{name}.base_url`")
+            }
+            (FailureClass::Rejected, Some(404)) => format!(
+                ": does it have the model `{model}`? Choose another with `--model` or the agent's `model`"
+            ),
+            (FailureClass::Rejected, Some(402)) => ": look at the account's balance".to_owned(),
+            (FailureClass::RateLimited | FailureClass::Overloaded, _) => {
+                ": send the message again later".to_owned()
+            }
+            (FailureClass::Timeout, _) => {
+                format!(": send the message again, or raise `providers.{name}.idle_timeout`")
+            }
+            (FailureClass::BrokenStream, _) => ": send the message again".to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(class: FailureClass, status: Option<u16>, message: &str) -> String {
+        let named = Named {
+            name: "fake".to_owned(),
+            url: "http://127.0.0.1:9/v1".to_owned(),
+            key_setting: "FAKE_KEY".to_owned(),
+        };
+        let failure = ModelFailure { class, message: message.to_owned(), status };
+        named.explain(failure, "m-1").message
+    }
+
+    #[test]
+    fn a_failure_names_provider_address_setting_and_what_to_do() {
+        let at = "Provider `fake` at http://127.0.0.1:9/v1";
+        for (class, status, says) in [
+            (FailureClass::Unauthorized, Some(401), " refused its key: look at `FAKE_KEY`"),
+            (
+                FailureClass::Unreachable,
+                None,
+                ": is that server running? Its address is `providers.fake.base_url`",
+            ),
+            (
+                FailureClass::Rejected,
+                Some(404),
+                ": does it have the model `m-1`? Choose another with `--model` or the agent's `model`",
+            ),
+            (FailureClass::Rejected, Some(400), ""),
+            (FailureClass::Overloaded, Some(503), ": send the message again later"),
+            (
+                FailureClass::Timeout,
+                None,
+                ": send the message again, or raise `providers.fake.idle_timeout`",
+            ),
+        ] {
+            assert_eq!(explained(class, status, "It said so."), format!("It said so. {at}{says}"));
+        }
+    }
+}
