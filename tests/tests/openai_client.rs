@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clawnode_tests::{
-    model::{ModelServer, Reply, Script},
-    process::{Ground, Home, Node, ProcessError, sound},
+    model::{Act, ModelServer, Reply, Script, Step},
+    process::{Client, Ground, Home, Node, ProcessError, sound},
 };
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -12,22 +12,14 @@ use tokio::process::Command;
 /// What brings the package.
 const INSTALL: &str = "python3 -m pip install --target .tools/python openai";
 
-#[tokio::test]
-async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), ProcessError> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+/// Runs a program of `tests/python` against a node; what it prints.
+async fn python(program: &str, client: &Client) -> std::io::Result<Value> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let named = std::env::var_os("CLAWNODE_TEST_PYTHONPATH").map(PathBuf::from);
-    let packages = named.unwrap_or_else(|| root.join(".tools/python"));
-
-    let on = [("hello there".to_owned(), [Reply::text(["Hel", "lo", "!"]).into()].into())];
-    let script = Script { on: on.into(), ..Script::default() };
-    let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
-    let node = Node::up(&home).await?;
-    let client = node.client()?;
-
+    let packages = named.unwrap_or_else(|| tests.join("../.tools/python"));
     let python = std::env::var("CLAWNODE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let ran = Command::new(python)
-        .arg(root.join("tests/python/stream_chat.py"))
+        .arg(tests.join("python").join(program))
         .env("PYTHONPATH", &packages)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("OPENAI_BASE_URL", format!("{}/v1", client.url()))
@@ -35,13 +27,67 @@ async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), Pro
         .env("NO_PROXY", "127.0.0.1")
         .kill_on_drop(true)
         .output()
-        .await
-        .unwrap();
+        .await?;
     let complaint = String::from_utf8_lossy(&ran.stderr);
     let missing = complaint.contains("No module named 'openai'");
     assert!(!missing, "the OpenAI client is missing; run `{INSTALL}`");
     assert!(ran.status.success(), "{complaint}");
-    let mut said: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    Ok(serde_json::from_slice(&ran.stdout)?)
+}
+
+/// The client sends a request again twice if it fails or takes too long.
+#[tokio::test]
+async fn what_the_official_client_sends_again_is_one_turn() -> Result<(), ProcessError> {
+    let busy = Act::status_with(503, "busy", "x-should-retry", "false");
+    let gate = Reply::steps([
+        Step::Gate { name: "go".to_owned() },
+        Step::Text { text: "done".to_owned() },
+    ]);
+    let on = [("fails", busy), ("waits", gate.into())];
+    let on = on.map(|(text, act)| (text.to_owned(), vec![act].into()));
+    let server = ModelServer::start(Script { on: on.into(), ..Script::default() }).await.unwrap();
+    let home = Home::new(Ground::Local)?.openai(&server);
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let ended = python("send_again.py", &client).await.unwrap();
+    let expected = json!({ "fails": "InternalServerError", "waits": "APITimeoutError" });
+    assert_eq!(ended, expected);
+    server.open("go");
+    let sessions = ["fails", "waits"].map(|user| format!("default:openai:default:{user}"));
+    for session in &sessions {
+        let history = client.finished(session, 1).await?;
+        assert_eq!(history.turns.len(), 1, "{history:?}");
+    }
+    node.stop().await?;
+
+    // Another gateway, which has seen none of it, finds the turn in the session.
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let body = json!({ "model": "default", "user": "waits",
+        "messages": [{ "role": "user", "content": "waits" }] });
+    let again = reqwest::Client::new()
+        .post(format!("{}/v1/chat/completions", client.url()))
+        .bearer_auth(client.token())
+        .header("x-stainless-retry-count", "1")
+        .json(&body);
+    let answer: Value = again.send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["choices"][0]["message"]["content"], "done", "{answer}");
+    let history = client.finished(&sessions[1], 1).await?;
+    assert_eq!(history.turns.len(), 1, "{history:?}");
+    assert_eq!(server.count(), 2, "each was asked for once");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), ProcessError> {
+    let on = [("hello there".to_owned(), [Reply::text(["Hel", "lo", "!"]).into()].into())];
+    let script = Script { on: on.into(), ..Script::default() };
+    let server = ModelServer::start(script).await.unwrap();
+    let home = Home::new(Ground::Local)?.openai(&server);
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+
+    let mut said = python("stream_chat.py", &client).await.unwrap();
 
     // How tokens are grouped into chunks is nobody's promise.
     let pieces: Vec<String> = serde_json::from_value(said["pieces"].take()).unwrap();

@@ -408,7 +408,7 @@ impl Sessions {
     }
 
     /// The message with its longest texts in the blob store, until the rest fits in an append.
-    async fn fitted(
+    pub(super) async fn fitted(
         &self,
         session: EntityId,
         input: SessionInput,

@@ -40,6 +40,7 @@ mod played;
 pub mod prepare;
 mod progress;
 mod quarantine;
+mod repeated;
 mod request;
 pub mod route;
 pub mod run;

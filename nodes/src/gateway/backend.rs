@@ -50,6 +50,9 @@ pub struct SendRequest {
     pub key: IdempotencyKey,
     /// The trace that the request belongs to.
     pub trace: Option<Traceparent>,
+    /// Its client has sent it before, under a key that is not known: if a turn of the session began with
+    /// this text lately, that turn is followed.
+    pub sent_before: bool,
 }
 
 /// What an operator wants of a node.

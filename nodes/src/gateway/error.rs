@@ -1,7 +1,7 @@
 //! The one map from a condition to what each dialect says: HTTP status, JSON-RPC, OpenAI.
 
 use axum::{
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use clawnode_proto::{ErrorBody, ErrorCode};
@@ -9,6 +9,31 @@ use serde::Serialize;
 
 /// Seconds after which a client may try again, for conditions that pass by themselves.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// Whether a client may send the request again by itself; the clients of `OpenAI` obey it.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// The first parts, after `/v1/`, of the paths of `OpenAI`'s API. Most are not offered here, but their
+/// clients read what says so.
+const OPENAI_PATHS: [&str; 17] = [
+    "assistants",
+    "audio",
+    "batches",
+    "chat",
+    "completions",
+    "conversations",
+    "embeddings",
+    "files",
+    "fine_tuning",
+    "images",
+    "models",
+    "moderations",
+    "realtime",
+    "responses",
+    "threads",
+    "uploads",
+    "vector_stores",
+];
 
 /// How a path's clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +78,12 @@ struct OpenAiBody<'a> {
 
 impl Dialect {
     pub(super) fn of(path: &str) -> Self {
-        match path {
-            "/v1/rpc" => Self::Rpc,
-            "/v1/chat/completions" => Self::OpenAi,
-            path if path == "/v1/models" || path.starts_with("/v1/models/") => Self::OpenAi,
+        if path == "/v1/rpc" {
+            return Self::Rpc;
+        }
+        let first = path.strip_prefix("/v1/").map(|rest| rest.split('/').next().unwrap_or(rest));
+        match first {
+            Some(first) if OPENAI_PATHS.contains(&first) => Self::OpenAi,
             _ => Self::Rest,
         }
     }
@@ -156,6 +183,16 @@ impl OpenAiError {
     /// The whole answer.
     pub(super) fn respond(&self) -> Response {
         respond(&self.body, self.to_json())
+    }
+
+    /// The whole answer of a turn that has ended so: its provider was asked again as often as it helps,
+    /// and sending the request again would be another turn.
+    pub(super) fn respond_ended(&self) -> Response {
+        let mut response = self.respond();
+        let headers = response.headers_mut();
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        headers.remove(header::RETRY_AFTER);
+        response
     }
 
     fn kind(&self) -> &'static str {

@@ -329,7 +329,7 @@ fn send(
         account: parse("account", &account)?,
         peer: parse("peer", &peer)?,
     };
-    Ok(SendRequest { session, message, mode, key, trace })
+    Ok(SendRequest { session, message, mode, key, trace, sent_before: false })
 }
 
 fn resume(params: SessionsResume) -> Result<Call, ErrorBody> {
@@ -345,9 +345,12 @@ fn resume(params: SessionsResume) -> Result<Call, ErrorBody> {
     Ok(Call::Resume { session, turn: turn.or(after.map(|cursor| cursor.turn)), after })
 }
 
+/// What a key begins with that a gateway made.
+pub(super) const FRESH_KEY: &str = "auto-";
+
 /// A name for a request whose client gave none.
 pub(super) fn fresh_key() -> Result<IdempotencyKey, ErrorBody> {
-    parse("idempotency_key", &format!("auto-{:032x}", rand::random::<u128>()))
+    parse("idempotency_key", &format!("{FRESH_KEY}{:032x}", rand::random::<u128>()))
 }
 
 /// Everything said in one message, its history included, within [`limits::MESSAGE_BYTES`].

@@ -36,6 +36,7 @@ use super::{
     connections::{Connections, Slot},
     local_socket,
     metrics::Metrics,
+    openai::Repeats,
     options::{GatewayOptions, ServeError},
     origin::Names,
     rest,
@@ -55,6 +56,8 @@ pub(super) struct Gateway {
     pub(super) names: Names,
     pub(super) metrics: Metrics,
     pub(super) connections: Connections,
+    /// Requests that may come again.
+    pub(super) repeats: Repeats,
     /// Where it listens.
     pub(super) addr: SocketAddr,
     pub(super) started: Timestamp,
@@ -113,6 +116,7 @@ pub async fn serve(
         names,
         metrics: Metrics::default(),
         connections: Connections::new(options.connections, options.unauthenticated),
+        repeats: Repeats::default(),
         addr,
         started: options.clock.now(),
         draining: shutdown,

@@ -127,13 +127,17 @@ impl Backend for NodeBackend {
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
-        let SendRequest { session, message, mode, key, trace } = request;
+        let SendRequest { session, message, mode, key, trace, sent_before } = request;
         if let Some(refusal) = self.switch.refusal() {
             return Err(refusal);
         }
         if let Err(failure) = self.agents.get(&session.agent) {
             return Err(ErrorBody::new(ErrorCode::NotFound, failure.to_string())
                 .hint("`clawnode agents list` shows the agents there are"));
+        }
+        if sent_before && let Some(turn) = self.sessions.turn_of(&session, &message).await? {
+            let sent = self.sessions.follow(session.entity(), Some(turn), None).await?;
+            return Ok(following(sent, session.to_string()));
         }
         let input = match mode {
             SendMode::Turn => SessionInput::UserMessage(message),

@@ -1,6 +1,9 @@
 //! OpenAI's shapes, to the letter.
 
+use clawnode::gateway::TurnBody;
+use clawnode_actors::session::ApprovalRequest;
 use clawnode_cluster::Peek as _;
+use clawnode_proto::{CallId, Digest, Timestamp, tool::Risk};
 use serde_json::{Value, json};
 
 use super::{
@@ -243,6 +246,12 @@ async fn refusals_have_the_exact_shape() {
     assert_eq!(anonymous.status(), 401);
     let answer: Value = anonymous.json().await.unwrap();
     assert_eq!(answer["error"]["code"], "invalid_api_key");
+    for path in ["/v1/responses", "/v1/embeddings", "/v1/models/a/b"] {
+        let answer = gateway.post(path).json(&json!({})).send().await.unwrap();
+        assert_eq!(answer.status(), 404, "{path}");
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(answer["error"]["type"], "invalid_request_error", "{path}: {answer}");
+    }
     let large = gateway.post("/v1/chat/completions").json(&ask(&"x".repeat(2 << 20)));
     assert_eq!(large.send().await.unwrap().status(), 413);
     assert!(gateway.node.sent.peek(Vec::is_empty));
@@ -267,6 +276,74 @@ async fn the_same_idempotency_key_is_the_same_turn() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_again_joins_the_turn_of_the_first_try() {
+    let gateway = Gateway::start().await;
+    let (mut body, mut ids) = (ask("hello"), Vec::new());
+    for (count, text) in [("0", "hello"), ("1", "hello"), ("0", "hello"), ("1", "other")] {
+        body["messages"][0]["content"] = json!(text);
+        let request = gateway.post("/v1/chat/completions").header("x-stainless-retry-count", count);
+        let answer: Value = request.json(&body).send().await.unwrap().json().await.unwrap();
+        ids.push(answer["id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert!(ids[2] != ids[1] && ids[3] != ids[2], "{ids:?}");
+    let sent = gateway.node.sent.peek(Clone::clone);
+    let before: Vec<bool> = sent.iter().map(|one| one.sent_before).collect();
+    assert_eq!(before, [false, false, true], "the last was sent to another gateway before");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_is_told_not_to_send_again_what_has_ended() {
+    let gateway = Gateway::start().await;
+    for stream in [false, true] {
+        let mut body = ask("fail overloaded");
+        body["stream"] = json!(stream);
+        let answer = gateway.post("/v1/chat/completions").json(&body).send().await.unwrap();
+        assert!(answer.status().is_server_error(), "{answer:?}");
+        assert_eq!(answer.headers()["x-should-retry"], "false");
+        assert!(!answer.headers().contains_key("retry-after"));
+    }
+    let refused = gateway.post("/v1/chat/completions").json(&ask("refuse overloaded"));
+    let refused = refused.send().await.unwrap();
+    assert!(!refused.headers().contains_key("x-should-retry"), "it was not stored");
+    assert_eq!(refused.headers()["retry-after"], "1");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_begins_before_its_first_word_and_says_that_a_person_is_asked() {
+    let gateway = Gateway::start().await;
+    let mut body = ask("hold");
+    body["stream"] = json!(true);
+    let mut response = gateway.post("/v1/chat/completions").json(&body).send().await.unwrap();
+    let first = response.chunk().await.unwrap().unwrap();
+    let first = String::from_utf8_lossy(&first).into_owned();
+    assert!(first.contains(r#""delta":{"role":"assistant"#), "{first}");
+    let turn = gateway.node.turns_of("hold")[0];
+    let request = ApprovalRequest {
+        id: CallId::derive_tool(CallId::derive(turn, 0), 0),
+        name: "run_command".to_owned(),
+        arguments: "{}".to_owned(),
+        action: Digest::of(b"action"),
+        risk: Risk::Write,
+        reason: None,
+        expires: Timestamp(2_000),
+        truncated: false,
+        chars: 2,
+    };
+    gateway.node.speak(turn, TurnBody::ApprovalRequest(request));
+    let asked = response.chunk().await.unwrap().unwrap();
+    assert_eq!(asked, ": a person is asked whether `run_command` may run\n\n");
+    gateway.node.text(turn, "one");
+    gateway.node.done(turn);
+    let rest = response.text().await.unwrap();
+    assert!(rest.contains(r#"{"content":"one"}"#) && rest.ends_with("data: [DONE]\n\n"), "{rest}");
+    assert!(!rest.contains("role"), "said once: {rest}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn gate_4_a_lost_client_of_a_stream_cancels_nothing() {
     let gateway = Gateway::start().await;
     let mut body = ask("hold");
@@ -279,8 +356,14 @@ async fn gate_4_a_lost_client_of_a_stream_cancels_nothing() {
     let mut response = answered.await.unwrap().unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     drop(response);
-    gateway.node.followed_by(0).await;
+    // Whoever asks again meanwhile joins it.
+    let again = gateway.post("/v1/chat/completions").json(&body).send();
+    let again = tokio::spawn(again);
+    gateway.node.followed_by(2).await;
     assert!(gateway.node.cancelled.lock().unwrap().is_empty());
     gateway.node.done(turn);
+    assert!(again.await.unwrap().unwrap().text().await.unwrap().contains("one"));
+    gateway.node.followed_by(0).await;
+    assert_eq!(gateway.node.sent.peek(Vec::len), 1);
     gateway.stop().await;
 }

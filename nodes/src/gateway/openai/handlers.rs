@@ -18,8 +18,10 @@ use super::{
         error::{OpenAiError, json},
         guard::Trace,
         rest,
+        rpc::fresh_key,
         serve::Gateway,
     },
+    repeats::{self, Watched},
     reply::{Label, Reply, Step},
     request::Ask,
     stream,
@@ -74,7 +76,7 @@ pub(in super::super) async fn completions(
     headers: HeaderMap,
     request: Request,
 ) -> Response {
-    let key = match idempotency_key(&headers) {
+    let named = match idempotency_key(&headers) {
         Ok(key) => key,
         Err(error) => return error.respond(),
     };
@@ -82,15 +84,24 @@ pub(in super::super) async fn completions(
         Ok(body) => body,
         Err(error) => return OpenAiError::from(error).respond(),
     };
-    let Ask { model, stream, include_usage, send } = match Ask::read(&body, key, trace) {
+    let watched = match watched(&gateway, (&headers, &body), named.is_some()) {
+        Ok(watched) => watched,
+        Err(error) => return OpenAiError::from(error).respond(),
+    };
+    let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
+    let Ask { model, stream, include_usage, mut send } = match Ask::read(&body, key, trace) {
         Ok(ask) => ask,
         Err(error) => return error.respond(),
     };
+    send.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
     let sent = Instant::now();
-    let following = match gateway.backend.send(send).await {
+    let mut following = match gateway.backend.send(send).await {
         Ok(following) => following,
         Err(error) => return of_model(error, &model).respond(),
     };
+    if let Some(watched) = watched {
+        following.events = watched.watch(following.events);
+    }
     gateway.metrics.accepted();
     let label = Label {
         turn: following.accepted.turn,
@@ -105,6 +116,19 @@ pub(in super::super) async fn completions(
     }
 }
 
+/// The request among those of the last minutes, unless its client has named it.
+fn watched(
+    gateway: &Gateway,
+    (headers, body): (&HeaderMap, &str),
+    is_named: bool,
+) -> Result<Option<Watched>, ErrorBody> {
+    if is_named {
+        return Ok(None);
+    }
+    let again = repeats::comes_again(headers);
+    Ok(Some(gateway.repeats.enter(body.as_bytes(), again, fresh_key()?)))
+}
+
 /// Waits for the whole reply.
 async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Instant) -> Response {
     let mut reply = Reply::default();
@@ -116,7 +140,7 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
             Step::Finished(reason) => return rest::json(label.completion(&reply, reason)),
             Step::Failed(error) => {
                 drain(gateway, events, sent);
-                return OpenAiError::from(error).respond();
+                return OpenAiError::from(error).respond_ended();
             }
         }
     }

@@ -4,8 +4,10 @@
 //! client, found again by its `Idempotency-Key`.
 
 mod handlers;
+mod repeats;
 mod reply;
 mod request;
 mod stream;
 
 pub(super) use handlers::{completions, model, models};
+pub(super) use repeats::Repeats;

@@ -13,7 +13,7 @@ use super::super::{
     backend::SendRequest,
     error::OpenAiError,
     params::document,
-    rpc::{check_size, fresh_key},
+    rpc::{FRESH_KEY, check_size, fresh_key},
 };
 
 /// The channel of sessions that come in here.
@@ -111,7 +111,14 @@ impl Ask {
             model,
             stream: flag(&fields, "stream")?,
             include_usage: include_usage(&fields)?,
-            send: SendRequest { session, message, mode: SendMode::Turn, key, trace },
+            send: SendRequest {
+                session,
+                message,
+                mode: SendMode::Turn,
+                key,
+                trace,
+                sent_before: false,
+            },
         })
     }
 }
@@ -313,6 +320,9 @@ fn stable_peer(user: &str) -> Result<KeyPart, OpenAiError> {
 /// A session of its own; the same one if the same request comes again.
 fn fresh_peer(key: Option<&IdempotencyKey>) -> Result<KeyPart, OpenAiError> {
     match key {
+        Some(key) if key.as_str().starts_with(FRESH_KEY) => {
+            part(&format!("once-{}", blake3::hash(key.as_str().as_bytes()).to_hex()))
+        }
         Some(key) => part(&format!("key-{}", blake3::hash(key.as_str().as_bytes()).to_hex())),
         None => part(&format!("once-{:032x}", rand::random::<u128>())),
     }

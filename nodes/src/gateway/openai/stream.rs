@@ -3,8 +3,8 @@
 //! Each text's `id` is its cursor, and `Clawnode-Session` names the session: whoever is cut off goes
 //! on at `/v1/sessions/SESSION/events`, at any gateway.
 //!
-//! The answer's head waits for the turn's first word, so that a failure before it has its proper
-//! HTTP status; a failure after it is an error chunk.
+//! The answer's head waits for the turn's first word, for [`HEAD_WITHIN`] at most, so that a failure
+//! before it has its proper HTTP status; a failure after it is an error chunk.
 
 use std::{
     collections::VecDeque,
@@ -35,8 +35,11 @@ use super::{
 
 /// The header that names the session.
 const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
+/// How long the answer's head waits for a word or a failure: providers refuse within that time, and no
+/// proxy or client gives up before.
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// After how long without a word a comment keeps proxies from hanging up.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Events taken at once, when that many are ready; they leave in one write.
 const READY: usize = 16;
 
@@ -50,7 +53,9 @@ struct Telling {
     events: Option<BoxStream<'static, TurnEvent>>,
     /// What was read before the head was sent.
     early: VecDeque<TurnEvent>,
-    first: bool,
+    /// Whether the first chunk was sent, and the first text.
+    opened: bool,
+    spoke: bool,
 }
 
 /// Answers with a stream, or with an error if the turn fails before its first word.
@@ -63,8 +68,9 @@ pub(super) async fn respond(
     let session = HeaderValue::from_str(&following.accepted.session).ok();
     let mut events = following.events;
     let mut early = VecDeque::new();
-    loop {
-        let Some(event) = events.next().await else {
+    let until = tokio::time::Instant::now() + HEAD_WITHIN;
+    while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
+        let Some(event) = event else {
             return OpenAiError::from(lost()).respond();
         };
         // A throw-away reply, only to read the event as the stream will.
@@ -72,7 +78,7 @@ pub(super) async fn respond(
         if let Step::Failed(error) = step {
             count(&gateway, &event.body, sent);
             drain(&gateway, events, sent);
-            return OpenAiError::from(error).respond();
+            return OpenAiError::from(error).respond_ended();
         }
         let is_word = step != Step::Nothing;
         early.push_back(event);
@@ -87,7 +93,8 @@ pub(super) async fn respond(
         sent,
         events: Some(events),
         early,
-        first: true,
+        opened: false,
+        spoke: false,
     };
     let kind = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(telling, Telling::next));
@@ -103,6 +110,13 @@ impl Telling {
         let mut out = String::new();
         while out.is_empty() {
             let mut events = self.events.take()?;
+            if !std::mem::replace(&mut self.opened, true) {
+                data(&mut out, &self.label.first());
+                if self.early.is_empty() {
+                    self.events = Some(events);
+                    continue;
+                }
+            }
             if let Some(event) = self.early.pop_front() {
                 self.events = Some(events);
                 self.tell(event, &mut out);
@@ -119,7 +133,7 @@ impl Telling {
                     }
                 }
                 Ok(None) => self.fail(lost(), &mut out),
-                Err(_elapsed) => out.push_str(": still here\n\n"),
+                Err(_elapsed) => comment(&mut out, "still here"),
             }
         }
         Some((Ok(Bytes::from(out)), self))
@@ -129,16 +143,17 @@ impl Telling {
         if self.events.is_none() {
             return;
         }
-        if self.first {
-            self.first = false;
-            self.gateway.metrics.first_text(self.sent.elapsed());
-            data(out, &self.label.first());
+        if let TurnBody::ApprovalRequest(request) = &event.body {
+            comment(out, &format!("a person is asked whether `{}` may run", request.name));
         }
         count(&self.gateway, &event.body, self.sent);
         let ends_well = matches!(event.body, TurnBody::Done(_)) && self.reply.is_told();
         match self.reply.take(event.body) {
             Step::Nothing => {}
             Step::Text(text) => {
+                if !std::mem::replace(&mut self.spoke, true) {
+                    self.gateway.metrics.first_text(self.sent.elapsed());
+                }
                 at(out, event.cursor);
                 data(out, &self.label.text(&text));
             }
@@ -183,6 +198,13 @@ fn at(out: &mut String, cursor: FrameKey) {
         out.push_str(&cursor.to_string());
         out.push('\n');
     }
+}
+
+/// What clients leave out. One line: names of tools hold no line breaks.
+fn comment(out: &mut String, text: &str) {
+    out.push_str(": ");
+    out.push_str(text);
+    out.push_str("\n\n");
 }
 
 fn data(out: &mut String, json: &str) {
