@@ -302,3 +302,159 @@ impl SessionState {
         Ok(())
     }
 }
+
+/// What no owner writes is refused: a journal that breaks a rule shows a defect, and is not folded into
+/// a state that looks right.
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::Record;
+    use clawnode_proto::{
+        event::decode_record,
+        hook::HookTrail,
+        llm::{StopReason, Usage},
+        session::{ToolDone, ToolUncertain},
+        tool::ToolOutcome,
+    };
+
+    use super::*;
+    use crate::session::played::Run;
+
+    const NOW: Timestamp = Timestamp(1);
+
+    fn state(run: &Run) -> SessionState {
+        run.machine.settled().unwrap().state.clone()
+    }
+
+    fn head(run: &Run) -> Head {
+        let Record { bytes, .. } = run.journal.last().unwrap();
+        decode_record(bytes).unwrap().pop().unwrap().head
+    }
+
+    /// A session whose model was asked once; with that call, of its running turn.
+    fn asked() -> (Run, TurnId, CallId) {
+        let mut run = Run::new(&[], Vec::new());
+        run.says("hi");
+        let state = state(&run);
+        let turn = state.running().unwrap();
+        let (turn, call) = (turn.id, turn.steps[0].call);
+        (run, turn, call)
+    }
+
+    /// The same, whose model wants a tool that waits for its result; with that call of a tool.
+    fn waits_for_a_tool() -> (Run, TurnId, CallId) {
+        let (mut run, turn, _) = asked();
+        run.replies(&[("far", r#"{"at":1}"#)]);
+        let call = state(&run).running().unwrap().steps[0].tools[0].call;
+        (run, turn, call)
+    }
+
+    #[test]
+    fn a_call_begins_in_the_running_turn_and_its_attempts_count_up() {
+        let (run, turn, call) = asked();
+        let other = TurnId::from_u128(9);
+        for (turn, attempt, good) in
+            [(turn, 2, true), (turn, 1, false), (turn, 3, false), (other, 2, false)]
+        {
+            let begun = state(&run).begun(turn, call, Attempt(attempt), NOW);
+            assert_eq!(begun.is_ok(), good, "{turn} {attempt}");
+        }
+        let mut ended = state(&run);
+        let end = StepEnd::Done {
+            content: "so".into(),
+            stop: StopReason::EndTurn,
+            usage: Usage::default(),
+        };
+        ended.open.front_mut().unwrap().steps[0].end = Some(end);
+        assert!(ended.begun(turn, call, Attempt(2), NOW).is_err(), "it has ended (I3)");
+    }
+
+    #[test]
+    fn the_first_attempt_at_a_call_is_1() {
+        let (mut state, turn, call) = {
+            let (run, turn, call) = asked();
+            (state(&run), turn, call)
+        };
+        state.open.front_mut().unwrap().steps.clear();
+        assert!(state.clone().begun(turn, call, Attempt(2), NOW).is_err());
+        state.begun(turn, call, Attempt(1), NOW).unwrap();
+    }
+
+    #[test]
+    fn an_uncertain_end_is_what_its_event_says_or_what_an_input_brought() {
+        let (run, turn, call) = waits_for_a_tool();
+        let detail = Some("its node died".to_owned());
+        let brought = || Some(ToolEnd::Uncertain { detail: "nobody knows".to_owned() });
+        for (says, brought, expected) in [
+            (detail.clone(), None, Some("its node died")),
+            (None, brought(), Some("nobody knows")),
+            (None, None, None),
+            (None, Some(ToolEnd::Known { outcome: ToolOutcome::done("1") }), None),
+        ] {
+            let mut state = state(&run);
+            state.waiting_tool(call).unwrap().brought = brought;
+            let event = SessionEvent::ToolUncertain(ToolUncertain { turn, call, detail: says });
+            let folded = state.fold_tool(&head(&run), &event);
+            assert_eq!(folded.is_ok(), expected.is_some());
+            let end = &state.running().unwrap().steps[0].tools[0].end;
+            let told = match end {
+                Some(ToolEnd::Uncertain { detail }) => Some(detail.as_str()),
+                _ => None,
+            };
+            assert_eq!(told, expected);
+        }
+        let mut state = state(&run);
+        let outcome = Some(ToolOutcome::done("1"));
+        let done =
+            SessionEvent::ToolDone(ToolDone { turn, call, outcome, hooks: HookTrail::default() });
+        state.fold_tool(&head(&run), &done).unwrap();
+        assert!(state.fold_tool(&head(&run), &done).is_err(), "two outcomes (I3)");
+    }
+
+    #[test]
+    fn a_person_is_asked_once_and_before_the_tool_begins() {
+        let mut run = {
+            let (mut run, ..) = asked();
+            run.replies(&[("write", r#"{"at":1}"#)]);
+            run
+        };
+        let asked = run
+            .journal
+            .iter()
+            .flat_map(|record| decode_record(&record.bytes).unwrap())
+            .find_map(|sealed| match sealed.event::<SessionEvent>() {
+                Ok(Some(event @ SessionEvent::ApprovalAsked(_))) => Some(event),
+                _ => None,
+            })
+            .unwrap();
+        let head = head(&run);
+        assert!(state(&run).fold_tool(&head, &asked).is_err(), "asked twice");
+        run.started.clear();
+        let mut state = state(&run);
+        let turn = state.open.front_mut().unwrap();
+        let tool = &mut turn.steps[0].tools[0];
+        tool.approval = None;
+        tool.asked = Some(Asked { nonce: head.eid, at: NOW, capability: None, limit: None });
+        assert!(state.fold_tool(&head, &asked).is_err(), "it has begun");
+    }
+
+    #[test]
+    fn equal_calls_of_a_turn_are_counted() {
+        let (mut run, ..) = asked();
+        run.replies(&[("far", r#"{"at":1}"#), ("far", r#"{"at":2}"#), ("far", r#"{"at":1}"#)]);
+        let state = state(&run);
+        let tools = &state.running().unwrap().steps[0].tools;
+        assert_eq!(tools.iter().map(|tool| tool.times).collect::<Vec<_>>(), [1, 1, 2]);
+    }
+
+    #[test]
+    fn turns_end_in_order_unless_they_are_cancelled() {
+        let (mut run, ..) = asked();
+        run.says("and another");
+        let mut state = state(&run);
+        let second = state.open.get(1).unwrap().id;
+        assert!(state.clone().close(second, &TurnOutcome::Cancelled).is_err());
+        state.open.get_mut(1).unwrap().cancelled = true;
+        state.close(second, &TurnOutcome::Cancelled).unwrap();
+        assert_eq!(state.open.len(), 1);
+    }
+}
