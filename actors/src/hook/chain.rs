@@ -47,6 +47,20 @@ struct Document<'a> {
     subject: Value,
 }
 
+/// Why a hook gave no answer that counts.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) fault: HookFault,
+    /// What it wrote on standard error, if it ended with an error.
+    pub(super) complaint: String,
+}
+
+impl From<HookFault> for Unanswered {
+    fn from(fault: HookFault) -> Self {
+        Self { fault, complaint: String::new() }
+    }
+}
+
 /// Asks hooks, which are in the order of their names; what they changed is in `subject`.
 pub async fn judge(
     hooks: &Hooks,
@@ -59,7 +73,7 @@ pub async fn judge(
         let answers = ask_all(hooks, about, group, subject).await;
         for (spec, answer) in group.iter().zip(answers) {
             let answer = answer.and_then(|answer| match answer {
-                Answer::Modify { .. } if !spec.modifies => Err(HookFault::Unfit),
+                Answer::Modify { .. } if !spec.modifies => Err(HookFault::Unfit.into()),
                 Answer::Modify { patch } => {
                     subject.change(patch)?;
                     trail.changed_by.push(spec.name.clone());
@@ -68,7 +82,7 @@ pub async fn judge(
                 Answer::Block { reason } => Ok(Some(reason)),
                 Answer::Allow => Ok(None),
             });
-            let reason = answer.unwrap_or_else(|fault| fails(about, spec, fault, &mut trail));
+            let reason = answer.unwrap_or_else(|why| fails(about, spec, why, &mut trail));
             if let Some(reason) = reason {
                 debug!(hook = %spec.name, point = %about.point, call = %about.call, "blocked");
                 trail.blocked = Some(HookBlock { hook: spec.name.clone(), reason });
@@ -83,7 +97,7 @@ pub async fn judge(
 pub fn unanswered(about: &About, specs: &[HookSpec], fault: HookFault) -> HookTrail {
     let mut trail = HookTrail::default();
     for spec in specs {
-        if let Some(reason) = fails(about, spec, fault, &mut trail) {
+        if let Some(reason) = fails(about, spec, fault.into(), &mut trail) {
             trail.blocked = Some(HookBlock { hook: spec.name.clone(), reason });
             return trail;
         }
@@ -96,14 +110,14 @@ async fn ask_all(
     about: &About,
     group: &[HookSpec],
     subject: &impl Subject,
-) -> Vec<Result<Answer, HookFault>> {
+) -> Vec<Result<Answer, Unanswered>> {
     let document = subject.document().await.and_then(|subject| {
         let document = Document { version: VERSION, about, subject };
         serde_json::to_vec(&document).map_err(|_plain_data| HookFault::TooLarge)
     });
     match document {
         Ok(document) => join_all(group.iter().map(|spec| hooks.ask(spec, about, &document))).await,
-        Err(fault) => group.iter().map(|_| Err(fault)).collect(),
+        Err(fault) => group.iter().map(|_| Err(fault.into())).collect(),
     }
 }
 
@@ -111,14 +125,16 @@ async fn ask_all(
 fn fails(
     about: &About,
     spec: &HookSpec,
-    fault: HookFault,
+    Unanswered { fault, complaint }: Unanswered,
     trail: &mut HookTrail,
 ) -> Option<String> {
     let (hook, point, call) = (&spec.name, about.point, about.call);
     let why = fault.as_str();
     if spec.required {
         warn!(%hook, %point, %call, why, "a required hook gave no answer; it blocks");
-        return Some(format!("it is required, and it {why}"));
+        // The complaint may be of the conversation, so it is in no log.
+        let says = if complaint.is_empty() { String::new() } else { format!(": {complaint}") };
+        return Some(format!("it is required, and it {why}{says}"));
     }
     warn!(%hook, %point, %call, why, "a hook gave no answer; it is passed over");
     trail.passed_over.push(PassedOver { hook: hook.clone(), fault });

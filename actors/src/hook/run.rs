@@ -3,6 +3,7 @@
 use std::{
     io,
     path::Path,
+    pin::pin,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -19,13 +20,17 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{About, Hooks, Keeper, answer::Answer, found};
+use super::{About, Hooks, Keeper, answer::Answer, chain::Unanswered, found};
 use crate::tool::mcp::keeper_arguments;
 
 /// Bytes that a hook is shown (8 MiB): a model's whole window fits.
 const SHOWN_BYTES: usize = 8 << 20;
 /// Bytes that a hook writes (2 MiB): a tool's result of the greatest length fits, escaped.
 const ANSWER_BYTES: u64 = 2 << 20;
+/// Bytes of what a hook writes on standard error that are kept.
+const COMPLAINT_BYTES: u64 = 512;
+/// How long that is waited for once the hook has ended.
+const COMPLAINT_WAIT: Duration = Duration::from_millis(100);
 /// Where a hook's programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The variables that a hook is given beside `PATH`.
@@ -48,23 +53,23 @@ impl Hooks {
         spec: &HookSpec,
         about: &About,
         document: &[u8],
-    ) -> Result<Answer, HookFault> {
+    ) -> Result<Answer, Unanswered> {
         let path = self.path(spec).ok_or(HookFault::Missing)?;
         if document.len() > SHOWN_BYTES {
-            return Err(HookFault::TooLarge);
+            return Err(HookFault::TooLarge.into());
         }
         // It may have changed since the node began.
         found::is_safe(path).map_err(|_told_by_name| HookFault::Unsafe)?;
-        let Some(_room) = self.room().await else { return Err(HookFault::Stopped) };
+        let Some(_room) = self.room().await else { return Err(HookFault::Stopped.into()) };
         let most = Duration::from_millis(u64::from(spec.timeout_ms)).min(HOOK_TIMEOUT_MAX);
         let mut running = Running::start(path, self.keeper(), about).map_err(|error| {
             debug!(hook = %spec.name, %error, "a hook cannot be started");
             HookFault::NotStarted
         })?;
         match timeout(most, running.talk(document)).await {
-            Ok(Ok(said)) => Answer::parse(&said),
-            Ok(Err(fault)) => Err(fault),
-            Err(_elapsed) => Err(HookFault::TimedOut),
+            Ok(Ok(said)) => Ok(Answer::parse(&said)?),
+            Ok(Err(unanswered)) => Err(unanswered),
+            Err(_elapsed) => Err(HookFault::TimedOut.into()),
         }
     }
 }
@@ -90,17 +95,18 @@ impl Running {
             .current_dir(Path::new("/"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What it says there may be of the conversation, which is in no log.
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .process_group(0);
         Ok(Self { child: command.spawn()?, is_keeper: keeper.is_some() })
     }
 
     /// Shows it what it is asked about, and hears it to its end.
-    async fn talk(&mut self, document: &[u8]) -> Result<Vec<u8>, HookFault> {
-        let (Some(mut stdin), Some(stdout)) = (self.child.stdin.take(), self.child.stdout.take())
+    async fn talk(&mut self, document: &[u8]) -> Result<Vec<u8>, Unanswered> {
+        let child = &mut self.child;
+        let (Some(mut stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(HookFault::NotStarted);
+            return Err(HookFault::NotStarted.into());
         };
         let tell = async move {
             // One that decides without reading is as good as any.
@@ -109,10 +115,29 @@ impl Running {
             }
             drop(stdin);
         };
-        let ((), said) = tokio::join!(tell, hear(stdout));
-        let said = said?;
-        let ended = self.child.wait().await.map_err(|_gone| HookFault::Failed)?;
-        if ExitStatus::success(&ended) { Ok(said) } else { Err(HookFault::Failed) }
+        let ends = async {
+            let ((), said) = tokio::join!(tell, hear(stdout));
+            let said = said?;
+            let ended = child.wait().await.map_err(|_gone| HookFault::Failed)?;
+            Ok::<_, HookFault>((said, ended))
+        };
+        // What it has left behind may hold its standard error open.
+        let (mut hears, mut ends) = (pin!(complaint(stderr)), pin!(ends));
+        let mut complaint = None;
+        let (said, ended) = loop {
+            tokio::select! {
+                ended = &mut ends => break ended?,
+                text = &mut hears, if complaint.is_none() => complaint = Some(text),
+            }
+        };
+        if ExitStatus::success(&ended) {
+            return Ok(said);
+        }
+        let complaint = match complaint {
+            Some(text) => text,
+            None => timeout(COMPLAINT_WAIT, hears).await.unwrap_or_default(),
+        };
+        Err(Unanswered { fault: HookFault::Failed, complaint })
     }
 }
 
@@ -130,6 +155,19 @@ impl Drop for Running {
             debug!(%error, "a hook is not there to be ended");
         }
     }
+}
+
+/// What a hook says of its failure: the beginning of what it writes on standard error, as one line.
+async fn complaint(mut stderr: impl AsyncRead + Unpin) -> String {
+    let mut said = Vec::new();
+    let kept = (&mut stderr).take(COMPLAINT_BYTES).read_to_end(&mut said).await;
+    // The rest is read as well: a hook that cannot write would not end.
+    if let Err(error) = kept.and(tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await) {
+        debug!(%error, "what a hook writes on standard error cannot be read");
+    }
+    let text = String::from_utf8_lossy(&said);
+    let line = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    line.collect()
 }
 
 async fn hear(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, HookFault> {

@@ -154,6 +154,24 @@ async fn one_that_gives_no_answer_is_passed_over_or_blocks_as_it_is_marked() {
 }
 
 #[tokio::test]
+async fn what_a_required_one_says_of_its_failure_is_told() {
+    for (body, says) in [
+        ("echo 'no jq here' >&2; exit 3", "ended with an error: no jq here"),
+        ("printf 'a\\nb\\033[1m' >&2; exit 3", "ended with an error: a b [1m"),
+        ("yes | head -c 1000000 >&2; exit 3", "ended with an error: y y y"),
+        // Something that it leaves behind holds its standard error open.
+        ("sleep 5 </dev/null >/dev/null & exit 3", "ended with an error"),
+    ] {
+        let folder = Folder::new().hook("a", body, |spec| {
+            (spec.timeout_ms, spec.required) = (60_000, true);
+        });
+        let blocked = folder.judge(&mut Words("w".to_owned())).await.blocked.unwrap();
+        assert!(blocked.reason.contains(says), "{body}: {}", blocked.reason);
+        assert!(blocked.reason.len() < 600, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn one_that_is_gone_or_has_become_unsafe_is_not_run() {
     let folder = Folder::new().hook("a", ALLOW, |_| {});
     let path = folder.1[0].path.clone();

@@ -75,6 +75,13 @@ fn chosen_file(sources: &Sources) -> Option<PathBuf> {
     sources.file.clone().or_else(named).or_else(usual)
 }
 
+/// The path as seen from the current folder, if that is known.
+pub fn absolute(path: &Path) -> PathBuf {
+    // An empty path is the folder of a file that is named without one.
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    std::path::absolute(path).unwrap_or_else(|_unknown| path.to_owned())
+}
+
 /// Defaults that depend on where the program runs; all others are in the types.
 fn defaults(env: &Env) -> Node {
     let mut tree = Node::empty();
@@ -99,9 +106,11 @@ fn environment(env: &Env) -> Node {
     tree
 }
 
-/// Makes paths absolute in meaning: those of the file are relative to the file.
+/// Makes paths absolute: those of the file are relative to the file. Programs start in folders of their
+/// own, where a relative path would mean another file.
 fn resolve_paths(config: &mut Config, tree: &Node, file: Option<&Path>, env: &Env) {
-    let folder = file.and_then(Path::parent);
+    let folder = file.and_then(Path::parent).map(absolute);
+    let folder = folder.as_deref();
     let fix = |path: &mut PathBuf, key: &[&str]| {
         let of_file = matches!(tree.origin_of(key), Origin::File { .. });
         *path = paths::resolve(path, folder.filter(|_| of_file), env);

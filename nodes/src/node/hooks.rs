@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::mcp::{KEEPER, OWN};
 use crate::{
-    config::{Config, Loaded, agents::DEFAULT_AGENT, paths},
+    config::{Config, Loaded, agents::DEFAULT_AGENT, load::absolute, paths},
     failure::{Exit, Failure},
 };
 
@@ -36,7 +36,8 @@ pub fn folder(loaded: &Loaded) -> Option<PathBuf> {
         return Some(dir.clone());
     }
     let file = loaded.file.clone().or_else(|| paths::config_file(loaded.env()))?;
-    Some(file.parent()?.join(FOLDER))
+    // Hooks are started in `/`.
+    Some(absolute(file.parent()?).join(FOLDER))
 }
 
 /// All that is in the folder.

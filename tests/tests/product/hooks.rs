@@ -260,6 +260,23 @@ async fn hooks_that_fail_are_closed_or_passed_over_as_they_are_marked() -> Outco
 
 /// The node is killed while a hook runs: nothing of the hook goes on, nothing it might have decided
 /// took effect, and it is asked again with the same key.
+/// Hooks start in `/`.
+#[tokio::test]
+async fn hooks_beside_a_file_that_is_named_relatively_are_asked() -> Outcome {
+    let block = "cat >/dev/null\necho '{\"decision\":\"block\",\"reason\":\"not today\"}'";
+    let scene = Scene::new([]).await;
+    scene.hook("before_llm_call", "10-no", (block, "required = true\n"));
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let file = scene.home.path().join(".config/clawnode/config.toml");
+    let relative = format!("{up}{}", file.strip_prefix("/").unwrap().display());
+    let Scene { server: _server, home } = scene;
+    let home = home.var("CLAWNODE_CONFIG", &relative);
+    let node = Node::up(&home).await?;
+    let error = node.client()?.chat(&Message::new("ada", "hi")).await.unwrap_err();
+    assert!(error.to_string().contains("not today"), "{error}");
+    node.stop().await
+}
+
 #[tokio::test]
 async fn a_hook_whose_node_is_killed_is_asked_again() -> Outcome {
     for (point, kinds) in [("before_llm_call", "model_begun"), ("before_tool_call", "tool_asked")] {
