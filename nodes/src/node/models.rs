@@ -126,6 +126,11 @@ pub async fn answering(
             .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
         })?;
     }
+    // What people are told is the model of the agent that they speak to unless they name another.
+    let choice = match config.agents.get(&default).and_then(|agent| agent.model.clone()) {
+        Some(model) => Choice { model, why: format!("agent `{default}` has it") },
+        None => choice,
+    };
     let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
     let routes = Routes::build(default, &bindings).map_err(|error| {
         Failure::new(Exit::Config, "config_invalid", ErrorChain(&error).to_string())

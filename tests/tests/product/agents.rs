@@ -1,6 +1,6 @@
 //! Agents: configured, changed while they run, paused and resumed.
 
-use clawnode_proto::view::AgentView;
+use clawnode_proto::view::{AgentView, StatusView};
 use clawnode_tests::{
     model::Script,
     process::{Message, Node},
@@ -49,6 +49,20 @@ async fn an_unknown_agent_is_refused_before_anything_is_stored() -> Outcome {
     assert_eq!(answer.status(), 404);
     let sessions: serde_json::Value = node.client()?.call("sessions.list", json!({})).await?;
     assert_eq!(sessions["sessions"], json!([]));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn status_names_the_model_of_the_default_agent() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let config = home.path().join("config.toml");
+    let agents =
+        "[agents.apprentice]\nmodel = \"demo/slow\"\n[agents.default]\nmodel = \"demo/echo\"\n";
+    std::fs::write(&config, agents).unwrap();
+    let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
+    let node = Node::up(&home).await?;
+    let status: StatusView = node.client()?.call("status", json!({})).await?;
+    assert_eq!(status.model, "demo/echo (agent `default` has it)");
     node.stop().await
 }
 
