@@ -110,17 +110,13 @@ impl Default for ClusterClock {
 // === impl Clocks ===
 
 impl Clocks {
-    /// A middle that fewer than half of the processes share is nobody's time; the last one stays, so
-    /// that time does not jump. One process alone believes its machine.
+    /// A middle that fewer than half of the processes share is nobody's time, and one process alone proves
+    /// nothing: the last one stays, so that time does not jump. A process that has heard no other believes
+    /// its machine.
     fn agree(&mut self) {
-        let Some(middle) = self.middle_one() else {
-            self.middle = None;
-            return;
-        };
+        let Some(middle) = self.middle_one() else { return };
         let near = self.heard.values().filter(|ms| !is_apart(**ms, middle)).count();
-        if self.heard.len() == 1 {
-            self.middle = None;
-        } else if near * 2 > self.heard.len() {
+        if self.heard.len() > 1 && near * 2 > self.heard.len() {
             self.middle = Some(middle);
         }
     }
@@ -281,15 +277,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_alone_believes_its_machine() {
+    async fn a_process_that_was_always_alone_believes_its_machine() {
+        let process = Process::new();
+        process.hears(&[]);
+        process.hand.jump(DAY);
+        process.hears(&[]);
+        assert_eq!(process.ahead(), DAY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_whose_peers_are_gone_keeps_their_time() {
         let process = Process::new();
         process.hears(&[0, 0]);
         process.hand.jump(DAY);
-        assert_eq!(process.ahead(), 0);
         process.hears(&[]);
-        assert_eq!(process.ahead(), DAY, "the others are gone");
-        process.hand.jump(-DAY);
         assert_eq!(process.ahead(), 0);
+        process.hand.jump(-DAY);
+        process.passes(50).await;
+        assert_eq!(process.ahead(), 50);
     }
 
     #[tokio::test(start_paused = true)]

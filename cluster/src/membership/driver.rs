@@ -132,8 +132,8 @@ impl Membership {
             self.tell(&said).await;
         }
         let members = life.state.members(now, self.clock.apart());
-        // Before it is settled, it may have heard too few to know what most of them agree on.
-        if members.settled && life.state.hears(now) {
+        // Before that, it may have heard too few to know what most of them agree on.
+        if members.heard_all {
             self.clock.agree(|process| life.state.holds_alive(process));
         }
         self.view.send_if_modified(|known| {

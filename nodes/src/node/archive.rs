@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_actors::tool::archive;
-use clawnode_cluster::{Clock as _, Peek, StoreError, Substrate, SystemClock, membership::Members};
+use clawnode_actors::{session::Sessions, tool::archive};
+use clawnode_cluster::{Peek, StoreError, membership::Members};
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
     archive::{
@@ -33,7 +33,7 @@ const ANSWER_BYTES: usize = 1 << 20;
 /// The door.
 #[derive(Clone)]
 pub struct ArchiveDoor {
-    substrate: Substrate,
+    sessions: Sessions,
     members: watch::Receiver<Members>,
     saying: Saying,
 }
@@ -58,18 +58,20 @@ impl std::fmt::Debug for ArchiveDoor {
 
 impl ArchiveDoor {
     /// Of this node, which says `saying` of itself.
-    pub fn new(substrate: Substrate, members: watch::Receiver<Members>, saying: Saying) -> Self {
-        Self { substrate, members, saying }
+    pub fn new(sessions: Sessions, members: watch::Receiver<Members>, saying: Saying) -> Self {
+        Self { sessions, members, saying }
     }
 
     /// Whether a process is gone, with what it has not stored.
     fn is_gone(&self, process: ProcessId) -> bool {
         process != (self.saying)().process
-            && (!self.substrate.shared || self.members.peek(|members| members.holds_dead(process)))
+            && (!self.sessions.substrate().shared
+                || self.members.peek(|members| members.holds_dead(process)))
     }
 
     async fn record(&self, job: JobId) -> Result<JobRecord, ErrorBody> {
-        let found = archive::record(&self.substrate, job).await.map_err(|error| store(&error))?;
+        let found =
+            archive::record(self.sessions.substrate(), job).await.map_err(|error| store(&error))?;
         found.ok_or_else(|| {
             ErrorBody::new(ErrorCode::NotFound, format!("nothing is kept of a job `{job}`"))
                 .hint("`clawnode jobs list` shows those that are kept; calls of tools that run beside their session are no jobs")
@@ -77,7 +79,7 @@ impl ArchiveDoor {
     }
 
     async fn all(&self) -> Result<Vec<JobRecord>, ErrorBody> {
-        archive::list(&self.substrate).await.map_err(|error| store(&error))
+        archive::list(self.sessions.substrate()).await.map_err(|error| store(&error))
     }
 
     /// Asks a process; `None` if it does not answer in time.
@@ -88,8 +90,8 @@ impl ArchiveDoor {
         within: Duration,
     ) -> Option<NodeReply> {
         let bytes = Bytes::from(codec::encode(request).ok()?);
-        let subject = self.substrate.prefix.rpc(process);
-        match self.substrate.bus.request(subject, bytes, within).await {
+        let subject = self.sessions.substrate().prefix.rpc(process);
+        match self.sessions.substrate().bus.request(subject, bytes, within).await {
             Ok(bytes) => codec::decode(&bytes).ok(),
             Err(failure) => {
                 debug!(%process, %failure, "a process says nothing of a job");
@@ -127,7 +129,7 @@ impl ArchiveDoor {
     async fn stored(&self, run: &JobRun) -> Result<Log, ErrorBody> {
         let mut log = Log { lost: run.lost.clone(), ..Log::default() };
         let Some(stored) = &run.log else { return Ok(log) };
-        let loaded = archive::load_log(&self.substrate, stored).await;
+        let loaded = archive::load_log(self.sessions.substrate(), stored).await;
         match loaded.map_err(|error| store(&error))? {
             Some((lines, cut)) => (log.lines, log.cut) = (lines, cut),
             None => log.lost.push("its log: it has been removed".to_owned()),
@@ -229,7 +231,8 @@ impl JobArchive for ArchiveDoor {
             return Err(ErrorBody::new(ErrorCode::NotFound, what)
                 .hint(format!("`clawnode jobs artifacts {job}` shows what it has made")));
         };
-        let blob = self.substrate.blobs.get(digest).await.map_err(|error| store(&error))?;
+        let blob =
+            self.sessions.substrate().blobs.get(digest).await.map_err(|error| store(&error))?;
         let gone = || {
             let what = format!("`{name}` of job `{job}` has been removed");
             ErrorBody::new(ErrorCode::NotFound, what)
@@ -240,7 +243,8 @@ impl JobArchive for ArchiveDoor {
     async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody> {
         let CleanFilter { older_than_ms, job, session } = filter;
         // What ended in this very moment is old enough for somebody who does not say how old.
-        let before = Timestamp(SystemClock.now().0.saturating_add(1).saturating_sub(older_than_ms));
+        let before =
+            Timestamp(self.sessions.now().0.saturating_add(1).saturating_sub(older_than_ms));
         let request = NodeRequest::CleanJobs { which: CleanJobs { before, job, session } };
         for process in self.cleaners() {
             if let Some(NodeReply::Cleaned { view }) =

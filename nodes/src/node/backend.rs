@@ -72,7 +72,7 @@ impl NodeBackend {
         (node, switch, mcp): (Node, Switch, McpDoor),
     ) -> Self {
         let (members, saying) = (node.members.clone(), Arc::clone(&node.heartbeat));
-        let archive = ArchiveDoor::new(sessions.substrate().clone(), members, saying);
+        let archive = ArchiveDoor::new(sessions.clone(), members, saying);
         let overview = Overview::new(node, sessions.clone());
         Self { sessions, agents, routes, overview, switch, mcp, archive }
     }

@@ -73,8 +73,8 @@ pub fn clocks_apart(view: &Members) -> Vec<WarningView> {
             name: CLOCK_DIFFERS.to_owned(),
             message: format!("the clock of `{}` is {by} s {way} the others", node.node),
             hint:
-                "run an NTP client on every host: waits and limits of sessions go by the time of \
-                   whichever node has them"
+                "run an NTP client on every host: a node whose clock differs uses the time of most \
+                   nodes, and no node knows which clock is wrong where there is no majority"
                     .to_owned(),
         })
     };

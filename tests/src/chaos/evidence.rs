@@ -89,11 +89,13 @@ impl Evidence {
         })
     }
 
-    /// Whether a journal has an event of a time that has not come yet, by so many milliseconds.
+    /// Whether a journal has an event that is so many milliseconds later than the last fault, or earlier
+    /// than the first.
     pub fn has_jumped(&self, by: u64) -> bool {
-        let last = self.faults.iter().map(|fault| fault.wall.0).max().unwrap_or(0);
+        let walls = || self.faults.iter().map(|fault| fault.wall.0);
+        let (first, last) = (walls().min().unwrap_or(0), walls().max().unwrap_or(0));
         let mut events = self.sessions.values().flat_map(|stored| &stored.events);
-        events.any(|event| event.ts.0 > last + by)
+        events.any(|event| event.ts.0 > last + by || event.ts.0 + by < first)
     }
 
     /// The claims since the first fault by which a session was taken over.
