@@ -132,8 +132,10 @@ fn fails(
     let why = fault.as_str();
     if spec.required {
         warn!(%hook, %point, %call, why, "a required hook gave no answer; it blocks");
-        // The complaint may be of the conversation, so it is in no log.
-        let says = if complaint.is_empty() { String::new() } else { format!(": {complaint}") };
+        // It may be of the conversation, so it is in no log; nor is a model told, which is told why a
+        // tool did not run or what its result was.
+        let is_told = point == HookPoint::BeforeLlmCall && !complaint.is_empty();
+        let says = if is_told { format!(": {complaint}") } else { String::new() };
         return Some(format!("it is required, and it {why}{says}"));
     }
     warn!(%hook, %point, %call, why, "a hook gave no answer; it is passed over");

@@ -56,7 +56,8 @@ impl Folder {
     async fn judge(&self, words: &mut Words) -> HookTrail {
         let specs: Vec<HookSpec> = self.1.iter().map(|it| it.spec.clone()).collect();
         let hooks = Hooks::new(self.1.clone(), None);
-        judge(&hooks, &about(), &specs, words).await
+        let about = About { point: specs[0].point, ..about() };
+        judge(&hooks, &about, &specs, words).await
     }
 }
 
@@ -163,12 +164,16 @@ async fn what_a_required_one_says_of_its_failure_is_told() {
         ("sleep 5 </dev/null >/dev/null & exit 3", "ended with an error"),
     ] {
         let folder = Folder::new().hook("a", body, |spec| {
-            (spec.timeout_ms, spec.required) = (60_000, true);
+            (spec.point, spec.required) = (HookPoint::BeforeLlmCall, true);
         });
         let blocked = folder.judge(&mut Words("w".to_owned())).await.blocked.unwrap();
         assert!(blocked.reason.contains(says), "{body}: {}", blocked.reason);
         assert!(blocked.reason.len() < 600, "{body}");
     }
+    // A model is told why a tool did not run, so not this.
+    let folder = Folder::new().hook("a", "echo AKIA >&2; exit 3", |spec| spec.required = true);
+    let blocked = folder.judge(&mut Words("w".to_owned())).await.blocked.unwrap();
+    assert_eq!(blocked.reason, "it is required, and it ended with an error");
 }
 
 #[tokio::test]

@@ -106,8 +106,8 @@ fn environment(env: &Env) -> Node {
     tree
 }
 
-/// Makes paths absolute: those of the file are relative to the file. Programs start in folders of their
-/// own, where a relative path would mean another file.
+/// Makes paths of the file absolute: they are relative to the file. Programs start in folders of their own,
+/// where a relative path would mean another file.
 fn resolve_paths(config: &mut Config, tree: &Node, file: Option<&Path>, env: &Env) {
     let folder = file.and_then(Path::parent).map(absolute);
     let folder = folder.as_deref();

@@ -33,7 +33,7 @@ pub struct Found {
 /// Where this node looks for hooks; nowhere if nobody knows where its configuration would be.
 pub fn folder(loaded: &Loaded) -> Option<PathBuf> {
     if let Some(dir) = &loaded.config.hooks.dir {
-        return Some(dir.clone());
+        return Some(absolute(dir));
     }
     let file = loaded.file.clone().or_else(|| paths::config_file(loaded.env()))?;
     // Hooks are started in `/`.

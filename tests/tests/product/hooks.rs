@@ -258,8 +258,6 @@ async fn hooks_that_fail_are_closed_or_passed_over_as_they_are_marked() -> Outco
     Ok(())
 }
 
-/// The node is killed while a hook runs: nothing of the hook goes on, nothing it might have decided
-/// took effect, and it is asked again with the same key.
 /// Hooks start in `/`.
 #[tokio::test]
 async fn hooks_beside_a_file_that_is_named_relatively_are_asked() -> Outcome {
@@ -277,6 +275,8 @@ async fn hooks_beside_a_file_that_is_named_relatively_are_asked() -> Outcome {
     node.stop().await
 }
 
+/// The node is killed while a hook runs: nothing of the hook goes on, nothing it might have decided
+/// took effect, and it is asked again with the same key.
 #[tokio::test]
 async fn a_hook_whose_node_is_killed_is_asked_again() -> Outcome {
     for (point, kinds) in [("before_llm_call", "model_begun"), ("before_tool_call", "tool_asked")] {
