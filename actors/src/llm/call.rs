@@ -20,7 +20,7 @@ use super::{
     retry::Retry,
     sse::{Event, Events, EventsError, within},
     tell::{Finish, Teller, tell},
-    words::Named,
+    words::{NO_END, Named},
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -136,7 +136,7 @@ impl Inner {
         let deadline = Instant::now() + total;
         let ended = timeout_at(deadline, self.attempts(&prepared, to, deadline)).await;
         let ended = ended.unwrap_or_else(|_elapsed| {
-            let message = format!("provider timeout: no end within {} s", total.as_secs_f64());
+            let message = format!("provider timeout: {NO_END} {} s", total.as_secs_f64());
             Err(Fault::last(FailureClass::Timeout, message).failure)
         });
         match ended {

@@ -3,6 +3,9 @@
 
 use clawnode_proto::llm::{FailureClass, ModelFailure};
 
+/// What a failure says whose call took longer than it may with all its tries.
+pub(super) const NO_END: &str = "no end within";
+
 /// What people call a provider.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
@@ -51,7 +54,8 @@ impl Named {
                 ": send the message again later".to_owned()
             }
             (FailureClass::Timeout, _) => {
-                format!(": send the message again, or raise `providers.{name}.idle_timeout`")
+                let limit = if failure.message.contains(NO_END) { "total" } else { "idle" };
+                format!(": send the message again, or raise `providers.{name}.{limit}_timeout`")
             }
             (FailureClass::BrokenStream, _) => ": send the message again".to_owned(),
             _ => String::new(),

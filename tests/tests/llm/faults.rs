@@ -169,6 +169,7 @@ async fn a_reply_that_never_ends_meets_the_deadline() {
         skip(&mut stream, Duration::from_secs(601)).await;
         let rest: Vec<_> = stream.collect().await;
         assert_eq!(own_words(failed(&rest)), "provider timeout: no end within 600 s");
+        assert!(failed(&rest).message.ends_with("`providers.p.total_timeout`"), "{rest:?}");
         server.stop().await.unwrap();
     }
 }
