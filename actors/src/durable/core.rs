@@ -12,7 +12,7 @@ use bytes::Bytes;
 use clawnode_cluster::Record;
 use clawnode_proto::{
     CodecError, Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed,
-    Tail, Timestamp, TurnId, codec,
+    Tail, codec,
     event::{RecordError, decode_record},
     kernel::{KernelEvent, Remembered, SNAPSHOT, SnapshotState},
     limits::{DEDUP_AGE, DEDUP_MIN},
@@ -129,12 +129,6 @@ impl Core {
     /// Whether this input is in the journal.
     pub fn has(&self, input: InputId) -> bool {
         self.known.contains(&input)
-    }
-
-    /// When the input was accepted that a turn began with, if it is remembered.
-    pub fn accepted_at(&self, turn: TurnId) -> Option<Timestamp> {
-        let mut all = self.accepted.iter().rev();
-        all.find(|one| TurnId::from(one.input) == turn).map(|one| one.ts)
     }
 
     /// The input that was journaled last: the anchor (I4).

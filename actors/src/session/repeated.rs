@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clawnode_cluster::StoreError;
 use clawnode_proto::{
     SessionKey, TurnId,
     session::{SessionInput, UserMessage},
@@ -10,19 +11,19 @@ use clawnode_proto::{
 use super::{
     client::{SendError, Sessions},
     kind::Session,
-    state::Turn,
 };
 use crate::durable::Entity;
 
-/// How long ago the message may have been taken.
-const TAKEN_AGO: Duration = Duration::from_mins(10);
+/// How long after a turn's end its message may come again: clients wait for at most 8 s before they try again.
+const ENDED_AGO: Duration = Duration::from_secs(10);
 /// How long a message that was stored is waited for to be in the journal.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// How often that is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Sessions {
-    /// The newest turn of a session that began with the text of this message in the last 10 minutes.
+    /// The newest turn of a session, if it began with the text of this message, and runs, waits, or has just
+    /// ended. Fails if something waits that is not in the journal in time: nobody knows what it is.
     pub async fn turn_of(
         &self,
         key: &SessionKey,
@@ -49,18 +50,16 @@ impl Sessions {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        tokio::time::timeout(TAKEN_WITHIN, looks).await.unwrap_or(Ok(None))
+        let detail = "what was sent before is not taken up yet".to_owned();
+        let unknown = |_elapsed| Err(StoreError::Unavailable { store: "inbox", detail }.into());
+        tokio::time::timeout(TAKEN_WITHIN, looks).await.unwrap_or_else(unknown)
     }
 
     fn newest(&self, entity: &Entity<Session>, message: &UserMessage) -> Option<TurnId> {
-        let now = self.now();
-        let is_it = |turn: &&Turn| {
-            let began_with = turn.said.first().map(|(_, text)| text);
-            let taken = entity.core.accepted_at(turn.id);
-            began_with == Some(&message.content)
-                && taken.is_some_and(|taken| now.since(taken) <= TAKEN_AGO)
-        };
-        let turns = entity.state.open.iter().rev().chain(entity.state.closed.iter().rev());
-        turns.into_iter().find(is_it).map(|turn| turn.id)
+        let is_recent = self.now().since(entity.core.tail.ts) <= ENDED_AGO;
+        let closed = entity.state.closed.last().filter(|_| is_recent);
+        let turn = entity.state.open.iter().next_back().or(closed)?;
+        let began_with = turn.said.first().map(|(_, text)| text);
+        (began_with == Some(&message.content)).then_some(turn.id)
     }
 }

@@ -2,8 +2,9 @@
 //! no idempotency key: each repetition would be another turn of the conversation, asked for and paid.
 //!
 //! A request is the repetition of an earlier one with the same body if its client says so
-//! (`x-stainless-retry-count`), or if the earlier one's client left while its turn ran. It gets the
-//! earlier one's idempotency key, and so its turn. A person who says the same thing twice is heard twice.
+//! (`x-stainless-retry-count`), or if the earlier one's client left while its turn ran and both name the
+//! same `user`. It gets the earlier one's idempotency key, and so its turn. What has ended is not joined
+//! for long: a person who says the same thing twice is heard twice.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,14 +20,19 @@ use futures_util::{
     Stream, StreamExt as _,
     stream::{self, BoxStream},
 };
+use serde::Deserialize;
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 
 use super::super::backend::{TurnBody, TurnEvent};
 
 /// How many times the client has sent a request before, as the clients of `OpenAI` and Anthropic say it.
 const RETRY_COUNT: &str = "x-stainless-retry-count";
-/// How long a request is remembered.
-const REMEMBERED: Duration = Duration::from_mins(10);
+/// How long a request is remembered since it came, was joined, or lost its client: longer than clients
+/// wait for an answer (10 min).
+const REMEMBERED: Duration = Duration::from_mins(30);
+/// How long after its turn's end a request may come again: clients wait for at most 8 s before they try
+/// again.
+const ENDED_AGO: Duration = Duration::from_secs(10);
 /// How many are remembered; the oldest are forgotten first.
 const REMEMBERED_MOST: usize = 4_096;
 /// Turns whose client has left that are followed to their end at once.
@@ -53,6 +59,10 @@ struct Request {
     at: Instant,
     /// Its client has left, and its turn runs.
     left: bool,
+    /// When the end of its turn was told.
+    ended: Option<Instant>,
+    /// Its first try went to another gateway.
+    sent_elsewhere: bool,
 }
 
 /// One request, to say how it goes on.
@@ -70,6 +80,13 @@ pub(super) struct Watched {
 struct Events {
     watched: Watched,
     events: Option<BoxStream<'static, TurnEvent>>,
+}
+
+/// What says whose conversation a request belongs to.
+#[derive(Deserialize)]
+struct Names {
+    #[serde(default)]
+    user: Option<serde::de::IgnoredAny>,
 }
 
 /// Whether a client says that it has sent this request before.
@@ -96,13 +113,18 @@ impl Repeats {
             let repeats = self.clone();
             Watched { repeats, digest, key, sent_elsewhere }
         };
-        if let Some(request) = known.requests.get_mut(&digest)
-            && (comes_again || request.left)
+        let joins = |request: &Request| match request.ended {
+            Some(ended) => comes_again && now - ended <= ENDED_AGO,
+            None => comes_again || request.left && names_user(body),
+        };
+        if known.requests.get(&digest).is_some_and(joins)
+            && let Some(request) = known.touch(digest, now)
         {
             request.left = false;
-            return watched(request.key.clone(), false);
+            return watched(request.key.clone(), request.sent_elsewhere);
         }
-        let request = Request { key: fresh.clone(), at: now, left: false };
+        let (key, sent_elsewhere) = (fresh.clone(), comes_again);
+        let request = Request { key, at: now, left: false, ended: None, sent_elsewhere };
         known.requests.insert(digest, request);
         known.order.push_back((now, digest));
         watched(fresh, comes_again)
@@ -113,7 +135,20 @@ impl Repeats {
     }
 }
 
+/// Without `user`, requests of different people may be the same.
+fn names_user(body: &[u8]) -> bool {
+    serde_json::from_slice::<Names>(body).is_ok_and(|names| names.user.is_some())
+}
+
 impl Known {
+    /// Remembers a request for longer.
+    fn touch(&mut self, digest: Digest, now: Instant) -> Option<&mut Request> {
+        let request = self.requests.get_mut(&digest)?;
+        request.at = now;
+        self.order.push_back((now, digest));
+        Some(request)
+    }
+
     /// Makes room for one more.
     fn forget(&mut self, now: Instant) {
         while let Some((at, digest)) = self.order.front().copied()
@@ -139,12 +174,20 @@ impl Watched {
         stream::poll_fn(move |cx| watched.poll(cx)).boxed()
     }
 
-    fn set_left(&self, left: bool) {
-        let mut known = self.repeats.known();
-        if let Some(request) = known.requests.get_mut(&self.digest)
-            && request.key == self.key
+    fn left(&self) {
+        self.change(|request, _| request.left = true);
+    }
+
+    fn ended(&self) {
+        self.change(|request, now| (request.left, request.ended) = (false, Some(now)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Request, Instant)) {
+        let (mut known, now) = (self.repeats.known(), Instant::now());
+        if known.requests.get(&self.digest).is_some_and(|request| request.key == self.key)
+            && let Some(request) = known.touch(self.digest, now)
         {
-            request.left = left;
+            change(request, now);
         }
     }
 }
@@ -153,8 +196,13 @@ impl Events {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<TurnEvent>> {
         let Some(events) = &mut self.events else { return Poll::Ready(None) };
         let event = std::task::ready!(Pin::new(events).poll_next(cx));
-        if event.as_ref().is_none_or(|event| matches!(event.body, TurnBody::Done(_))) {
-            self.events = None;
+        match &event {
+            Some(TurnEvent { body: TurnBody::Done(_), .. }) => {
+                self.events = None;
+                self.watched.ended();
+            }
+            Some(_) => {}
+            None => self.events = None,
         }
         Poll::Ready(event)
     }
@@ -168,7 +216,7 @@ impl Drop for Events {
         let (Ok(place), Ok(runtime)) = (followed.try_acquire_owned(), Handle::try_current()) else {
             return;
         };
-        watched.set_left(true);
+        watched.left();
         // Detached: it ends with the turn.
         drop(runtime.spawn(async move {
             let _place = place;
@@ -177,7 +225,7 @@ impl Drop for Events {
             if timeout(REMEMBERED, ends).await.is_err() {
                 tracing::debug!("a turn whose client left runs for long; not followed any more");
             }
-            watched.set_left(false);
+            watched.ended();
         }));
     }
 }
@@ -201,10 +249,22 @@ mod tests {
         assert_eq!((other.key, other.sent_elsewhere), (key("c"), true), "sent to another gateway");
         let person = repeats.enter(b"pay 100", false, key("d"));
         assert_eq!(person.key, key("d"), "a person who says the same thing twice is heard twice");
-        // The first is not the last one with this body any more: that its client leaves changes nothing.
-        first.set_left(true);
-        assert_eq!(repeats.enter(b"pay 100", false, key("e")).key, key("e"));
-        assert_eq!(repeats.enter(b"pay 100", true, key("f")).key, key("e"));
+        // The first is not the last one with this body any more: that it ends changes nothing.
+        first.ended();
+        assert_eq!(repeats.enter(b"pay 100", true, key("e")).key, key("d"));
+        let other = repeats.enter(b"pay 101", true, key("f"));
+        assert_eq!((other.key, other.sent_elsewhere), (key("c"), true), "as before");
+    }
+
+    #[test]
+    fn what_has_ended_is_joined_only_by_a_client_that_tries_again_at_once() {
+        let repeats = Repeats::default();
+        let first = repeats.enter(b"go on", false, key("a"));
+        first.ended();
+        assert_eq!(repeats.enter(b"go on", true, key("b")).key, key("a"));
+        let long_ago = Instant::now().checked_sub(ENDED_AGO * 2);
+        repeats.known().requests.get_mut(&first.digest).unwrap().ended = long_ago;
+        assert_eq!(repeats.enter(b"go on", true, key("c")).key, key("c"), "its first try was lost");
     }
 
     #[tokio::test]
@@ -213,18 +273,21 @@ mod tests {
         let (turn, events) = tokio::sync::mpsc::channel::<TurnEvent>(1);
         let events =
             stream::unfold(events, |mut events| async { Some((events.recv().await?, events)) });
-        let watched = repeats.enter(b"pay 100", false, key("a")).watch(events.boxed());
-        assert_eq!(repeats.enter(b"pay 101", false, key("x")).key, key("x"));
+        let (body, anybody) = (br#"{"user":"ada","say":1}"#, br#"{"user":null,"say":1}"#);
+        let watched = repeats.enter(body, false, key("a")).watch(events.boxed());
         drop(watched);
-        let again = repeats.enter(b"pay 100", false, key("b"));
+        let again = repeats.enter(body, false, key("b"));
         assert_eq!(again.key, key("a"));
-        again.set_left(true);
+        again.left();
+        // Without `user`, it may be somebody else.
+        repeats.enter(anybody, false, key("x")).left();
+        assert_eq!(repeats.enter(anybody, false, key("y")).key, key("y"));
         // The turn ends.
         drop(turn);
         while repeats.followed.available_permits() < FOLLOWED_MOST {
             tokio::task::yield_now().await;
         }
-        assert_eq!(repeats.enter(b"pay 100", false, key("c")).key, key("c"));
+        assert_eq!(repeats.enter(body, false, key("c")).key, key("c"));
     }
 
     #[test]
