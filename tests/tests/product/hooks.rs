@@ -264,11 +264,9 @@ async fn hooks_beside_a_file_that_is_named_relatively_are_asked() -> Outcome {
     let block = "cat >/dev/null\necho '{\"decision\":\"block\",\"reason\":\"not today\"}'";
     let scene = Scene::new([]).await;
     scene.hook("before_llm_call", "10-no", (block, "required = true\n"));
-    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
-    let file = scene.home.path().join(".config/clawnode/config.toml");
-    let relative = format!("{up}{}", file.strip_prefix("/").unwrap().display());
     let Scene { server: _server, home } = scene;
-    let home = home.var("CLAWNODE_CONFIG", &relative);
+    // Nodes of tests start in their home directory.
+    let home = home.var("CLAWNODE_CONFIG", ".config/clawnode/config.toml");
     let node = Node::up(&home).await?;
     let error = node.client()?.chat(&Message::new("ada", "hi")).await.unwrap_err();
     assert!(error.to_string().contains("not today"), "{error}");
