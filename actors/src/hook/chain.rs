@@ -132,8 +132,8 @@ fn fails(
     let why = fault.as_str();
     if spec.required {
         warn!(%hook, %point, %call, why, "a required hook gave no answer; it blocks");
-        // It may be of the conversation, so it is in no log; nor is a model told, which is told why a
-        // tool did not run or what its result was.
+        // A complaint may quote the conversation. It goes neither into a log nor to a model, and a model
+        // reads the reasons of blocked tool calls and results.
         let is_told = point == HookPoint::BeforeLlmCall && !complaint.is_empty();
         let says = if is_told { format!(": {complaint}") } else { String::new() };
         return Some(format!("it is required, and it {why}{says}"));

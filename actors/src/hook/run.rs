@@ -27,7 +27,7 @@ use crate::tool::mcp::keeper_arguments;
 const SHOWN_BYTES: usize = 8 << 20;
 /// Bytes that a hook writes (2 MiB): a tool's result of the greatest length fits, escaped.
 const ANSWER_BYTES: u64 = 2 << 20;
-/// Bytes of what a hook writes on standard error that are kept.
+/// Bytes of a hook's standard error that are kept.
 const COMPLAINT_BYTES: u64 = 512;
 /// How long that is waited for once the hook has ended.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(100);
@@ -157,7 +157,7 @@ impl Drop for Running {
     }
 }
 
-/// What a hook says of its failure: the beginning of what it writes on standard error, as one line.
+/// The beginning of a hook's standard error, as one line.
 async fn complaint(mut stderr: impl AsyncRead + Unpin) -> String {
     let mut said = Vec::new();
     let kept = (&mut stderr).take(COMPLAINT_BYTES).read_to_end(&mut said).await;

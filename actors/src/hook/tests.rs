@@ -170,7 +170,7 @@ async fn what_a_required_one_says_of_its_failure_is_told() {
         assert!(blocked.reason.contains(says), "{body}: {}", blocked.reason);
         assert!(blocked.reason.len() < 600, "{body}");
     }
-    // A model is told why a tool did not run, so not this.
+    // A model reads this reason, so it does not quote the hook.
     let folder = Folder::new().hook("a", "echo AKIA >&2; exit 3", |spec| spec.required = true);
     let blocked = folder.judge(&mut Words("w".to_owned())).await.blocked.unwrap();
     assert_eq!(blocked.reason, "it is required, and it ended with an error");

@@ -383,10 +383,10 @@ mod tests {
     fn an_uncertain_end_is_what_its_event_says_or_what_an_input_brought() {
         let (run, turn, call) = waits_for_a_tool();
         let detail = Some("its node died".to_owned());
-        let brought = || Some(ToolEnd::Uncertain { detail: "nobody knows".to_owned() });
+        let brought = || Some(ToolEnd::Uncertain { detail: "the node is lost".to_owned() });
         for (says, brought, expected) in [
             (detail.clone(), None, Some("its node died")),
-            (None, brought(), Some("nobody knows")),
+            (None, brought(), Some("the node is lost")),
             (None, None, None),
             (None, Some(ToolEnd::Known { outcome: ToolOutcome::done("1") }), None),
         ] {

@@ -255,8 +255,8 @@ impl Progress {
         match self.at {
             Some(at) if at.call == key.call && at.attempt == key.attempt => self.holes |= misses,
             Some(at) if at.call == key.call => {
-                // A higher attempt: what the lower one said is void. The cursor is the one before:
-                // whoever is cut off here begins anew again.
+                // A higher attempt: what the lower one said is void. The cursor is the one before: a
+                // reader that is cut off here gets the reset once more.
                 events.extend(self.void(at));
                 self.holes |= misses;
             }

@@ -22,8 +22,9 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Sessions {
-    /// The newest turn of a session, if it began with the text of this message, and runs, waits, or has just
-    /// ended. Fails if something waits that is not in the journal in time: nobody knows what it is.
+    /// The newest turn of a session, if it began with the text of this message and runs, waits, or ended less
+    /// than 10 s ago. Fails with `unavailable` if an input waits that the journal does not have within 1 s:
+    /// it may be this message.
     pub async fn turn_of(
         &self,
         key: &SessionKey,
