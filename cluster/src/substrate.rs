@@ -44,7 +44,7 @@ impl Substrate {
 /// Something a person should know, by a stable name.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Warning {
-    /// For scripts: `bus.sync_interval`.
+    /// For scripts: `bus.replicas`.
     pub name: String,
     /// What is so, and what it means.
     pub message: String,

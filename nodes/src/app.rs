@@ -197,7 +197,7 @@ async fn start(
     let models = CurrentModels::new(answering.models);
     let feed = Feed::new(process, config.node.name.clone(), Arc::clone(&clock));
     let (hub, on) = (FrameHub::default(), (process, &substrate, &members, standing.door()));
-    let tools = tools::open(loaded, on, (&answering.plugins, &mcp), &clock);
+    let tools = tools::open(loaded, on, (&answering.plugins, &answering.hooks, &mcp), &clock);
     let tools = Box::pin(tools).await?;
     let runner = SessionRunner::new(
         substrate.clone(),

@@ -82,7 +82,7 @@ pub const JOB_WAIT_MAX: Duration = Duration::from_hours(2 * 24);
 /// Pieces of work of one provider that a node remembers: enough to see a change, and soon forgotten.
 pub const PROVIDER_RUNS: usize = 64;
 /// Providers that one heartbeat tells of.
-pub const PROVIDERS_TOLD: usize = 32;
+pub const PROVIDERS_TOLD: usize = 64;
 /// Bytes of a key in a plugin's store.
 pub const PLUGIN_KEY_BYTES: usize = 128;
 /// Bytes of a value in a plugin's store (64 KiB): what is larger is a file.

@@ -161,6 +161,18 @@ impl fmt::Debug for ModelRef {
     }
 }
 
+/// What should have been there, with the provider of well-known names.
+fn expected(text: &str) -> &'static str {
+    let is_like = |names: &[&str]| names.iter().any(|name| text.starts_with(name));
+    if is_like(&["gpt-", "o1", "o3", "o4", "chatgpt-"]) {
+        "a model `PROVIDER/MODEL`: write `openai/` before it"
+    } else if is_like(&["claude"]) {
+        "a model `PROVIDER/MODEL`: write `anthropic/` before it"
+    } else {
+        "a model `PROVIDER/MODEL`, such as `openai/gpt-4o` or `ollama/llama3.2`"
+    }
+}
+
 impl FromStr for ModelRef {
     type Err = ParseIdError;
 
@@ -169,7 +181,7 @@ impl FromStr for ModelRef {
             Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
                 Ok(Self { provider: provider.to_owned(), model: model.to_owned() })
             }
-            _ => Err(ParseIdError::new(text, "a model `PROVIDER/MODEL`")),
+            _ => Err(ParseIdError::new(text, expected(text))),
         }
     }
 }

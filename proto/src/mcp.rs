@@ -12,6 +12,7 @@ use crate::{
     event::Timestamp,
     id::{Capability, Digest, McpServerName, NodeName},
     name::ToolName,
+    provider::ProviderStatus,
     tool::{EffectClass, Risk, ToolSpec},
 };
 
@@ -107,6 +108,12 @@ pub struct McpServerView {
     /// The one of them that takes its calls, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<NodeName>,
+    /// Whether it can be called; absent where no node that is alive has it configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ProviderStatus>,
+    /// Why it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Its tools, in name order.
     pub tools: Vec<McpToolView>,
     /// When what it says last changed.
@@ -157,7 +164,8 @@ impl McpServerView {
             tools.extend(names.into_iter().filter_map(|tool| McpToolView::new(tool, pins)));
         }
         let listed_at = pins.map(|pins| pins.at);
-        Self { server, hosts: Vec::new(), running: None, tools, listed_at }
+        let (hosts, running, status, error) = (Vec::new(), None, None, None);
+        Self { server, hosts, running, status, error, tools, listed_at }
     }
 }
 

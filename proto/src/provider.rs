@@ -11,6 +11,16 @@ use crate::{
     id::{Capability, NodeName, ProcessId},
 };
 
+/// What the names of MCP servers begin with among providers; the rest is the server's name.
+pub const MCP_PREFIX: &str = "mcp.";
+/// What the names of plugins begin with among providers; the rest is the plugin's name.
+pub const PLUGIN_PREFIX: &str = "plugin.";
+/// What the names of hooks begin with among providers; the rest is `POINT.NAME`.
+pub const HOOK_PREFIX: &str = "hook.";
+
+/// The problem of one that is just starting, which is none yet.
+pub const STARTING: &str = "it is starting";
+
 /// What a provider does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,7 +82,10 @@ pub struct ProviderReport {
 pub enum ProviderStatus {
     /// It cannot.
     Unhealthy,
-    /// Nobody has tried yet.
+    /// It does not work here, and need not: another node runs the MCP server, or no agent has a tool
+    /// that it would run.
+    Standby,
+    /// It was not tried yet.
     Unknown,
     /// It could when it was last looked at.
     Healthy,
@@ -83,6 +96,7 @@ impl ProviderStatus {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unhealthy => "unhealthy",
+            Self::Standby => "standby",
             Self::Unknown => "unknown",
             Self::Healthy => "healthy",
         }
@@ -90,12 +104,14 @@ impl ProviderStatus {
 }
 
 impl ProviderReport {
-    /// Whether it can work.
-    pub const fn status(&self) -> ProviderStatus {
-        match (&self.problem, self.checked_ago_ms) {
+    /// Whether it can work, as its own node sees it: nothing is known there of [`Standby`].
+    ///
+    /// [`Standby`]: ProviderStatus::Standby
+    pub fn status(&self) -> ProviderStatus {
+        match (self.problem.as_deref(), self.checked_ago_ms) {
+            (Some(STARTING), _) | (None, None) => ProviderStatus::Unknown,
             (Some(_), _) => ProviderStatus::Unhealthy,
             (None, Some(_)) => ProviderStatus::Healthy,
-            (None, None) => ProviderStatus::Unknown,
         }
     }
 }
@@ -147,8 +163,11 @@ pub struct ProviderView {
 pub struct ProvidersView {
     /// How many can work.
     pub healthy: u32,
-    /// How many cannot; most nodes do not have everything, and that is no fault of theirs.
+    /// How many cannot, and should.
     pub unhealthy: u32,
+    /// How many need not.
+    #[serde(default)]
+    pub standby: u32,
     /// How many nobody has tried yet.
     pub unknown: u32,
     /// By kind, name and node.

@@ -9,23 +9,26 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::Timestamp,
     frame::FrameKey,
+    hook::HookSpec,
     id::{
         AgentName, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
-        InputId, NodeName, ProcessId, Seq, TurnId,
+        InputId, NodeName, ProcessId, Seq, ToolName, TurnId,
     },
     latch::Latch,
-    llm::{Message, ModelRef, Usage},
+    llm::{Message, ModelRef, Sampling, Usage},
     node::{Load, NodeRole, VersionRange},
     overview::{BusView, DeadView, LookedView},
-    policy::{Approval, Verdict},
+    policy::{Approval, Policy, Verdict},
+    provider::ProviderStatus,
     session::TurnOutcome,
-    tool::Risk,
+    timeout::TurnTime,
+    tool::{EffectClass, Risk},
 };
 
 /// Something a person should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarningView {
-    /// A stable name: `bus.sync_interval`.
+    /// A stable name: `bus.replicas`.
     pub name: String,
     /// What is so, and what it means.
     pub message: String,
@@ -367,6 +370,52 @@ pub struct AgentView {
     /// The latch that stops it, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Latch>,
+}
+
+/// Answer of `agents.show`: one agent with all that decides how it answers, except its whole system
+/// prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentDetail {
+    /// What `agents.list` says of it.
+    #[serde(flatten)]
+    pub view: AgentView,
+    /// Settings of its model calls.
+    pub sampling: Sampling,
+    /// Tokens that its model reads at most.
+    pub window_tokens: u32,
+    /// How long a turn and a step of it may take.
+    pub time: TurnTime,
+    /// Tool calls of one reply that run at a time.
+    pub max_parallel_tools: u32,
+    /// What it does by itself, and what a person is asked about.
+    pub policy: Policy,
+    /// The hooks that judge its calls, by point and name.
+    pub hooks: Vec<HookSpec>,
+    /// Its tools, as its model is given them.
+    pub tools: Vec<AgentToolView>,
+}
+
+/// A tool of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentToolView {
+    /// What a model calls it.
+    pub name: ToolName,
+    /// What a model is told of it.
+    pub description: String,
+    /// What running it twice does.
+    pub class: EffectClass,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// What a node needs to run it; absent if every worker can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<Capability>,
+    /// The longest that a call may take, in milliseconds.
+    pub timeout_ms: u32,
+    /// Whether a node takes its calls now: `healthy` or `unhealthy`.
+    pub status: ProviderStatus,
+    /// Why none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Answer of `agents.list`.

@@ -82,6 +82,7 @@ pub async fn judge(
                 Answer::Block { reason } => Ok(Some(reason)),
                 Answer::Allow => Ok(None),
             });
+            hooks.fared(spec, answer.as_ref().err().map(|why| why.fault));
             let reason = answer.unwrap_or_else(|why| fails(about, spec, why, &mut trail));
             if let Some(reason) = reason {
                 debug!(hook = %spec.name, point = %about.point, call = %about.call, "blocked");

@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Component, Path, PathBuf},
 };
@@ -15,7 +16,7 @@ use clawnode_proto::{
 };
 use serde::Deserialize;
 
-use super::Program;
+use super::{Program, run::PATH};
 
 /// The longest that a hook may take unless it is marked otherwise (5 s): it is in the way of a turn.
 const TIMEOUT_MS: u64 = 5_000;
@@ -31,6 +32,8 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 /// Links on the way to one file that are followed, as by the kernel.
 const LINKS_MAX: usize = 40;
+/// Bytes of a script's first line that are looked at, as the kernel does.
+const FIRST_LINE_BYTES: u64 = 256;
 /// The owner may execute.
 const EXECUTE: u32 = 0o100;
 /// Whose files may be run beside this user's own.
@@ -65,6 +68,11 @@ pub enum Refusal {
     /// Others than its owner can change it, or its folder.
     #[error("others can write `{0}`: `chmod go-w` it")]
     Writable(PathBuf),
+    /// Its first line names a program that is not here.
+    #[error(
+        "it cannot be started: its first line names `{0}`, which is not a program of this machine"
+    )]
+    NoInterpreter(String),
     /// Not a hook's name.
     #[error(transparent)]
     Name(ParseIdError),
@@ -228,6 +236,7 @@ fn program(point: HookPoint, path: &Path) -> Result<Program, Refusal> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let name: HookName = name.parse().map_err(Refusal::Name)?;
     is_safe(path)?;
+    startable(path)?;
     let at = path.with_file_name(format!("{name}.{MARKS}"));
     let marks = marks(&at)?;
     if point == HookPoint::BeforeLlmCall && !marks.tools.is_empty() {
@@ -244,6 +253,32 @@ fn program(point: HookPoint, path: &Path) -> Result<Program, Refusal> {
         tools: marks.tools,
     };
     Ok(Program { spec, agents: marks.agents, path: path.to_owned() })
+}
+
+/// Whether a script's first line names a program that is here. The hook itself is not started: what
+/// it would do without a question is not known.
+fn startable(path: &Path) -> Result<(), Refusal> {
+    let unreadable = |error: io::Error| Refusal::Unreadable(error.to_string());
+    let mut head = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(FIRST_LINE_BYTES).read_to_end(&mut head).map_err(unreadable)?;
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(()) };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line).into_owned();
+    let mut words = line.split_whitespace();
+    let Some(program) = words.next() else { return Ok(()) };
+    if !is_program(Path::new(program)) {
+        return Err(Refusal::NoInterpreter(program.to_owned()));
+    }
+    // `env` finds the program that it is given by the search path, which is the same for all hooks.
+    let found = words.find(|word| !word.starts_with('-') && !word.contains('='));
+    let (true, Some(name)) = (program.ends_with("/env"), found) else { return Ok(()) };
+    let is_there = PATH.split(':').any(|folder| is_program(&Path::new(folder).join(name)));
+    if is_there { Ok(()) } else { Err(Refusal::NoInterpreter(name.to_owned())) }
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
 fn marks(path: &Path) -> Result<Marks, Refusal> {
@@ -313,6 +348,26 @@ mod tests {
         assert!(first.concerns(&"x_y".parse().unwrap(), fits));
         assert!(!first.concerns(&"y".parse().unwrap(), fits));
         assert!(second.concerns(&"y".parse().unwrap(), fits));
+    }
+
+    #[test]
+    fn a_script_whose_interpreter_is_not_here_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = hook(dir.path(), "a", 0o700);
+        for (text, missing) in [
+            ("#!/bin/sh\n", None),
+            ("#!/usr/bin/env -S sh -eu\n", None),
+            ("echo\n", None),
+            ("#! /nowhere/python3 -u\nimport json\n", Some("/nowhere/python3")),
+            ("#!/usr/bin/env no-such-program\n", Some("no-such-program")),
+            ("#!/usr/bin/env -S A=1 no-such-program\n", Some("no-such-program")),
+            ("#!/tmp\n", Some("/tmp")),
+        ] {
+            fs::write(&path, text).unwrap();
+            let refused = refusals(dir.path());
+            let expected = missing.map(|it| Refusal::NoInterpreter(it.to_owned()).to_string());
+            assert_eq!(refused, Vec::from_iter(expected), "{text}");
+        }
     }
 
     #[test]

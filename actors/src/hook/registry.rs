@@ -5,14 +5,17 @@ use std::{
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use clawnode_proto::{
     AgentName, HookName,
-    hook::{HookPoint, HookSpec},
+    hook::{HookFault, HookPoint, HookSpec},
+    provider::{HOOK_PREFIX, ProviderKind},
 };
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::tool::Providers;
 
 /// Hooks of one process that run at once (32); more wait, and their time does not run meanwhile.
 const AT_ONCE: usize = 32;
@@ -25,6 +28,8 @@ struct Inner {
     programs: BTreeMap<(HookPoint, HookName), Program>,
     keeper: Option<Keeper>,
     room: Semaphore,
+    /// Where the node keeps how they fare, once it has such a place.
+    health: OnceLock<Providers>,
 }
 
 /// A hook that may be asked.
@@ -48,6 +53,11 @@ pub struct Keeper {
     pub command: OsString,
 }
 
+/// What a hook is called among providers.
+fn provider(point: HookPoint, name: &HookName) -> String {
+    format!("{HOOK_PREFIX}{point}.{name}")
+}
+
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hooks").field("programs", &self.0.programs.len()).finish_non_exhaustive()
@@ -67,7 +77,30 @@ impl Hooks {
     pub fn new(programs: Vec<Program>, keeper: Option<Keeper>) -> Self {
         let key = |it: &Program| (it.spec.point, it.spec.name.clone());
         let programs = programs.into_iter().map(|it| (key(&it), it)).collect();
-        Self(Arc::new(Inner { programs, keeper, room: Semaphore::new(AT_ONCE) }))
+        let (room, health) = (Semaphore::new(AT_ONCE), OnceLock::new());
+        Self(Arc::new(Inner { programs, keeper, room, health }))
+    }
+
+    /// From now on `providers` is told how each fares when it is asked.
+    pub fn report_to(&self, providers: &Providers) {
+        for (point, name) in self.0.programs.keys() {
+            providers.awaits(ProviderKind::Execution, &provider(*point, name));
+        }
+        // The first stays: a node has one such place.
+        drop(self.0.health.set(providers.clone()));
+    }
+
+    /// Tells how a hook fared. Its own words are left out: they may quote the conversation.
+    pub(super) fn fared(&self, spec: &HookSpec, fault: Option<HookFault>) {
+        let health = match fault {
+            // An operator's stop, and a conversation that is too large, are no faults of a hook.
+            Some(HookFault::Stopped | HookFault::TooLarge) => return,
+            Some(fault) => Err(format!("it {}", fault.as_str())),
+            None => Ok(()),
+        };
+        if let Some(providers) = self.0.health.get() {
+            providers.looked(&provider(spec.point, &spec.name), &health);
+        }
     }
 
     /// The hooks of an agent, by point and name.

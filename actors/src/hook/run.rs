@@ -32,7 +32,7 @@ const COMPLAINT_BYTES: u64 = 512;
 /// How long that is waited for once the hook has ended.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(100);
 /// Where a hook's programs are looked for.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The variables that a hook is given beside `PATH`.
 const POINT: &str = "HOOK_POINT";
 const KEY: &str = "HOOK_KEY";

@@ -54,6 +54,11 @@ impl Model for Demo {
     }
 }
 
+/// Refuses a model that the demo does not have.
+pub(super) fn check(model: &str) -> Result<(), ModelFailure> {
+    delay(model).map(drop)
+}
+
 async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
     let delay = delay(&request.model)?;
     let offers = !request.tools.is_empty();

@@ -146,6 +146,11 @@ fn set(lookup: &(dyn Fn(&str) -> Option<String> + Sync), variable: &str) -> Opti
     lookup(variable).filter(|value| !value.trim().is_empty())
 }
 
+/// The model that needs no provider.
+pub fn demo() -> ModelRef {
+    ModelRef { provider: "demo".to_owned(), model: super::demo::ECHO.to_owned() }
+}
+
 fn choice(provider: &str, model: &str, because: &str) -> Choice {
     let model = ModelRef { provider: provider.to_owned(), model: model.to_owned() };
     let why = format!("using {model}, because {because}; {HOW_TO_CHANGE}");

@@ -41,7 +41,7 @@ use clawnode_proto::{
 };
 use futures_util::stream::BoxStream;
 
-pub use discover::{Choice, discover, ollama_models};
+pub use discover::{Choice, demo as demo_model, discover, ollama_models};
 pub(crate) use http::tls;
 pub use models::{Models, ResolveError};
 pub(crate) use options::duration;

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use clawnode_cluster::Clock;
-use clawnode_proto::llm::ModelRef;
+use clawnode_proto::llm::{ModelFailure, ModelRef};
 
 use super::{
     Model,
     anthropic::Anthropic,
     call::Provider,
-    demo::Demo,
+    demo::{self, Demo},
     discover::{ollama_url, server_url},
     http::Http,
     openai::OpenAi,
@@ -28,6 +28,7 @@ pub struct Models(Arc<BTreeMap<String, Entry>>);
 struct Entry {
     model: Result<Arc<dyn Model>, Arc<OptionsError>>,
     configured: bool,
+    is_demo: bool,
 }
 
 /// A model that cannot be called, and why.
@@ -94,6 +95,12 @@ impl Models {
         }
     }
 
+    /// Refuses a model that its provider is known not to have, without asking the provider.
+    pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
+        let is_demo = self.0.get(&model.provider).is_some_and(|entry| entry.is_demo);
+        if is_demo { demo::check(&model.model) } else { Ok(()) }
+    }
+
     /// The names of all providers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
@@ -118,9 +125,10 @@ impl Entry {
         clock: &Arc<dyn Clock>,
         configured: bool,
     ) -> Self {
+        let is_demo = options.as_ref().is_ok_and(|options| options.wire == Wire::Demo);
         let model = options.and_then(|options| client(name, options, lookup, clock));
         let model = model.map_err(Arc::new);
-        Self { model, configured }
+        Self { model, configured, is_demo }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use clawnode_proto::{
-    AgentName, CallId, ToolName,
+    AgentName, CallId, Capability, ToolName,
     session::ToolEnd,
     timeout::TimeLimit,
     tool::{ToolOutcome, ToolSpec},
@@ -20,6 +20,11 @@ use crate::durable::jobs::Probe;
 pub trait Executor: Send + Sync + fmt::Debug {
     /// The tools that it has now, as an agent may be given them.
     fn tools(&self) -> Vec<ToolSpec>;
+
+    /// What runs them, where that has a health of its own and may have no tools yet: an MCP server.
+    fn provider(&self) -> Option<Capability> {
+        None
+    }
 
     /// Runs one call to its end. Cancelling the token is how a call is cancelled: it asks for an
     /// end soon, and leaves time to clean up. Dropping the future stops the call for good.

@@ -14,7 +14,7 @@ use clawnode_cluster::Peek;
 use clawnode_proto::Capability;
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Executor, Toolbox, ToolboxError,
@@ -70,10 +70,10 @@ impl Executors {
         for look in &looks {
             match &look.health {
                 Ok(()) => {}
-                // Most nodes do not have everything, and that is no fault of theirs; an MCP server
-                // has just been started.
+                // Most nodes do not have everything, and an MCP server has just been started. What an
+                // agent needs is named by `status`.
                 Err(why) => {
-                    info!(why, needed = ?look.needed, "this node takes no such tool calls");
+                    debug!(why, needed = ?look.needed, "this node takes no such tool calls");
                 }
             }
         }
@@ -85,6 +85,11 @@ impl Executors {
     /// What can be run now, and whenever that changes.
     pub fn available(&self) -> watch::Receiver<Available> {
         self.available.subscribe()
+    }
+
+    /// How all that works for agents on this node fares.
+    pub const fn providers(&self) -> &Providers {
+        &self.providers
     }
 
     /// Looks again and again; ends never.
@@ -108,7 +113,8 @@ impl Executors {
     async fn look(&self) -> Vec<Look> {
         let looks = self.list.iter().map(|executor| async move {
             let specs = executor.tools();
-            let needed = specs.into_iter().filter_map(|spec| spec.capability).collect();
+            let own = executor.provider();
+            let needed = specs.into_iter().filter_map(|spec| spec.capability).chain(own).collect();
             let health = match timeout(PROBE_WAIT, executor.health_check()).await {
                 Ok(health) => health,
                 Err(_elapsed) => {
@@ -155,11 +161,12 @@ impl Executors {
             let gone: Vec<_> = now.capabilities.difference(&capabilities).cloned().collect();
             let new: Vec<_> = capabilities.difference(&now.capabilities).cloned().collect();
             if !gone.is_empty() {
-                let why: Vec<&str> = looks
-                    .iter()
-                    .filter_map(|look| look.health.as_ref().err())
-                    .map(String::as_str)
-                    .collect();
+                let told = |look: &Look| {
+                    let why = look.health.as_ref().err()?;
+                    let names: Vec<&str> = look.needed.iter().map(Capability::as_str).collect();
+                    Some(format!("{}: {why}", names.join(", ")))
+                };
+                let why: Vec<String> = looks.iter().filter_map(told).collect();
                 warn!(?gone, ?why, "this node takes no such tool calls any more");
             }
             if !new.is_empty() {

@@ -63,8 +63,8 @@ impl Providers {
         }
     }
 
-    /// A look at what runs tools has found it well, or not.
-    pub(super) fn looked(&self, name: &str, health: &Result<(), String>) {
+    /// A look at what works for agents (it runs tools, or judges calls) has found it well, or not.
+    pub fn looked(&self, name: &str, health: &Result<(), String>) {
         self.change(&(ProviderKind::Execution, name.to_owned()), |track| {
             track.checked = Some(Instant::now());
             track.problem = health.as_ref().err().map(|why| why.chars().take(EVENT_TEXT).collect());
@@ -73,6 +73,11 @@ impl Providers {
                 Err(_) => track.failures.saturating_add(1),
             };
         });
+    }
+
+    /// It is there, and was not tried yet.
+    pub fn awaits(&self, kind: ProviderKind, name: &str) {
+        self.change(&(kind, name.to_owned()), |_| {});
     }
 
     /// It has a piece of work in hand from now on.
@@ -85,11 +90,14 @@ impl Providers {
     /// How all fare, and that nothing is known of the others among these that serve models.
     pub fn reports<'a>(&self, models: impl IntoIterator<Item = &'a str>) -> Vec<ProviderReport> {
         for name in models {
-            self.change(&(ProviderKind::Model, name.to_owned()), |_| {});
+            self.awaits(ProviderKind::Model, name);
         }
         let now = Instant::now();
         let tracks = self.tracks();
-        let reports = tracks.iter().map(|((kind, name), track)| ProviderReport {
+        // Where something is wrong comes first: there is room for so many.
+        let (bad, well): (Vec<_>, Vec<_>) =
+            tracks.iter().partition(|(_, track)| track.problem.is_some());
+        let reports = bad.into_iter().chain(well).map(|((kind, name), track)| ProviderReport {
             kind: *kind,
             name: name.clone(),
             problem: track.problem.clone(),

@@ -454,7 +454,6 @@ async fn assemble(
         journal: names.journal.clone(),
         streams: names.all(),
         cluster,
-        joined: options.credential.is_some(),
         expires: credential.and_then(|it| it.expires()),
     };
     Ok(Substrate {

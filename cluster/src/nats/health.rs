@@ -46,8 +46,6 @@ pub(super) struct Seen {
     pub(super) streams: Vec<String>,
     /// The cluster's id; none if it was born before there were ids.
     pub(super) cluster: Option<String>,
-    /// Whether this node joined, so that the servers are those that `cluster init` configured.
-    pub(super) joined: bool,
     /// When our credential ends, in seconds since 1970.
     pub(super) expires: Option<u64>,
 }
@@ -164,22 +162,6 @@ impl Health for NatsHealth {
     async fn warnings(&self) -> Vec<Warning> {
         let server = self.api.client.server_info();
         let mut warnings = Vec::new();
-        // No server tells its clients. But who joined with a token belongs to a cluster that
-        // `clawnode cluster init` made, and that writes it into each server's configuration; a
-        // warning that nobody can end would only teach people to overlook warnings.
-        if !self.seen.joined {
-            warnings.push(Warning {
-                name: "bus.sync_interval".to_owned(),
-                message:
-                    "a NATS server does not tell its clients whether it writes to disk before it \
-                      acknowledges; with its default, a power cut loses what was acknowledged in \
-                      the last two minutes"
-                        .to_owned(),
-                hint: "make sure that every server has `sync_interval: always` in its `jetstream` \
-                   block"
-                    .to_owned(),
-            });
-        }
         if self.seen.replicas == 1 && server.cluster.is_some() {
             warnings.push(Warning {
                 name: "bus.replicas".to_owned(),

@@ -1,22 +1,37 @@
-//! `agents`: who answers, and whether they may.
+//! `agents`: who answers, whether they may, and with what.
 
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
     api::{AgentParams, Method},
-    view::{AgentList, AgentView},
+    policy::{Policy, Rule},
+    provider::ProviderStatus,
+    view::{AgentDetail, AgentList, AgentView},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{context::Context, output::Output};
+use super::{
+    context::Context,
+    output::{Output, clean, span},
+    tools,
+};
 use crate::failure::{Exit, Failure};
+
+/// What `agents --help` ends with.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  clawnode agents list
+  clawnode agents show default
+  clawnode agents show ops --json | jq -r '.tools[].name'
+  clawnode agents pause ops";
 
 /// `agents`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum AgentsCommand {
     /// List all agents
     List,
-    /// Show one agent
+    /// Show one agent: its model, tools, rules, time limits and hooks
     Show {
         /// Its name
         agent: AgentName,
@@ -42,14 +57,30 @@ pub(super) async fn run(command: AgentsCommand, context: &Context) -> Result<Exi
             out.document(&list, |list| table(out, &list.agents))?;
             return Ok(Exit::Ok);
         }
-        AgentsCommand::Show { agent } => (Method::AgentsShow, agent),
+        AgentsCommand::Show { agent } => {
+            let view: AgentDetail = context.call(Method::AgentsShow, params(&agent)).await?;
+            out.document(&view, |view| detail(out, view))?;
+            return Ok(Exit::Ok);
+        }
         AgentsCommand::Pause { agent } => (Method::AgentsPause, agent),
         AgentsCommand::Resume { agent } => (Method::AgentsResume, agent),
     };
-    let params = json!(AgentParams { agent: agent.to_string() });
-    let view: AgentView = context.call(method, params).await?;
+    let view: AgentView = context.call(method, params(&agent)).await?;
     out.document(&view, |view| table(out, std::slice::from_ref(view)))?;
     Ok(Exit::Ok)
+}
+
+/// The parameters of methods about one agent.
+pub(super) fn params(agent: &AgentName) -> Value {
+    json!(AgentParams { agent: agent.to_string() })
+}
+
+const fn state(it: &AgentView) -> &'static str {
+    match (&it.stopped, it.paused) {
+        (Some(_), _) => "stopped",
+        (None, true) => "paused",
+        (None, false) => "active",
+    }
 }
 
 fn table(out: Output, agents: &[AgentView]) -> String {
@@ -58,11 +89,7 @@ fn table(out: Output, agents: &[AgentView]) -> String {
         vec![
             it.agent.to_string(),
             it.model.to_string(),
-            match (&it.stopped, it.paused) {
-                (Some(_), _) => "stopped".to_owned(),
-                (None, true) => "paused".to_owned(),
-                (None, false) => "active".to_owned(),
-            },
+            state(it).to_owned(),
             it.running.to_string(),
             it.waiting.to_string(),
             it.max_turns.to_string(),
@@ -71,4 +98,64 @@ fn table(out: Output, agents: &[AgentView]) -> String {
         ]
     };
     out.table(&head, agents.iter().map(row))
+}
+
+fn detail(out: Output, it: &AgentDetail) -> String {
+    let view = &it.view;
+    let limit = |ms: u32| if ms == 0 { "none".to_owned() } else { span(u64::from(ms)) };
+    let mut facts = vec![
+        ("agent", view.agent.to_string()),
+        ("model", view.model.to_string()),
+        ("state", state(view).to_owned()),
+        ("turns", format!("{} run, {} wait", view.running, view.waiting)),
+        ("system", clean(&view.system)),
+        (
+            "limits",
+            format!(
+                "a turn {}, a step {}, {} steps a turn, {} turns a node, {} tokens read, {} tool \
+                 calls at a time",
+                limit(it.time.global_ms),
+                limit(it.time.step_ms),
+                view.step_limit,
+                view.max_turns,
+                it.window_tokens,
+                it.max_parallel_tools,
+            ),
+        ),
+    ];
+    let hooks = it.hooks.iter().map(|hook| format!("{}/{}", hook.point, hook.name));
+    let hooks: Vec<String> = hooks.collect();
+    if !hooks.is_empty() {
+        facts.push(("hooks", hooks.join(", ")));
+    }
+    facts.extend(rules(&it.policy).into_iter().map(|rule| ("rule", rule)));
+    let mut lines: Vec<String> =
+        facts.into_iter().map(|(name, value)| format!("{name:<8} {value}")).collect();
+    lines.push(String::new());
+    if it.tools.is_empty() {
+        lines.push("it has no tools: list them in `tools` of its configuration".to_owned());
+        return lines.join("\n");
+    }
+    let bad = it.tools.iter().filter(|tool| tool.status == ProviderStatus::Unhealthy);
+    lines.push(tools::table(out, it.tools.iter()));
+    lines.extend(tools::reasons(out, bad));
+    lines.join("\n")
+}
+
+/// What it does by itself, and what a person is asked about, in the order in which it is decided.
+fn rules(policy: &Policy) -> Vec<String> {
+    let rule = |it: &Rule| {
+        let tool = it.tool.as_deref().unwrap_or("any tool");
+        let risk = it.risk.map_or_else(String::new, |risk| format!(" of risk {}", risk.as_str()));
+        let arguments = it.arguments.iter().map(|(name, value)| format!("{name} = {value}"));
+        let arguments: Vec<String> = arguments.collect();
+        let with = if arguments.is_empty() { "" } else { " with " };
+        let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+        clean(&format!("{}: {tool}{risk}{with}{}{why}", it.verdict.as_str(), arguments.join(", ")))
+    };
+    let asks = format!(
+        "else: what only looks is allowed, and a person is asked about the rest, for {}",
+        span(policy.approval_wait_ms)
+    );
+    policy.rules.iter().map(rule).chain([asks]).collect()
 }

@@ -9,7 +9,7 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 use super::top;
 use super::{
     agents, approvals, backup, chat, config, doctor, events, execute, hooks, import, jobs, journal,
-    mcp, node, panic, parked, providers, quarantine, sessions, tree, up, verify,
+    mcp, node, panic, parked, providers, quarantine, sessions, tools, tree, up, verify,
 };
 use crate::config::Flag;
 
@@ -199,6 +199,9 @@ pub(super) enum Command {
     /// Stop what agents do, on every node at once, until that is cleared
     #[command(after_help = panic::EXAMPLES)]
     Panic(panic::PanicArgs),
+    /// List the tools of agents, and whether their calls can be run now
+    #[command(subcommand)]
+    Tools(tools::ToolsCommand),
     /// List and show MCP servers, and approve what they say of their tools
     #[command(subcommand)]
     Mcp(mcp::McpCommand),

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     config::{Env, load, show},
     failure::{Exit, Failure},
+    node::models,
 };
 
 /// `config`.
@@ -58,6 +59,7 @@ pub(super) fn check(
         sources.file.clone_from(&args.file);
     }
     let loaded = load(&sources)?;
+    models::check(&loaded)?;
     out.document(&json!({ "file": loaded.file, "ok": true }), |_| match &loaded.file {
         Some(file) => format!("`{}` holds", file.display()),
         None => "there is no configuration file, and the rest holds".to_owned(),

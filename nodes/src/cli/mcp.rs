@@ -5,12 +5,13 @@ use clawnode_proto::{
     McpServerName, NodeName,
     api::{McpApprove, McpParams, Method},
     mcp::{McpList, McpServerView, McpText, McpToolState, McpToolView},
+    provider::ProviderStatus,
 };
 use serde_json::json;
 
 use super::{
     context::Context,
-    output::{Output, Tone, brief, exact},
+    output::{Output, Tone, brief, clean, exact},
 };
 use crate::failure::{Exit, Failure};
 
@@ -63,7 +64,12 @@ pub(super) async fn run(command: McpCommand, context: &Context) -> Result<Exit, 
 }
 
 fn servers(out: Output, servers: &[McpServerView]) -> String {
-    let head = ["server", "runs on", "configured on", "approved", "changed", "new", "gone"];
+    if servers.is_empty() {
+        return "no MCP server is configured: add `[[mcp_servers]]` to the configuration"
+            .to_owned();
+    }
+    let head =
+        ["server", "state", "runs on", "configured on", "approved", "changed", "new", "gone"];
     let row = |it: &McpServerView| {
         let names = |nodes: &[NodeName]| {
             nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
@@ -71,6 +77,7 @@ fn servers(out: Output, servers: &[McpServerView]) -> String {
         let count = |state| it.tools.iter().filter(|tool| tool.state == state).count().to_string();
         vec![
             it.server.to_string(),
+            it.status.map_or("not configured", ProviderStatus::as_str).to_owned(),
             it.running.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
             names(&it.hosts),
             count(McpToolState::Approved),
@@ -79,7 +86,15 @@ fn servers(out: Output, servers: &[McpServerView]) -> String {
             count(McpToolState::Gone),
         ]
     };
-    out.table(&head, servers.iter().map(row))
+    let mut lines = vec![out.table(&head, servers.iter().map(row))];
+    lines.extend(servers.iter().filter_map(|it| down(out, it)));
+    lines.join("\n")
+}
+
+/// Why a server cannot be called.
+fn down(out: Output, it: &McpServerView) -> Option<String> {
+    let why = it.error.as_deref()?;
+    Some(out.paint(Tone::Bad, &clean(&format!("{}: {why}", it.server))))
 }
 
 fn tools(out: Output, tools: &[McpToolView]) -> String {
@@ -100,7 +115,8 @@ fn tools(out: Output, tools: &[McpToolView]) -> String {
 
 /// All tools, and in full those that somebody should look at.
 fn shown(out: Output, view: &McpServerView) -> String {
-    let mut parts = vec![tools(out, &view.tools)];
+    let mut parts = Vec::from_iter(down(out, view));
+    parts.push(tools(out, &view.tools));
     for tool in &view.tools {
         let Some(listed) = &tool.listed else { continue };
         let head = match tool.state {

@@ -37,6 +37,7 @@ mod sessions;
 mod signals;
 mod status;
 mod terminal;
+mod tools;
 #[cfg(feature = "tui")]
 mod top;
 mod tree;

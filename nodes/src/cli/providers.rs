@@ -4,8 +4,8 @@ use clap::Args;
 use clawnode_proto::{
     api::Method,
     provider::{
-        CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, ProviderKind, ProviderStatus,
-        ProviderView, ProvidersView, StepSpec,
+        CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, HOOK_PREFIX, MCP_PREFIX,
+        PLUGIN_PREFIX, ProviderKind, ProviderStatus, ProviderView, ProvidersView, StepSpec,
     },
 };
 use serde_json::json;
@@ -59,9 +59,13 @@ fn table(out: Output, view: &ProvidersView) -> String {
         head.extend(["runs", "failures", "checked", "process"]);
     }
     let row = |it: &ProviderView| {
+        let of = |prefix| it.provider.starts_with(prefix);
         let kind = match it.kind {
-            ProviderKind::Execution => "execution",
             ProviderKind::Model => "model",
+            ProviderKind::Execution if of(MCP_PREFIX) => "mcp server",
+            ProviderKind::Execution if of(PLUGIN_PREFIX) => "plugin",
+            ProviderKind::Execution if of(HOOK_PREFIX) => "hook",
+            ProviderKind::Execution => "execution",
         };
         let latency = |ms: Option<u32>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"));
         let mut row = vec![
@@ -85,11 +89,17 @@ fn table(out: Output, view: &ProvidersView) -> String {
         row
     };
     let mut text = out.table(&head, view.providers.iter().map(row));
-    for it in view.providers.iter().filter(|it| it.status == ProviderStatus::Unhealthy) {
-        let why = clean(it.error.as_deref().unwrap_or("it does not say why"));
-        let line = format!("{} on {}: {why}", it.provider, it.node);
-        text.push('\n');
-        text.push_str(&out.paint(Tone::Bad, &line));
+    for it in &view.providers {
+        let line = || {
+            let why = clean(it.error.as_deref().unwrap_or("it does not say why"));
+            format!("\n{} on {}: {why}", it.provider, it.node)
+        };
+        match it.status {
+            ProviderStatus::Unhealthy => text.push_str(&out.paint(Tone::Bad, &line())),
+            // What is as it should be is for those who want to know.
+            ProviderStatus::Standby if out.wide => text.push_str(&line()),
+            ProviderStatus::Standby | ProviderStatus::Unknown | ProviderStatus::Healthy => {}
+        }
     }
     text
 }

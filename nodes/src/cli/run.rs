@@ -15,7 +15,7 @@ use super::{
     context::Context,
     doctor, events, execute, hooks, import, jobs, journal, mcp, node, nodes,
     output::Output,
-    panic, parked, partitions, providers, quarantine, sessions, status, tree, up, verify,
+    panic, parked, partitions, providers, quarantine, sessions, status, tools, tree, up, verify,
 };
 use crate::{
     config::{Env, Origin},
@@ -127,6 +127,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Approvals(command) => approvals::run(command, context).await,
         Command::Jobs(command) => Box::pin(jobs::run(command, context)).await,
         Command::Panic(args) => panic::run(args, context).await,
+        Command::Tools(command) => tools::run(command, context).await,
         Command::Mcp(command) => mcp::run(command, context).await,
         Command::Hooks(command) => hooks::run(&command, context),
         Command::Node(command) => node::run(command, context).await,

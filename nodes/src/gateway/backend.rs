@@ -19,9 +19,9 @@ use clawnode_proto::{
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentList, AgentView, ApprovalList, ContinuedView, EventView, HistoryView,
-        NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView,
-        SessionList, StatusView, VerifyView,
+        AcceptedView, AgentDetail, AgentList, AgentView, ApprovalList, ContinuedView, EventView,
+        HistoryView, NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList,
+        QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use futures_util::stream::BoxStream;
@@ -177,7 +177,7 @@ pub trait Backend: Send + Sync {
     async fn agents(&self) -> Result<AgentList, ErrorBody>;
 
     /// Answers `agents.show`; `not_found` for an unknown name.
-    async fn agent(&self, agent: &AgentName) -> Result<AgentView, ErrorBody>;
+    async fn agent(&self, agent: &AgentName) -> Result<AgentDetail, ErrorBody>;
 
     /// Pauses or resumes an agent on every node; returns it as it is then.
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody>;

@@ -23,10 +23,11 @@ use clawnode_proto::{
     policy::{Approval, Decided, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::SessionInput,
+    tool::ToolSpec,
     view::{
-        AcceptedView, AgentList, AgentView, ApprovalList, ContinuedView, EventView, HistoryView,
-        NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView,
-        SessionList, StatusView, VerifyView,
+        AcceptedView, AgentDetail, AgentList, AgentView, ApprovalList, ContinuedView, EventView,
+        HistoryView, NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList,
+        QuarantineView, SessionList, StatusView, VerifyView,
     },
 };
 use serde_json::Value;
@@ -34,6 +35,7 @@ use serde_json::Value;
 use super::{
     archive::ArchiveDoor,
     execute::Executions,
+    health,
     mcp::McpDoor,
     orders,
     overview::{Node, Overview},
@@ -85,6 +87,20 @@ impl NodeBackend {
     fn substrate(&self) -> &Substrate {
         self.sessions.substrate()
     }
+
+    /// The agents and their tools.
+    fn needs(&self) -> Vec<(AgentName, Vec<ToolSpec>)> {
+        let profiles = self.agents.names().into_iter().filter_map(|agent| {
+            let profile = self.agents.profile(&agent).ok()?;
+            Some((agent, profile.tools))
+        });
+        profiles.collect()
+    }
+
+    async fn agent_view(&self, agent: &AgentName) -> Result<AgentView, ErrorBody> {
+        let views = self.agents.views().await;
+        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| unknown_agent(agent))
+    }
 }
 
 #[async_trait]
@@ -100,11 +116,7 @@ impl Backend for NodeBackend {
 
     async fn status(&self) -> Result<StatusView, ErrorBody> {
         let mut status = self.overview.status().await;
-        let profiles = self.agents.names().into_iter().filter_map(|agent| {
-            let profile = self.agents.profile(&agent).ok()?;
-            Some((agent, profile.tools))
-        });
-        status.warnings.extend(scheduler::unserved(&self.overview.alive(), profiles));
+        status.warnings.extend(health::warnings(&self.overview.alive(), &self.needs()));
         // An operator's stop comes before everything else.
         status.warnings.splice(0..0, self.switch.warnings());
         Ok(status)
@@ -267,23 +279,31 @@ impl Backend for NodeBackend {
         Ok(AgentList { agents: self.agents.views().await })
     }
 
-    async fn agent(&self, agent: &AgentName) -> Result<AgentView, ErrorBody> {
-        let views = self.agents.views().await;
-        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| {
-            ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
-                .hint("`clawnode agents list` shows the agents there are")
+    async fn agent(&self, agent: &AgentName) -> Result<AgentDetail, ErrorBody> {
+        let view = self.agent_view(agent).await?;
+        let profile = self.agents.profile(agent).map_err(|_unknown| unknown_agent(agent))?;
+        let alive = self.overview.alive();
+        Ok(AgentDetail {
+            view,
+            sampling: profile.sampling,
+            window_tokens: profile.window_tokens,
+            time: profile.time,
+            max_parallel_tools: profile.max_parallel_tools,
+            policy: profile.policy,
+            hooks: profile.hooks,
+            tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
         })
     }
 
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
-        self.agent(agent).await?;
+        self.agent_view(agent).await?;
         if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
             return Err(refusal);
         }
         self.agents.pause(agent, paused).await.map_err(|error| {
             ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
         })?;
-        self.agent(agent).await
+        self.agent_view(agent).await
     }
 
     async fn approvals(&self) -> Result<ApprovalList, ErrorBody> {
@@ -311,7 +331,7 @@ impl Backend for NodeBackend {
     }
 
     async fn providers(&self) -> ProvidersView {
-        scheduler::health(&self.overview.alive(), self.sessions.now())
+        health::health(&self.overview.alive(), &self.needs(), self.sessions.now())
     }
 
     async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody> {
@@ -407,6 +427,11 @@ impl Backend for NodeBackend {
         );
         debug_assert!(written.is_ok(), "a string takes what it is given");
     }
+}
+
+fn unknown_agent(agent: &AgentName) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
+        .hint("`clawnode agents list` shows the agents there are")
 }
 
 fn following(sent: Sent, session: String) -> Following {

@@ -211,6 +211,11 @@ async fn nats(
             ..settings
         },
     };
+    if !joined {
+        // The servers that `cluster init` configures have it. Others tell no client, so `status` has no
+        // warning of it, which nothing could end.
+        tracing::info!("a power cut loses nothing if each NATS server has `sync_interval: always`");
+    }
     let substrate = connect(options).await.map_err(|error| match error {
         ConnectError::Login { .. } if joined => Failure::new(
             Exit::Refused,

@@ -33,8 +33,9 @@ use futures_util::future::join_all;
 use ractor::SpawnErr;
 use secrecy::SecretString;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
+use super::health;
 use crate::{
     config::{
         Config, Env, Secret,
@@ -228,6 +229,9 @@ fn stand(view: &mut McpServerView, alive: &[Heartbeat]) {
     };
     view.hosts = with(&host);
     view.running = with(&runs).into_iter().next();
+    if let Some((status, error)) = health::of_mcp(alive, &view.server) {
+        (view.status, view.error) = (Some(status), error);
+    }
 }
 
 /// The servers that a node could run.
@@ -260,7 +264,7 @@ pub fn with_tools(
         let mut found = known.iter().filter(fits).peekable();
         let has = choice.name().is_some_and(|name| specs.iter().any(|it| it.name == *name));
         if found.peek().is_none() && is_mcp(choice) && !has {
-            info!(%agent, %choice, "no such tool of an MCP server is approved yet");
+            debug!(%agent, %choice, "no such tool of an MCP server is approved yet");
         }
         for spec in found {
             if specs.iter().any(|other| other.name == spec.name) {
@@ -291,6 +295,11 @@ fn is_mcp(choice: &ToolChoice) -> bool {
 
 const fn size(spec: &ToolSpec) -> usize {
     spec.description.len() + spec.input_schema.len()
+}
+
+/// Refuses a server whose variables cannot be read, as the start of a worker would.
+pub fn check(config: &Config, env: &Env) -> Result<(), Failure> {
+    config.mcp_servers.iter().try_for_each(|it| options(it, config, env).map(drop))
 }
 
 /// What is configured of a server, with the values of its variables.

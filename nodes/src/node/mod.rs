@@ -26,6 +26,7 @@ mod execute;
 pub mod failpoint;
 pub mod greet;
 pub mod ground;
+pub mod health;
 pub mod hooks;
 pub mod import;
 pub mod load;

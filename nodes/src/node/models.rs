@@ -1,7 +1,7 @@
 //! From settings to providers and agents.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -15,18 +15,18 @@ use clawnode_actors::{
     },
     tool::mcp::Pins,
 };
-use clawnode_cluster::Clock;
+use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::{
-    AgentName, ErrorChain, ToolName,
+    AgentName, Capability, ErrorChain, ToolName,
     llm::{ModelFailure, ModelRef},
     policy::Policy,
     tool::ToolSpec,
 };
 use secrecy::SecretString;
 
-use super::{mcp, plugins::Plugins, tools};
+use super::{hooks, mcp, plugins::Plugins, tools};
 use crate::{
-    config::{self, Config, Env, agents::DEFAULT_AGENT, tools::ToolChoice},
+    config::{self, Config, Env, Loaded, agents::DEFAULT_AGENT, tools::ToolChoice},
     failure::{Exit, Failure},
 };
 
@@ -90,7 +90,44 @@ pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
+    parts: (Plugins, Hooks),
+) -> Result<Answering, Failure> {
+    let lookup = |name: &str| env.get(name).map(str::to_owned);
+    let choice = match named(config) {
+        Some(choice) => choice,
+        None => discover(&lookup, ollama_models).await,
+    };
+    resolved(config, env, clock, parts, choice)
+}
+
+/// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
+/// loads no plugin. Returns what the agents' tools need of a node, without those of plugins and MCP
+/// servers.
+pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, Failure> {
+    let (config, env) = (&loaded.config, loaded.env());
+    let plugins = Plugins::unloaded(config, "a check loads none");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let demo = || Choice { model: llm::demo_model(), why: "for a check".to_owned() };
+    let choice = named(config).unwrap_or_else(demo);
+    let answering = resolved(config, env, &clock, (plugins, hooks::open(loaded)?), choice)?;
+    mcp::check(config, env)?;
+    let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
+    Ok(tools.filter_map(|tool| tool.capability).collect())
+}
+
+/// The model that the settings name for all agents.
+fn named(config: &Config) -> Option<Choice> {
+    let model = config.agents.values().find_map(|agent| agent.model.clone())?;
+    let all = config.agents.values().all(|agent| agent.model.is_some());
+    all.then(|| Choice { model, why: "the configuration names it".to_owned() })
+}
+
+fn resolved(
+    config: &Config,
+    env: &Env,
+    clock: &Arc<dyn Clock>,
     (plugins, hooks): (Plugins, Hooks),
+    choice: Choice,
 ) -> Result<Answering, Failure> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let mut providers = BTreeMap::new();
@@ -98,12 +135,6 @@ pub async fn answering(
         providers.insert(name.clone(), provider(name, options)?);
     }
     let models = Models::new(providers, &lookup, clock);
-    let choice = match config.agents.values().find_map(|agent| agent.model.clone()) {
-        Some(model) if config.agents.values().all(|agent| agent.model.is_some()) => {
-            Choice { model, why: "the configuration names it".to_owned() }
-        }
-        _ => discover(&lookup, ollama_models).await,
-    };
     let default: AgentName = DEFAULT_AGENT
         .parse()
         .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
@@ -117,14 +148,14 @@ pub async fn answering(
         agents.push(agent(&default, &options, &choice, (&catalogue, &plugins, &hooks))?);
     }
     for agent in &agents {
-        models.resolve(&agent.model).map_err(|error| {
-            Failure::new(
-                Exit::Config,
-                "config_invalid",
-                format!("agent `{}`: {}", agent.name, ErrorChain(&error)),
-            )
-            .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
-        })?;
+        let refused = |why: String| {
+            let what = format!("agent `{}`: {why}", agent.name);
+            Failure::new(Exit::Config, "config_invalid", what)
+                .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
+        };
+        let model = models.resolve(&agent.model);
+        model.map_err(|error| refused(ErrorChain(&error).to_string()))?;
+        models.check(&agent.model).map_err(|failure| refused(failure.message))?;
     }
     // What people are told is the model of the agent that they speak to unless they name another.
     let choice = match config.agents.get(&default).and_then(|agent| agent.model.clone()) {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use clawnode_actors::{
     latch::LatchDoor,
-    tool::{Executor, plugin::PluginName},
+    tool::{Executor, Providers, plugin::PluginName},
 };
 use clawnode_cluster::Bucket;
-use clawnode_proto::{AgentName, ToolName};
+use clawnode_proto::{AgentName, ToolName, provider::PLUGIN_PREFIX};
+use tracing::debug;
+#[cfg(not(feature = "wasm"))]
 use tracing::warn;
 
 use crate::config::Config;
@@ -23,8 +25,8 @@ pub struct Plugins {
     loaded: clawnode_actors::tool::plugin::Plugins,
     /// Configured.
     all: Arc<[PluginName]>,
-    /// Configured, and not loaded.
-    absent: Arc<[PluginName]>,
+    /// Configured, and not loaded: why.
+    absent: Arc<[(PluginName, String)]>,
 }
 
 impl Plugins {
@@ -37,9 +39,7 @@ impl Plugins {
         let egress = Egress::new(config.egress.clone());
         let compiled = config.node.data_dir.join(COMPILED);
         let loaded = plugin::Plugins::load(&config.plugins, &egress, &compiled).await;
-        let has = |name: &PluginName| loaded.executors().any(|plugin| plugin.name() == name);
-        let absent = config.plugins.iter().map(|it| &it.name).filter(|name| !has(name));
-        let absent = absent.cloned().collect();
+        let absent = loaded.refused().into();
         Self { loaded, all: names(config), absent }
     }
 
@@ -47,11 +47,32 @@ impl Plugins {
     #[cfg(not(feature = "wasm"))]
     #[expect(clippy::unused_async, reason = "with the engine it takes time")]
     pub async fn load(config: &Config) -> Self {
+        let why = "this build has no engine for plugins: build it with `--features full`";
         for plugin in &config.plugins {
-            let why = "this build has no engine for plugins: build it with `--features full`";
             warn!(plugin = %plugin.name, why, "a plugin is left out");
         }
-        Self { all: names(config), absent: names(config) }
+        Self::unloaded(config, why)
+    }
+
+    /// None of them is loaded, for this reason.
+    pub fn unloaded(config: &Config, why: &str) -> Self {
+        let all = names(config);
+        let absent = all.iter().map(|name| (name.clone(), why.to_owned())).collect();
+        Self {
+            #[cfg(feature = "wasm")]
+            loaded: clawnode_actors::tool::plugin::Plugins::default(),
+            all,
+            absent,
+        }
+    }
+
+    /// `providers` is told which of them can be used.
+    pub fn report_to(&self, providers: &Providers) {
+        for name in &*self.all {
+            let absent = self.absent.iter().find(|(plugin, _)| plugin == name);
+            let health = absent.map_or(Ok(()), |(_, why)| Err(why.clone()));
+            providers.looked(&format!("{PLUGIN_PREFIX}{name}"), &health);
+        }
     }
 
     /// The same, whose requests pass `door`.
@@ -99,9 +120,9 @@ impl Plugins {
     /// The tools of an agent without those of plugins that are not here.
     pub fn present(&self, agent: &AgentName, names: &[ToolName]) -> Vec<ToolName> {
         let is_here = |name: &&ToolName| {
-            let absent = self.absent.iter().find(|plugin| plugin.own(name).is_some());
-            if let Some(plugin) = absent {
-                warn!(%agent, tool = %name, %plugin, "an agent goes without a tool of a plugin");
+            let absent = self.absent.iter().find(|(plugin, _)| plugin.own(name).is_some());
+            if let Some((plugin, _)) = absent {
+                debug!(%agent, tool = %name, %plugin, "an agent goes without a tool of a plugin");
             }
             absent.is_none()
         };

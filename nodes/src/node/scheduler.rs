@@ -4,23 +4,18 @@
 //! ask for one is given it. The points here say which node that is, by what nodes say of
 //! themselves: `diagnose` shows them, and each worker asks at its rank among them.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use clawnode_actors::{agent::Agents, tool::LOCAL};
 use clawnode_cluster::JOB_RANK_MAX;
 use clawnode_proto::{
-    AgentName, Capability, ErrorBody, ErrorCode, Timestamp,
+    AgentName, Capability, ErrorBody, ErrorCode,
     limits::EXECUTION_STEPS,
     node::{Heartbeat, NodeRole},
     provider::{
-        CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, LatencyView, ProviderKind,
-        ProviderReport, ProviderStatus, ProviderView, ProvidersView, ScoreView, ScoreWeights,
+        CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, ProviderKind, ProviderReport,
+        ProviderStatus, ScoreView, ScoreWeights,
     },
-    tool::ToolSpec,
-    view::WarningView,
 };
 
 use super::execute::{of_step, unknown_action};
@@ -28,47 +23,8 @@ use crate::config::agents::DEFAULT_AGENT;
 
 /// Workers whose reasons are told.
 const WHYS_TOLD: usize = 8;
-/// Capabilities that nobody has, and tools that need one, that are told.
-const UNSERVED_TOLD: usize = 8;
-/// See [`UNSERVED_TOLD`].
-const TOOLS_TOLD: usize = 4;
 /// Work that takes so long has half of the points for being quick, in milliseconds.
 const HALF_QUICK_MS: f64 = 1_000.0;
-
-/// Answers `providers.health`.
-pub(super) fn health(alive: &[Heartbeat], now: Timestamp) -> ProvidersView {
-    let mut providers: Vec<ProviderView> = alive
-        .iter()
-        .flat_map(|node| node.providers.iter().map(move |report| view(node, report, now)))
-        .collect();
-    providers.sort_by(|a, b| {
-        (a.kind, &a.provider, &a.node, a.process).cmp(&(b.kind, &b.provider, &b.node, b.process))
-    });
-    let count = |status| {
-        let count = providers.iter().filter(|it| it.status == status).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
-    };
-    let (healthy, unhealthy) = (count(ProviderStatus::Healthy), count(ProviderStatus::Unhealthy));
-    ProvidersView { healthy, unhealthy, unknown: count(ProviderStatus::Unknown), providers }
-}
-
-fn view(node: &Heartbeat, it: &ProviderReport, now: Timestamp) -> ProviderView {
-    let LatencyView { p50, p95 } = LatencyView { p50: it.recent.p50_ms, p95: it.recent.p95_ms };
-    ProviderView {
-        provider: it.name.clone(),
-        kind: it.kind,
-        node: node.node.clone(),
-        process: node.process,
-        status: it.status(),
-        error: it.problem.clone(),
-        last_checked: it.checked_ago_ms.map(|ago| Timestamp(now.0.saturating_sub(ago))),
-        consecutive_failures: it.failures,
-        in_hand: it.in_hand,
-        runs: it.recent.runs,
-        success_rate: it.recent.success().map(rounded),
-        latency_ms: (it.recent.runs > 0).then_some(LatencyView { p50, p95 }),
-    }
-}
 
 /// Answers `scheduler.diagnose`.
 pub(super) fn diagnose(
@@ -224,43 +180,6 @@ pub(super) fn available(
     Err(Nowhere::Lacks { capability, why: whys.join("; ") })
 }
 
-/// What is so if workers are there, and none of them takes what tools of agents need: pure. `agents`
-/// are their names and tools.
-pub(super) fn unserved(
-    alive: &[Heartbeat],
-    agents: impl IntoIterator<Item = (AgentName, Vec<ToolSpec>)>,
-) -> Vec<WarningView> {
-    let mut needed: BTreeMap<Capability, BTreeSet<String>> = BTreeMap::new();
-    for (agent, tools) in agents {
-        for tool in tools {
-            let Some(capability) = tool.capability else { continue };
-            needed.entry(capability).or_default().insert(format!("`{}` of `{agent}`", tool.name));
-        }
-    }
-    if available(alive, None).is_err() {
-        // That nobody works at all is said by another warning.
-        return Vec::new();
-    }
-    let lacking = needed.into_iter().filter_map(|(capability, tools)| {
-        let why = available(alive, Some(&capability)).err()?;
-        let mut told: Vec<&str> = tools.iter().take(TOOLS_TOLD).map(String::as_str).collect();
-        let more = format!("{} more", tools.len().saturating_sub(TOOLS_TOLD));
-        if tools.len() > TOOLS_TOLD {
-            told.push(&more);
-        }
-        let takes = capability.takes().map(|takes| format!("it takes a worker with {takes}; "));
-        Some(WarningView {
-            name: "tools.unserved".to_owned(),
-            message: format!("{why}: calls of {} wait for one, and fail", told.join(", ")),
-            hint: format!(
-                "{}`clawnode providers` shows what each worker has",
-                takes.unwrap_or_default()
-            ),
-        })
-    });
-    lacking.take(UNSERVED_TOLD).collect()
-}
-
 fn report<'a>(node: &'a Heartbeat, name: &str) -> Option<&'a ProviderReport> {
     node.providers.iter().find(|it| it.kind == ProviderKind::Execution && it.name == name)
 }
@@ -309,23 +228,22 @@ fn score(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> ScoreView {
 }
 
 /// To two digits: more is noise.
-fn rounded(number: f64) -> f64 {
+pub(super) fn rounded(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clawnode_proto::{
-        Digest, ProcessId,
+        Digest, ProcessId, Timestamp,
         node::{Load, VersionRange},
         provider::RecentRuns,
-        tool::{EffectClass, Risk},
     };
     use proptest::prelude::*;
 
     use super::*;
 
-    fn node(name: &str, capabilities: &[&str]) -> Heartbeat {
+    pub(in crate::node) fn node(name: &str, capabilities: &[&str]) -> Heartbeat {
         Heartbeat {
             process: ProcessId::from_u128(1),
             node: name.parse().unwrap(),
@@ -363,7 +281,7 @@ mod tests {
         }
     }
 
-    fn wants(names: &[&str]) -> BTreeSet<Capability> {
+    pub(in crate::node) fn wants(names: &[&str]) -> BTreeSet<Capability> {
         names.iter().map(|it| it.parse().unwrap()).collect()
     }
 
@@ -383,38 +301,6 @@ mod tests {
         // One of two things is there; of that three of four runs went well, in a second.
         assert_eq!((health, load, capability), (15.0, 12.5, 12.5));
         assert_eq!((success, latency), (5.63, 1.25));
-    }
-
-    #[test]
-    fn what_no_worker_takes_is_told_with_who_waits_for_it() {
-        let spec = |name: &str, capability: Option<&str>| ToolSpec {
-            name: name.parse().unwrap(),
-            description: String::new(),
-            input_schema: "{}".to_owned(),
-            class: EffectClass::Safe,
-            risk: Risk::ReadOnly,
-            capability: capability.map(|it| it.parse().unwrap()),
-            timeout_ms: 1_000,
-            pin: None,
-            time: None,
-        };
-        let tools =
-            vec![spec("shell", Some("docker")), spec("add", None), spec("dbt", Some("ssh.db"))];
-        let agents = || [("ada".parse().unwrap(), tools.clone())];
-        let mut worker = node("w", &["ssh.db"]);
-        worker.providers = vec![docker(Some("no engine"), RecentRuns::default())];
-        let told = unserved(&[worker.clone()], agents());
-        let [only] = &told[..] else { panic!("{told:?}") };
-        assert_eq!(only.name, "tools.unserved");
-        for part in ["no node has `docker`", "w: `docker`: no engine", "`shell` of `ada`"] {
-            assert!(only.message.contains(part), "{only:?}");
-        }
-        assert!(only.hint.contains("a Docker engine"), "{only:?}");
-        worker.capabilities = wants(&["docker", "ssh.db"]);
-        assert_eq!(unserved(&[worker.clone()], agents()), []);
-        // That nobody works at all is said elsewhere.
-        worker.roles = vec![NodeRole::Gateway];
-        assert_eq!(unserved(&[worker], agents()), []);
     }
 
     #[test]
@@ -443,29 +329,6 @@ mod tests {
             let view = chosen(&all[..3], wants(&["docker"]), fallback);
             assert_eq!((view.selected, view.fallback_used), (None, false), "{fallback:?}");
         }
-    }
-
-    #[test]
-    fn who_can_work_and_who_cannot_is_counted() {
-        let mut one = node("b", &["docker"]);
-        let model = ProviderReport {
-            kind: ProviderKind::Model,
-            name: "lab".to_owned(),
-            checked_ago_ms: None,
-            ..docker(None, RecentRuns::default())
-        };
-        let gone = ProviderReport {
-            name: "process".to_owned(),
-            ..docker(Some("gone"), RecentRuns::default())
-        };
-        one.providers = vec![model, gone, docker(None, RecentRuns::default())];
-        let view = health(&[one], Timestamp(100));
-        assert_eq!((view.healthy, view.unhealthy, view.unknown), (1, 1, 1));
-        let names: Vec<&str> = view.providers.iter().map(|it| it.provider.as_str()).collect();
-        assert_eq!(names, ["docker", "process", "lab"]);
-        assert_eq!(view.providers[0].last_checked, Some(Timestamp(93)));
-        assert_eq!(view.providers[1].error.as_deref(), Some("gone"));
-        assert_eq!(view.providers[2].status, ProviderStatus::Unknown);
     }
 
     /// A worker asks for jobs at the place that `diagnose` shows it at, once all have told what they

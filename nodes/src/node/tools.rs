@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clawnode_actors::{
     durable::driver::Context,
+    hook::Hooks,
     latch::LatchDoor,
     session::Session,
     tool::{
@@ -144,7 +145,7 @@ type On<'a> = (ProcessId, &'a Substrate, &'a watch::Receiver<Members>, &'a Latch
 pub async fn open(
     loaded: &Loaded,
     (process, substrate, members, door): On<'_>,
-    (plugins, mcp): (&Plugins, &McpServers),
+    (plugins, hooks, mcp): (&Plugins, &Hooks, &McpServers),
     clock: &Arc<dyn Clock>,
 ) -> Result<NodeTools, Failure> {
     let (config, env) = (&loaded.config, loaded.env());
@@ -171,6 +172,8 @@ pub async fn open(
     let executors = Executors::open(executors, door.clone())
         .await
         .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?;
+    plugins.report_to(executors.providers());
+    hooks.report_to(executors.providers());
     Ok(NodeTools { executors, docker })
 }
 

@@ -107,6 +107,39 @@ async fn a_good_file_is_told_to_be_one() {
     assert_eq!(ended.code, 0, "no file is fine");
 }
 
+/// Finding 20: a check passed what a node refused.
+#[tokio::test]
+async fn what_a_node_refuses_at_its_start_the_check_and_doctor_refuse_in_the_same_words() {
+    let home = Home::new();
+    let files = [
+        ("no_such_tool.toml", "[agents.default]\ntools = [\"calc\"]\n", "there is no tool `calc`"),
+        ("no_such_model.toml", "[agents.default]\nmodel = \"demo/demo\"\n", "no model `demo`"),
+        (
+            "no_such_provider.toml",
+            "[agents.default]\nmodel = \"x/y\"\n",
+            "no provider is called `x`",
+        ),
+        ("no_soul.toml", "[agents.default]\nsoul = \"/nowhere/soul\"\n", "/nowhere/soul"),
+    ];
+    for (name, text, part) in files {
+        let path = home.write(name, text);
+        let checked = home.run(&["config", "check", &path]).await;
+        assert_eq!((checked.code, checked.out.as_str()), (78, ""), "{name}: {}", checked.err);
+        assert!(checked.err.contains(part), "{name}: {}", checked.err);
+        let started = home.run(&["--config", &path, "up", "--listen", "127.0.0.1:0"]).await;
+        assert_eq!((started.code, &started.err), (78, &checked.err), "{name}");
+        let looked = home.run(&["--config", &path, "doctor"]).await;
+        assert_eq!(looked.code, 78, "{name}: {}", looked.out);
+        assert!(looked.out.contains(part), "{name}: {}", looked.out);
+    }
+    let started = home.run(&["up", "--model", "demo/demo"]).await;
+    assert_eq!(started.code, 78, "{}", started.err);
+    assert!(started.err.contains("it has `echo`, `slow`"), "{}", started.err);
+    let started = home.run(&["up", "--model", "gpt-4o"]).await;
+    assert_eq!(started.code, 2, "{}", started.err);
+    assert!(started.err.contains("write `openai/` before it"), "{}", started.err);
+}
+
 #[tokio::test]
 async fn doctor_tells_a_broken_configuration_from_a_broken_machine() {
     let home = Home::new();

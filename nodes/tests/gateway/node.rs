@@ -29,18 +29,19 @@ use clawnode_proto::{
     archive::{ArchiveStats, CleanView, JobList, JobRecord, JobStatus, JobView, LogView},
     execute::{ExecutionStatus, ExecutionView},
     latch::{Latch, LatchList, LatchScope, PanicView},
-    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, Sampling, StopReason, Usage},
     mcp::{McpList, McpServerView},
     node::{Load, VersionRange},
     overview::{FeedView, NodeList, PartitionList, TreeView},
-    policy::{Action, Approval, Decided, Decision, Verdict},
+    policy::{Action, Approval, Decided, Decision, Policy, Verdict},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView, ScoreWeights},
     session::TurnOutcome,
+    timeout::TurnTime,
     tool::{EffectClass, Risk},
     view::{
-        AcceptedView, AgentList, AgentView, ApprovalList, ContinuedView, EventView, HistoryView,
-        NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineRow,
-        QuarantineView, SessionList, SessionRow, StatusView, VerifyRow, VerifyView,
+        AcceptedView, AgentDetail, AgentList, AgentView, ApprovalList, ContinuedView, EventView,
+        HistoryView, NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList,
+        QuarantineRow, QuarantineView, SessionList, SessionRow, StatusView, VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};
@@ -533,11 +534,20 @@ impl Backend for Node {
         Ok(AgentList { agents: names.map(|name| self.view(&name.parse().unwrap())).to_vec() })
     }
 
-    async fn agent(&self, agent: &AgentName) -> Result<AgentView, ErrorBody> {
+    async fn agent(&self, agent: &AgentName) -> Result<AgentDetail, ErrorBody> {
         if agent.as_str() == "nobody" {
             return Err(not_found("agent"));
         }
-        Ok(self.view(agent))
+        Ok(AgentDetail {
+            view: self.view(agent),
+            sampling: Sampling::default(),
+            window_tokens: 1,
+            time: TurnTime::default(),
+            max_parallel_tools: 1,
+            policy: Policy::default(),
+            hooks: Vec::new(),
+            tools: Vec::new(),
+        })
     }
 
     async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
@@ -574,7 +584,7 @@ impl Backend for Node {
     }
 
     async fn providers(&self) -> ProvidersView {
-        ProvidersView { healthy: 0, unhealthy: 0, unknown: 0, providers: Vec::new() }
+        ProvidersView { healthy: 0, unhealthy: 0, standby: 0, unknown: 0, providers: Vec::new() }
     }
 
     async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody> {

@@ -91,7 +91,7 @@ async fn a_service_is_called_and_called_again_when_it_is_back() {
     let lost = bench.call("web__get-tiny-image", LONG).await;
     assert_eq!(lost.failure, Some(ToolFailure::Crashed), "{lost:?}");
     assert!(lost.content.inline().unwrap().contains("`web`"), "{lost:?}");
-    bench.down("`web`").await;
+    bench.down("it is down").await;
     let _back = Service::start(port);
     bench.up().await;
     assert_eq!(bench.call("web__get-tiny-image", LONG).await.failure, None);
@@ -121,7 +121,7 @@ async fn a_redirect_is_not_followed_and_headers_are_sent_to_the_configured_place
     let bench = Bench::start(options(format!("http://{here}/mcp")));
     let request = heard.recv().await.unwrap();
     assert!(request.contains("x-team: hunter22"), "{request}");
-    let why = bench.down("`web`: it is down").await;
+    let why = bench.down("it is down").await;
     assert!(!why.contains("hunter22"), "{why}");
     assert!(bench.tools.health_check().await.is_err());
     let followed = tokio::time::timeout(Duration::from_millis(1), other.accept()).await;
@@ -142,7 +142,7 @@ async fn what_a_service_echoes_and_where_it_is_are_shown_without_secrets() {
             http.headers.insert("authorization".to_owned(), bearer.into());
         }
         let bench = Bench::start(options);
-        let why = bench.down("`web`: it is down").await;
+        let why = bench.down("it is down").await;
         let told = bench.call("web__any", Duration::from_millis(100)).await;
         let told = format!("{why} {told:?}");
         assert!(!told.contains("hunter2"), "{told}");

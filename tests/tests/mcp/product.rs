@@ -2,7 +2,13 @@
 
 use std::path::Path;
 
-use clawnode_proto::{latch::PanicView, mcp::McpServerView, session::TurnOutcome};
+use clawnode_proto::{
+    latch::PanicView,
+    mcp::{McpList, McpServerView},
+    provider::ProviderStatus,
+    session::TurnOutcome,
+    view::{AgentDetail, StatusView},
+};
 use clawnode_tests::{
     mcp::{MARK, hostile, marked, reference},
     model::{Act, ModelServer, Script, Setup},
@@ -185,5 +191,58 @@ async fn latch_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
     assert_eq!(server.count(), 1, "no model is asked after the stop");
     node.stop().await?;
     assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
+    Ok(())
+}
+
+/// Findings 16, 18 and 19: nothing of it was to be seen, and there was no way to see an agent's tools.
+#[tokio::test]
+async fn a_server_that_cannot_start_is_named_wherever_people_look() -> Outcome {
+    let (_server, home) = scene(Vec::new()).await;
+    let agent = "[agents.default]\ntools = [\"calculate\", \"nope__*\"]\n";
+    let rule = "[[agents.default.rules]]\ntool = \"calculate\"\nverdict = \"deny\"\n";
+    let broken = section("nope", "no-such-command", &[], "x");
+    configure(&home, &format!("{agent}{rule}{broken}"));
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let warns = |status: &StatusView| status.warnings.iter().any(|it| it.name == "mcp.down");
+    let status: StatusView = client.call_when("status", json!({}), warns).await?;
+    let told = &status.warnings.iter().find(|it| it.name == "mcp.down").unwrap().message;
+    assert!(
+        told.starts_with("MCP server `nope` on ")
+            && told.contains("cannot start `no-such-command`"),
+        "{told}"
+    );
+    let list: McpList = client.call("mcp.list", json!({})).await?;
+    assert_eq!(list.servers[0].status, Some(ProviderStatus::Unhealthy), "{list:?}");
+
+    for (arguments, parts) in [
+        (&["mcp", "list"][..], &["nope", "unhealthy", "cannot start `no-such-command`"][..]),
+        (&["mcp", "show", "nope"], &["cannot start"]),
+        (&["providers"], &["mcp.nope", "mcp server", "unhealthy"]),
+        (&["tools", "list"], &["calculate", "healthy", "any worker"]),
+        (
+            &["agents", "show", "default"],
+            &["anthropic/", "deny: calculate", "calculate", "a step 15m"],
+        ),
+        (&["doctor"], &["agents.served", "MCP server `nope`"]),
+    ] {
+        let ended = home.run(arguments).await?;
+        for part in parts {
+            assert!(ended.out.contains(part), "{arguments:?} lacks `{part}`: {ended:?}");
+        }
+    }
+    // Mended, it is up, and nothing warns of it any more.
+    node.stop().await?;
+    let server = reference("everything")?.display().to_string();
+    configure(&home, &format!("{agent}{}", section("nope", "node", &[&server], "x")));
+    let node = Node::up(&home).await?;
+    runs(&node, "nope").await?;
+    let client = node.client()?;
+    let healed = |status: &StatusView| !warns(status);
+    let _: StatusView = client.call_when("status", json!({}), healed).await?;
+    let has = |agent: &AgentDetail| agent.tools.iter().any(|it| it.name.as_str() == "nope__echo");
+    let agent = json!({ "agent": "default" });
+    let view: AgentDetail = client.call_when("agents.show", agent, has).await?;
+    assert!(view.tools.iter().all(|it| it.status == ProviderStatus::Healthy), "{view:?}");
     Ok(())
 }

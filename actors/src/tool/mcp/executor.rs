@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clawnode_cluster::Peek;
 use clawnode_proto::{
-    ToolName,
+    Capability, ToolName,
     mcp::{McpPins, McpToolState},
+    provider::STARTING,
     tool::{ToolFailure, ToolOutcome, ToolSpec},
 };
 use tokio::time::timeout;
@@ -212,10 +213,14 @@ impl Executor for McpTools {
         true
     }
 
+    fn provider(&self) -> Option<Capability> {
+        Some(Capability::of_mcp(self.0.name()))
+    }
+
     async fn health_check(&self) -> Result<(), String> {
         self.0.0.phase().peek(|phase| match phase {
             Phase::Up(_) => Ok(()),
-            down => Err(format!("MCP server `{}`: {}", self.0.name(), why_not(down))),
+            down => Err(why_not(down)),
         })
     }
 
@@ -228,7 +233,7 @@ impl Executor for McpTools {
 fn why_not(phase: &Phase) -> String {
     match phase {
         Phase::Up(_) => "it is just starting".to_owned(),
-        Phase::Starts => "it has not started yet".to_owned(),
+        Phase::Starts => STARTING.to_owned(),
         Phase::StandsBy | Phase::Leaves(_) => "it does not run on this node".to_owned(),
         Phase::Down(why) => format!("it is down: {why}"),
         Phase::Stopped => "this node ends".to_owned(),

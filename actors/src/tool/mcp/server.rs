@@ -110,7 +110,7 @@ impl McpServer {
         Self(Arc::new(Inner {
             options,
             context,
-            phase: watch::Sender::new(Phase::StandsBy),
+            phase: watch::Sender::new(Phase::Starts),
             changed: Notify::new(),
             suspected: Notify::new(),
             calls: watch::Sender::new(0),
@@ -167,6 +167,10 @@ impl Inner {
         UnderWay(&self.calls)
     }
 
+    fn is_down(&self) -> bool {
+        self.phase.peek(|phase| matches!(phase, Phase::Down(_)))
+    }
+
     fn enter(&self, phase: Phase) {
         self.phase.send_replace(phase);
         self.changed.notify_one();
@@ -176,7 +180,7 @@ impl Inner {
         let (server, options) = (&self.options.name, &self.options);
         let mut backoff = Backoff::new(options.restart_first, options.restart_most);
         loop {
-            if !self.phase.peek(|phase| matches!(phase, Phase::Down(_))) {
+            if self.context.shared && !self.is_down() {
                 self.enter(Phase::StandsBy);
             }
             tokio::select! {
@@ -236,7 +240,10 @@ impl Inner {
 
     /// Starts it and keeps it up, until it ends or is no longer wanted here.
     async fn serve(&self) -> End {
-        self.enter(Phase::Starts);
+        // Until it is up again, why it went down is what people ask for.
+        if !self.is_down() {
+            self.enter(Phase::Starts);
+        }
         let secrets = Arc::new(Secrets::of(&self.options.transport));
         let ending = Arc::new(Ending::new(Arc::clone(&secrets)));
         let relist = Arc::new(Notify::new());

@@ -16,8 +16,8 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 use tracing::{error, info, warn};
 
 use super::{
-    Manifest, ManifestError, PluginCapability, PluginError, PluginExecutor, PluginOptions,
-    manifest::MANIFEST_BYTES,
+    Manifest, ManifestError, PluginCapability, PluginError, PluginExecutor, PluginName,
+    PluginOptions, manifest::MANIFEST_BYTES,
 };
 use crate::{latch::LatchDoor, tool::Egress};
 
@@ -25,6 +25,8 @@ use crate::{latch::LatchDoor, tool::Egress};
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
     loaded: Vec<Arc<PluginExecutor>>,
+    /// Those that cannot be used, and why.
+    refused: Vec<(PluginName, String)>,
     engine: Option<Engine>,
 }
 
@@ -42,40 +44,49 @@ impl Plugins {
         let engine = match Engine::new(cache.ok()) {
             Ok(engine) => engine,
             Err(error) => {
-                error!(error = %ErrorChain(&error), "no plugin is loaded");
-                return Self::default();
+                let error = ErrorChain(&error).to_string();
+                error!(error, "no plugin is loaded");
+                let refused = options.iter().map(|it| (it.name.clone(), error.clone()));
+                return Self { refused: refused.collect(), ..Self::default() };
             }
         };
         let room = Arc::new(Semaphore::new(limits::CALLS as usize));
-        let mut loaded = Vec::new();
+        let (mut loaded, mut refused) = (Vec::new(), Vec::new());
         for options in options {
             let shared = (egress.clone(), Arc::clone(&room));
             match load(&engine, options, shared).await {
                 Ok(plugin) => loaded.push(Arc::new(plugin)),
-                Err(error @ PluginError::Missing(_)) => {
-                    warn!(plugin = %options.name, %error, "a plugin is left out");
-                }
                 Err(error) => {
-                    let error = ErrorChain(&error);
-                    error!(plugin = %options.name, %error, "a plugin is left out");
+                    let why = ErrorChain(&error).to_string();
+                    if matches!(error, PluginError::Missing(_)) {
+                        warn!(plugin = %options.name, why, "a plugin is left out");
+                    } else {
+                        error!(plugin = %options.name, why, "a plugin is left out");
+                    }
+                    refused.push((options.name.clone(), why));
                 }
             }
         }
-        Self { loaded, engine: Some(engine) }
+        Self { loaded, refused, engine: Some(engine) }
     }
 
     /// The same, whose requests pass `door`.
     #[must_use]
     pub fn behind(&self, door: &LatchDoor) -> Self {
         let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.behind(door)));
-        Self { loaded: loaded.collect(), engine: self.engine.clone() }
+        Self { loaded: loaded.collect(), ..self.clone() }
     }
 
     /// The same, whose stores are in `bucket`.
     #[must_use]
     pub fn keeping(&self, bucket: &Arc<dyn Bucket>) -> Self {
         let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.keeping(bucket)));
-        Self { loaded: loaded.collect(), engine: self.engine.clone() }
+        Self { loaded: loaded.collect(), ..self.clone() }
+    }
+
+    /// Those that cannot be used, and why.
+    pub fn refused(&self) -> &[(PluginName, String)] {
+        &self.refused
     }
 
     /// What runs their tools.

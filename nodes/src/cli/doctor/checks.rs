@@ -1,9 +1,9 @@
 //! The checks that look at this machine.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use clawnode_cluster::{Clock, SystemClock};
-use clawnode_proto::{Timestamp, api::Method, view::StatusView};
+use clawnode_proto::{Capability, Timestamp, api::Method, node::NodeRole, view::StatusView};
 use serde::Deserialize;
 
 use super::{Check, hooks, mcp, network, sandbox, workspace};
@@ -14,9 +14,11 @@ use crate::{
     client::{NodeFile, TOKEN_FILE},
     config::{ProviderOptions, Wire, units::ByteSize},
     host,
-    node::observe,
+    node::{health, models, observe},
 };
 
+/// The check of the configuration.
+pub(super) const CONFIGURATION: &str = "config.valid";
 /// Below this a node soon refuses input.
 const DISK_LOW: u64 = 256 << 20;
 /// Below this somebody should know.
@@ -30,7 +32,8 @@ const NOT_BEFORE: Timestamp = Timestamp(1_767_225_600_000);
 /// All checks, those first that others depend on.
 pub(super) async fn all(context: &Context) -> Vec<Check> {
     let config = &context.loaded.config;
-    let mut checks = vec![configuration(context)];
+    let (configuration, needed) = configuration(context);
+    let mut checks = vec![configuration];
     checks.push(data_dir(&config.node.data_dir));
     checks.push(private(&config.node.data_dir));
     checks.push(disk(&config.node.data_dir));
@@ -38,47 +41,74 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.push(token(&config.node.data_dir.join(TOKEN_FILE)));
     checks.push(exposure(context));
     checks.push(network::listen(context).await);
-    checks.extend(providers(context));
-    checks.extend(hooks::checks(&context.loaded));
-    checks.extend(sandbox::checks(&config.sandbox, node(&config.node.data_dir)).await);
-    checks.extend(workspace::check(config));
-    checks.extend(mcp::check(config).await);
+    let (status, of_status) = running(context).await;
+    // Only a worker asks models and runs tools.
+    if status.as_ref().is_none_or(is_worker) {
+        checks.extend(providers(context));
+        checks.extend(hooks::checks(&context.loaded));
+        let node = node(&config.node.data_dir);
+        checks.extend(sandbox::checks(&config.sandbox, node, &needed).await);
+        checks.extend(workspace::check(config));
+        checks.extend(mcp::check(config).await);
+    }
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
+        let found = "no server tells its clients whether it writes to disk before it acknowledges: \
+                     with `sync_interval: always` a power cut loses nothing, with its default the \
+                     last two minutes";
+        checks.push(Check::green("nats.durability", found));
     } else {
         checks.extend(membership(&config.node.data_dir).await);
     }
     checks.push(clock(SystemClock.now()));
-    checks.extend(clocks(context).await);
+    checks.extend(of_status);
     checks
 }
 
-/// The clocks of the cluster's nodes, as the node that runs here compares them.
-async fn clocks(context: &Context) -> Vec<Check> {
-    const NAME: &str = "clock.agrees";
-    let Ok(Some(client)) = context.running().await else { return Vec::new() };
+/// What the node that runs here says: the clocks of the cluster's nodes as it compares them, and what
+/// does not work of all that works for agents.
+async fn running(context: &Context) -> (Option<StatusView>, Vec<Check>) {
+    const NAME: &str = "node.status";
+    let Ok(Some(client)) = context.running().await else { return (None, Vec::new()) };
     let status = match client.call(Method::Status, serde_json::json!({})).await {
         Ok(status) => StatusView::deserialize(status).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let status = match status {
-        Ok(status) => status,
+    match status {
+        Ok(status) => {
+            let checks = of_status(&status);
+            (Some(status), checks)
+        }
         Err(why) => {
             let found = format!("our node does not say: {why}");
-            return vec![Check::yellow(NAME, found, "look at the node's log")];
+            (None, vec![Check::yellow(NAME, found, "look at the node's log")])
         }
-    };
-    let differ: Vec<Check> = status
-        .warnings
-        .into_iter()
-        .filter(|one| one.name == observe::CLOCK_DIFFERS)
-        .map(|one| Check::yellow(NAME, one.message, &one.hint))
-        .collect();
-    match (differ.is_empty(), status.nodes.len()) {
-        (false, _) => differ,
-        (true, 0 | 1) => Vec::new(),
-        (true, nodes) => vec![Check::green(NAME, format!("those of {nodes} nodes"))],
     }
+}
+
+fn of_status(status: &StatusView) -> Vec<Check> {
+    const CLOCK: &str = "clock.agrees";
+    const WORKS: &str = "agents.served";
+    let told = |name: &'static str, is_it: &dyn Fn(&str) -> bool| {
+        let those = status.warnings.iter().filter(|one| is_it(&one.name));
+        those.map(|one| Check::yellow(name, one.message.clone(), &one.hint)).collect::<Vec<_>>()
+    };
+    let mut checks = told(CLOCK, &|name| name == observe::CLOCK_DIFFERS);
+    if checks.is_empty() && status.nodes.len() > 1 {
+        checks.push(Check::green(CLOCK, format!("those of {} nodes", status.nodes.len())));
+    }
+    let bad = told(WORKS, &|name| health::WARNINGS.contains(&name));
+    if bad.is_empty() {
+        let found = "models, tools, MCP servers, plugins and hooks, as far as they were tried";
+        checks.push(Check::green(WORKS, found));
+    }
+    checks.extend(bad);
+    checks
+}
+
+fn is_worker(status: &StatusView) -> bool {
+    let own = status.nodes.iter().find(|node| node.process == status.process);
+    own.is_none_or(|node| node.roles.contains(&NodeRole::Worker))
 }
 
 /// The process of the node that runs on this directory; without one this process, which a node would
@@ -119,11 +149,20 @@ async fn membership(_data_dir: &Path) -> Vec<Check> {
     std::future::ready(Vec::new()).await
 }
 
-fn configuration(context: &Context) -> Check {
-    match &context.loaded.file {
-        Some(file) => Check::green("config.valid", format!("`{}`", file.display())),
-        None => Check::green("config.valid", "no file, defaults"),
-    }
+/// Whether a node would start with it, and what its agents' tools need.
+fn configuration(context: &Context) -> (Check, BTreeSet<Capability>) {
+    let needed = match models::check(&context.loaded) {
+        Ok(needed) => needed,
+        Err(failure) => {
+            let fix = failure.hint.unwrap_or_default();
+            return (Check::red(CONFIGURATION, failure.message, &fix), BTreeSet::new());
+        }
+    };
+    let found = match &context.loaded.file {
+        Some(file) => format!("`{}`", file.display()),
+        None => "no file, defaults".to_owned(),
+    };
+    (Check::green(CONFIGURATION, found), needed)
 }
 
 fn data_dir(path: &Path) -> Check {

@@ -81,13 +81,19 @@ pub(super) async fn run(
     out: Output,
 ) -> Result<Exit, Failure> {
     let (checks, exit) = match load(&sources(flags, env)) {
-        Ok(_) => (checks::all(&Context::new(flags, env, out)?).await, Exit::Failed),
+        Ok(_) => {
+            let checks = checks::all(&Context::new(flags, env, out)?).await;
+            let is_config =
+                |it: &Check| it.name == checks::CONFIGURATION && it.verdict == Verdict::Red;
+            let exit = if checks.iter().any(is_config) { Exit::Config } else { Exit::Failed };
+            (checks, exit)
+        }
         // Without a configuration nobody knows what else to look at.
         Err(error) => {
             let name = match error.key.as_str() {
                 // A door that stands open has a name of its own, so that scripts can watch for it.
                 "gateway.listen" | "gateway.no_auth" => "gateway.bind_no_auth",
-                _ => "config.valid",
+                _ => checks::CONFIGURATION,
             };
             (vec![Check::red(name, error.to_string(), &error.hint)], Exit::Config)
         }

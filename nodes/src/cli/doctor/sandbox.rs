@@ -6,24 +6,40 @@ use clawnode_actors::tool::{
     SandboxOptions,
     sandbox::{Docker, Isolation, Landlock, Owner, Place, Processes, spec::Image},
 };
-use clawnode_proto::{ErrorChain, ProcessId};
+use clawnode_proto::{Capability, ErrorChain, ProcessId};
 
-use super::{Check, versions};
+use super::{Check, Verdict, versions};
 use crate::node::tools;
 
-/// Whether commands can be run where the configuration says so. A node works without. What limits
-/// them is that of process `node`, which may be a service in a control group of its own.
-pub(super) async fn checks(options: &SandboxOptions, node: u32) -> Vec<Check> {
+/// Whether commands can be run where the configuration says so. A node works without, and where no
+/// agent has a tool that is `needed` for, nothing is wrong. What limits them is that of process
+/// `node`, which may be a service in a control group of its own.
+pub(super) async fn checks(
+    options: &SandboxOptions,
+    node: u32,
+    needed: &BTreeSet<Capability>,
+) -> Vec<Check> {
     let has_docker = options.run_in == Place::Docker
         || options.tools.values().any(|tool| tool.env == Place::Docker);
     let mut checks = Vec::new();
     if has_docker {
-        checks.extend(docker(options).await);
+        let found = docker(options).await;
+        checks.extend(found.into_iter().map(|it| as_needed(it, needed, Place::Docker)));
     }
     if options.has_processes() {
-        checks.extend(process(options, node).await);
+        let found = process(options, node).await;
+        checks.extend(found.into_iter().map(|it| as_needed(it, needed, Place::Process)));
     }
     checks
+}
+
+/// What no agent needs is nobody's to mend.
+fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: Place) -> Check {
+    let is_needed = needed.iter().any(|it| it.as_str() == place.capability());
+    if check.verdict == Verdict::Green || is_needed {
+        return check;
+    }
+    Check::green(check.name, format!("no agent has a tool that needs it ({})", check.found))
 }
 
 async fn docker(options: &SandboxOptions) -> Vec<Check> {
@@ -145,6 +161,10 @@ mod tests {
 
     use super::{super::Verdict, *};
 
+    fn needed() -> BTreeSet<Capability> {
+        BTreeSet::from(["docker", "process"].map(|it| it.parse().unwrap()))
+    }
+
     /// S-15: an engine that says what an old one does.
     #[tokio::test]
     async fn s_15_an_engine_whose_parts_are_known_to_be_bad_is_yellow() {
@@ -166,7 +186,7 @@ mod tests {
             let serving = tokio::spawn(async move { axum::serve(listener, app).await });
             let mut options = SandboxOptions::default();
             options.docker.socket = socket;
-            let found = checks(&options, 1).await;
+            let found = checks(&options, 1, &needed()).await;
             serving.abort();
             assert_eq!(found.len(), 3, "{found:?}");
             assert_eq!(found[1].verdict, verdict, "{found:?}");
@@ -180,17 +200,21 @@ mod tests {
     async fn what_is_missing_is_yellow_and_said() {
         let mut options = SandboxOptions::default();
         options.docker.socket = "/nowhere/docker.sock".into();
-        let found = checks(&options, 1).await;
+        let found = checks(&options, 1, &needed()).await;
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].verdict, Verdict::Yellow);
         assert!(found[0].found.contains("/nowhere/docker.sock"), "{}", found[0].found);
+        // Finding 36: where no agent needs it, nothing is wrong.
+        for check in checks(&options, 1, &BTreeSet::new()).await {
+            assert_eq!(check.verdict, Verdict::Green, "{check:?}");
+        }
 
         options.run_in = Place::Process;
         options.process.bwrap = "/nowhere/bwrap".into();
-        let found = checks(&options, 1).await;
+        let found = checks(&options, 1, &needed()).await;
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Yellow));
         options.process.isolation = Isolation::None;
-        assert_eq!(checks(&options, 1).await[0].verdict, Verdict::Yellow);
+        assert_eq!(checks(&options, 1, &needed()).await[0].verdict, Verdict::Yellow);
     }
 
     /// L8.
@@ -217,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn limits_of_single_processes_are_yellow_and_said() {
         let mut options = SandboxOptions { run_in: Place::Process, ..SandboxOptions::default() };
-        let found = checks(&options, 1).await;
+        let found = checks(&options, 1, &needed()).await;
         let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
         assert_eq!(limits.verdict, Verdict::Yellow, "{limits:?}");
         assert!(limits.found.contains("not limited"), "{limits:?}");
@@ -226,7 +250,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
         options.process.cgroup = Some(dir.path().to_owned());
-        let found = checks(&options, 1).await;
+        let found = checks(&options, 1, &needed()).await;
         let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
         assert_eq!(limits.verdict, Verdict::Green, "{limits:?}");
     }

@@ -64,7 +64,7 @@ pub(in super::super) async fn model(
         return OpenAiError::no_model(&name).respond();
     };
     match gateway.backend.agent(&agent).await {
-        Ok(view) => rest::json(json(&named(&gateway, view.agent.as_str()))),
+        Ok(view) => rest::json(json(&named(&gateway, view.view.agent.as_str()))),
         Err(error) => of_model(error, &name).respond(),
     }
 }

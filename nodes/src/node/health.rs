@@ -1,0 +1,361 @@
+//! How all that works for agents fares: what runs tools (sandboxes, MCP servers, plugins, other
+//! hosts), the hooks that judge calls, and the providers of models. One list for `providers`,
+//! `status`, `doctor`, `mcp` and `agents`: pure, by what nodes say of themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_proto::{
+    AgentName, Capability, McpServerName, Timestamp,
+    node::{Heartbeat, NodeRole},
+    provider::{
+        HOOK_PREFIX, LatencyView, MCP_PREFIX, PLUGIN_PREFIX, ProviderKind, ProviderReport,
+        ProviderStatus, ProviderView, ProvidersView,
+    },
+    tool::ToolSpec,
+    view::{AgentToolView, WarningView},
+};
+
+use super::scheduler::{available, rounded};
+
+/// Capabilities that no node has that are told, and others that do not work.
+const WARNINGS_TOLD: usize = 8;
+/// Tools that need a capability that are told.
+const TOOLS_TOLD: usize = 4;
+
+/// Names of the warnings of this module.
+pub const WARNINGS: [&str; 5] =
+    ["tools.unserved", "mcp.down", "plugins.not_loaded", "hooks.failing", "providers.failing"];
+
+/// The agents' names and tools.
+pub(super) type Needs = [(AgentName, Vec<ToolSpec>)];
+
+/// Answers `providers.health`.
+pub(super) fn health(alive: &[Heartbeat], needs: &Needs, now: Timestamp) -> ProvidersView {
+    // What another node could run is never asked to.
+    let workers = alive.iter().filter(|node| node.roles.contains(&NodeRole::Worker));
+    let mut providers: Vec<ProviderView> = workers
+        .flat_map(|node| node.providers.iter().map(move |report| view(node, report, now)))
+        .collect();
+    let works = |name: &str| {
+        let well = |it: &&ProviderView| it.status == ProviderStatus::Healthy && it.provider == name;
+        providers.iter().find(well).map(|it| it.node.clone())
+    };
+    let standby: Vec<Option<String>> = providers
+        .iter()
+        .map(|it| {
+            let is_bad =
+                it.kind == ProviderKind::Execution && it.status == ProviderStatus::Unhealthy;
+            if !is_bad {
+                return None;
+            }
+            if is_mcp(&it.provider) {
+                return works(&it.provider).map(|node| format!("it runs on {node}"));
+            }
+            let is_own = it.provider.starts_with(PLUGIN_PREFIX)
+                || it.provider.starts_with(HOOK_PREFIX)
+                || is_needed(needs, &it.provider);
+            (!is_own).then(|| {
+                let why = it.error.as_deref().unwrap_or_default();
+                format!("no agent has a tool that needs it ({why})")
+            })
+        })
+        .collect();
+    for (it, why) in providers.iter_mut().zip(standby) {
+        if let Some(why) = why {
+            it.status = ProviderStatus::Standby;
+            it.error = Some(why);
+        }
+    }
+    providers.sort_by(|a, b| {
+        (a.kind, &a.provider, &a.node, a.process).cmp(&(b.kind, &b.provider, &b.node, b.process))
+    });
+    let count = |status| {
+        let count = providers.iter().filter(|it| it.status == status).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    ProvidersView {
+        healthy: count(ProviderStatus::Healthy),
+        unhealthy: count(ProviderStatus::Unhealthy),
+        standby: count(ProviderStatus::Standby),
+        unknown: count(ProviderStatus::Unknown),
+        providers,
+    }
+}
+
+fn is_mcp(provider: &str) -> bool {
+    provider.starts_with(MCP_PREFIX)
+}
+
+fn is_needed(needs: &Needs, provider: &str) -> bool {
+    let mut tools = needs.iter().flat_map(|(_, tools)| tools);
+    tools.any(|tool| tool.capability.as_ref().is_some_and(|it| it.as_str() == provider))
+}
+
+fn view(node: &Heartbeat, it: &ProviderReport, now: Timestamp) -> ProviderView {
+    let LatencyView { p50, p95 } = LatencyView { p50: it.recent.p50_ms, p95: it.recent.p95_ms };
+    ProviderView {
+        provider: it.name.clone(),
+        kind: it.kind,
+        node: node.node.clone(),
+        process: node.process,
+        status: it.status(),
+        error: it.problem.clone(),
+        last_checked: it.checked_ago_ms.map(|ago| Timestamp(now.0.saturating_sub(ago))),
+        consecutive_failures: it.failures,
+        in_hand: it.in_hand,
+        runs: it.recent.runs,
+        success_rate: it.recent.success().map(rounded),
+        latency_ms: (it.recent.runs > 0).then_some(LatencyView { p50, p95 }),
+    }
+}
+
+/// How an MCP server fares, and why it does not work: on the node that runs it, else on one that
+/// should.
+pub(super) fn of_mcp(
+    alive: &[Heartbeat],
+    server: &McpServerName,
+) -> Option<(ProviderStatus, Option<String>)> {
+    let name = Capability::of_mcp(server).to_string();
+    let reports = alive.iter().flat_map(|node| &node.providers);
+    let of_it = reports.filter(|it| it.kind == ProviderKind::Execution && it.name == name);
+    let best = of_it.max_by_key(|it| it.status())?;
+    Some((best.status(), best.problem.clone()))
+}
+
+/// A tool of an agent, and whether a node takes its calls now.
+pub(super) fn tool(alive: &[Heartbeat], spec: &ToolSpec) -> AgentToolView {
+    let missing = available(alive, spec.capability.as_ref()).err();
+    AgentToolView {
+        name: spec.name.clone(),
+        description: spec.description.clone(),
+        class: spec.class,
+        risk: spec.risk,
+        capability: spec.capability.clone(),
+        timeout_ms: spec.timeout_ms,
+        status: match missing {
+            Some(_) => ProviderStatus::Unhealthy,
+            None => ProviderStatus::Healthy,
+        },
+        error: missing.map(|why| why.to_string()),
+    }
+}
+
+/// What does not work and should: what no worker takes of the tools of agents, then MCP servers,
+/// plugins, hooks and providers of models.
+pub(super) fn warnings(alive: &[Heartbeat], needs: &Needs) -> Vec<WarningView> {
+    if available(alive, None).is_err() {
+        // That no worker is there is said by another warning.
+        return Vec::new();
+    }
+    let lacking = unserved(alive, needs);
+    let named: BTreeSet<&str> = lacking.keys().map(Capability::as_str).collect();
+    let view = health(alive, needs, Timestamp(0));
+    let bad = view.providers.iter().filter(|it| {
+        it.status == ProviderStatus::Unhealthy && !named.contains(it.provider.as_str())
+    });
+    let bad = bad.filter_map(warning).take(WARNINGS_TOLD);
+    let bad: Vec<WarningView> = bad.collect();
+    lacking.into_values().take(WARNINGS_TOLD).chain(bad).collect()
+}
+
+/// What is said of one that does not work; nothing of what `unserved` is for.
+fn warning(it: &ProviderView) -> Option<WarningView> {
+    let (why, node) = (it.error.as_deref().unwrap_or("it does not say why"), &it.node);
+    let told = |name: &str, what: String, hint: String| {
+        let message = format!("{what} on {node}: {why}");
+        Some(WarningView { name: name.to_owned(), message, hint })
+    };
+    if it.kind == ProviderKind::Model {
+        let what = format!("provider `{}`, asked", it.provider);
+        let hint = "look at its key and address: `clawnode doctor`, `clawnode config show`";
+        return told("providers.failing", what, hint.to_owned());
+    }
+    if let Some(server) = it.provider.strip_prefix(MCP_PREFIX) {
+        let hint = format!(
+            "correct `[[mcp_servers]]` `{server}` in that node's configuration; it is tried again \
+             and again"
+        );
+        return told("mcp.down", format!("MCP server `{server}`"), hint);
+    }
+    if let Some(plugin) = it.provider.strip_prefix(PLUGIN_PREFIX) {
+        let hint = format!("correct `[[plugins]]` `{plugin}`, and start that node again");
+        return told("plugins.not_loaded", format!("plugin `{plugin}`"), hint);
+    }
+    let hook = it.provider.strip_prefix(HOOK_PREFIX)?;
+    let hint = "`clawnode hooks list` shows where it is; the next answer that it gives ends this";
+    told("hooks.failing", format!("hook `{hook}`"), hint.to_owned())
+}
+
+/// The capabilities that tools of agents need and no worker has.
+fn unserved(alive: &[Heartbeat], needs: &Needs) -> BTreeMap<Capability, WarningView> {
+    let mut needed: BTreeMap<Capability, BTreeSet<String>> = BTreeMap::new();
+    for (agent, tools) in needs {
+        for tool in tools {
+            let Some(capability) = tool.capability.clone() else { continue };
+            needed.entry(capability).or_default().insert(format!("`{}` of `{agent}`", tool.name));
+        }
+    }
+    let lacking = needed.into_iter().filter_map(|(capability, tools)| {
+        let why = available(alive, Some(&capability)).err()?;
+        let mut told: Vec<&str> = tools.iter().take(TOOLS_TOLD).map(String::as_str).collect();
+        let more = format!("{} more", tools.len().saturating_sub(TOOLS_TOLD));
+        if tools.len() > TOOLS_TOLD {
+            told.push(&more);
+        }
+        let takes = capability.takes().map(|takes| format!("it takes a worker with {takes}; "));
+        let warning = WarningView {
+            name: "tools.unserved".to_owned(),
+            message: format!("{why}: calls of {} wait for one, and fail", told.join(", ")),
+            hint: format!(
+                "{}`clawnode providers` shows what each worker has",
+                takes.unwrap_or_default()
+            ),
+        };
+        Some((capability, warning))
+    });
+    lacking.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        provider::RecentRuns,
+        tool::{EffectClass, Risk},
+    };
+
+    use super::{
+        super::scheduler::tests::{node, wants},
+        *,
+    };
+
+    fn spec(name: &str, capability: Option<&str>) -> ToolSpec {
+        ToolSpec {
+            name: name.parse().unwrap(),
+            description: String::new(),
+            input_schema: "{}".to_owned(),
+            class: EffectClass::Safe,
+            risk: Risk::ReadOnly,
+            capability: capability.map(|it| it.parse().unwrap()),
+            timeout_ms: 1_000,
+            pin: None,
+            time: None,
+        }
+    }
+
+    fn report(name: &str, problem: Option<&str>) -> ProviderReport {
+        ProviderReport {
+            kind: ProviderKind::Execution,
+            name: name.to_owned(),
+            problem: problem.map(str::to_owned),
+            checked_ago_ms: Some(7),
+            failures: 0,
+            in_hand: 0,
+            recent: RecentRuns::default(),
+        }
+    }
+
+    fn needs(tools: &[ToolSpec]) -> Vec<(AgentName, Vec<ToolSpec>)> {
+        vec![("ada".parse().unwrap(), tools.to_vec())]
+    }
+
+    #[test]
+    fn what_no_worker_takes_is_told_with_the_tools_that_wait_for_it() {
+        let tools =
+            vec![spec("shell", Some("docker")), spec("add", None), spec("dbt", Some("ssh.db"))];
+        let needs = needs(&tools);
+        let mut worker = node("w", &["ssh.db"]);
+        worker.providers = vec![report("docker", Some("no engine"))];
+        let told = warnings(&[worker.clone()], &needs);
+        let [only] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(only.name, "tools.unserved");
+        for part in ["no node has `docker`", "w: `docker`: no engine", "`shell` of `ada`"] {
+            assert!(only.message.contains(part), "{only:?}");
+        }
+        assert!(only.hint.contains("a Docker engine"), "{only:?}");
+        let states = tools.iter().map(|tool| super::tool(&[worker.clone()], tool));
+        let states: Vec<_> = states.map(|it| (it.status, it.error.is_some())).collect();
+        let (well, bad) = ((ProviderStatus::Healthy, false), (ProviderStatus::Unhealthy, true));
+        assert_eq!(states, [bad, well, well]);
+        worker.capabilities = wants(&["docker", "ssh.db"]);
+        worker.providers.clear();
+        assert_eq!(warnings(&[worker.clone()], &needs), []);
+        // That no worker is there is said elsewhere.
+        worker.roles = vec![NodeRole::Gateway];
+        assert_eq!(warnings(&[worker], &needs), []);
+    }
+
+    /// Findings 16 and 17: nothing of this was to be seen anywhere.
+    #[test]
+    fn what_does_not_work_is_told_once_by_name_with_its_reason() {
+        let mut worker = node("w", &[]);
+        let mut model = report("openai", Some("it does not accept the key"));
+        model.kind = ProviderKind::Model;
+        worker.providers = vec![
+            report("mcp.nope", Some("it cannot be started: no such file")),
+            report("plugin.echo", Some("it asks for `store:notes`")),
+            report("hook.before_tool_call.10-cards", Some("it took too long")),
+            report("mcp.files", None),
+            model,
+        ];
+        let told = warnings(&[worker.clone()], &[]);
+        let expected = [
+            ("hooks.failing", "hook `before_tool_call.10-cards` on w: it took too long"),
+            ("mcp.down", "MCP server `nope` on w: it cannot be started: no such file"),
+            ("plugins.not_loaded", "plugin `echo` on w: it asks for `store:notes`"),
+            ("providers.failing", "provider `openai`, asked on w: it does not accept the key"),
+        ];
+        let found: Vec<_> = told.iter().map(|it| (it.name.as_str(), it.message.as_str())).collect();
+        assert_eq!(found, expected);
+        // A tool that needs it says the same, and more: that is told alone.
+        let needs = needs(&[spec("nope__a", Some("mcp.nope"))]);
+        let told = warnings(&[worker], &needs);
+        let of_it: Vec<_> = told.iter().filter(|it| it.message.contains("no such file")).collect();
+        assert_eq!(of_it.len(), 1, "{told:?}");
+        assert_eq!(of_it[0].name, "tools.unserved");
+    }
+
+    /// Finding 36: what is as it should be was called unhealthy.
+    #[test]
+    fn what_works_elsewhere_or_is_not_needed_stands_by() {
+        let (mut one, mut two) = (node("one", &["mcp.files"]), node("two", &[]));
+        one.providers = vec![report("mcp.files", None), report("docker", Some("no engine"))];
+        two.providers = vec![report("mcp.files", Some("it does not run on this node"))];
+        let alive = [one, two];
+        let state = |needs: &Needs, provider: &str, node: &str| {
+            let view = health(&alive, needs, Timestamp(100));
+            let is_it = |it: &&ProviderView| it.provider == provider && it.node.as_str() == node;
+            let it = view.providers.iter().find(is_it).unwrap();
+            (it.status, it.error.clone().unwrap_or_default())
+        };
+        let (standby, bad) = (ProviderStatus::Standby, ProviderStatus::Unhealthy);
+        assert_eq!(state(&[], "mcp.files", "two"), (standby, "it runs on one".to_owned()));
+        let unneeded = "no agent has a tool that needs it (no engine)".to_owned();
+        assert_eq!(state(&[], "docker", "one"), (standby, unneeded));
+        assert_eq!(warnings(&alive, &[]), []);
+        let needs = needs(&[spec("shell", Some("docker"))]);
+        assert_eq!(state(&needs, "docker", "one"), (bad, "no engine".to_owned()));
+        let files = "files".parse().unwrap();
+        assert_eq!(of_mcp(&alive, &files), Some((ProviderStatus::Healthy, None)));
+        let why = Some("it does not run on this node".to_owned());
+        assert_eq!(of_mcp(&alive[1..], &files), Some((bad, why)));
+        assert_eq!(of_mcp(&alive, &"other".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn who_can_work_and_who_cannot_is_counted() {
+        let mut one = node("b", &["docker"]);
+        let model = ProviderReport {
+            kind: ProviderKind::Model,
+            checked_ago_ms: None,
+            ..report("lab", None)
+        };
+        one.providers = vec![model, report("hook.a", Some("gone")), report("docker", None)];
+        let view = health(&[one], &[], Timestamp(100));
+        assert_eq!((view.healthy, view.unhealthy, view.unknown), (1, 1, 1));
+        let names: Vec<&str> = view.providers.iter().map(|it| it.provider.as_str()).collect();
+        assert_eq!(names, ["docker", "hook.a", "lab"]);
+        assert_eq!(view.providers[0].last_checked, Some(Timestamp(93)));
+        assert_eq!(view.providers[1].error.as_deref(), Some("gone"));
+        assert_eq!(view.providers[2].status, ProviderStatus::Unknown);
+    }
+}
