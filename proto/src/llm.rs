@@ -207,6 +207,9 @@ pub struct Sampling {
     /// How freely to choose, 0 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// From which share of the likeliest words to choose, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
     /// Most tokens to write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
@@ -257,9 +260,17 @@ pub struct ModelFailure {
     /// The HTTP status, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// How long the provider asks to be left alone, in milliseconds, where that was too long to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
 }
 
 impl ModelFailure {
+    /// One without an HTTP status.
+    pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), status: None, retry_after_ms: None }
+    }
+
     /// The stable code for it.
     pub const fn code(&self) -> ErrorCode {
         match self.class {

@@ -92,7 +92,9 @@ impl TurnOutcome {
     pub fn error(&self) -> Option<ErrorBody> {
         match self {
             Self::Failed { failure } => {
-                Some(ErrorBody::new(failure.code(), failure.message.clone()))
+                let retry_after_ms = failure.retry_after_ms;
+                let error = ErrorBody::new(failure.code(), failure.message.clone());
+                Some(ErrorBody { retry_after_ms, ..error })
             }
             Self::Stopped { detail } => Some(
                 ErrorBody::new(ErrorCode::Stopped, format!("the turn was stopped: {detail}"))

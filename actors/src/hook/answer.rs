@@ -40,6 +40,7 @@ pub struct ModelChange {
     messages: Vec<MessageChange>,
     append: Option<String>,
     temperature: Option<f64>,
+    top_p: Option<f64>,
     max_tokens: Option<u32>,
     stop: Vec<String>,
 }
@@ -85,6 +86,7 @@ impl From<ModelChange> for ModelPatch {
             append: it.append,
             sampling: Sampling {
                 temperature: it.temperature,
+                top_p: it.top_p,
                 max_tokens: it.max_tokens,
                 stop: it.stop,
             },

@@ -119,6 +119,7 @@ impl Inner {
             gen_ai.request.model = %request.model,
             gen_ai.request.max_tokens = request.sampling.max_tokens,
             gen_ai.request.temperature = request.sampling.temperature,
+            gen_ai.request.top_p = request.sampling.top_p,
             gen_ai.response.model = Empty,
             gen_ai.response.finish_reasons = Empty,
             gen_ai.usage.input_tokens = Empty,
@@ -168,6 +169,7 @@ impl Inner {
                     let seconds = after.as_secs_f64();
                     let message = failure.message;
                     failure.message = format!("{message} (it asks to wait {seconds} s)");
+                    failure.retry_after_ms = u64::try_from(after.as_millis()).ok();
                 }
                 return Err(failure);
             };

@@ -182,13 +182,14 @@ fn delay(model: &str) -> Result<Duration, ModelFailure> {
         return Ok(SLOW);
     }
     let ms = model.strip_prefix("slow-").and_then(|ms| ms.parse().ok());
-    ms.filter(|ms| *ms <= SLOWEST_MS).map(Duration::from_millis).ok_or_else(|| ModelFailure {
-        class: FailureClass::Rejected,
-        message: format!(
-            "the demo has no model `{model}`: it has `echo`, `slow` and `slow-MS` \
+    ms.filter(|ms| *ms <= SLOWEST_MS).map(Duration::from_millis).ok_or_else(|| {
+        ModelFailure::new(
+            FailureClass::Rejected,
+            format!(
+                "the demo has no model `{model}`: it has `echo`, `slow` and `slow-MS` \
              (milliseconds before each word, at most {SLOWEST_MS})"
-        ),
-        status: None,
+            ),
+        )
     })
 }
 

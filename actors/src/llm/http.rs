@@ -84,7 +84,7 @@ pub(super) struct Http {
 impl Fault {
     /// A failure that trying again cannot help.
     pub(super) fn last(class: FailureClass, message: impl Into<String>) -> Self {
-        let failure = ModelFailure { class, message: message.into(), status: None };
+        let failure = ModelFailure::new(class, message.into());
         Self { failure, again: false, in_reply: false, after: None }
     }
 
@@ -211,7 +211,7 @@ impl Http {
         let quota = has_no_credit(&body);
         let class = if quota { FailureClass::Rejected } else { class_of(status.as_u16()) };
         let (message, status) = (self.clean(&message), status.as_u16());
-        let failure = ModelFailure { class, message, status: Some(status) };
+        let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
         let again = may_retry && !quota && passes(status);
         Fault { failure, again, in_reply: false, after }
     }

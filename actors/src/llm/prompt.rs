@@ -75,7 +75,7 @@ pub(super) fn alternate(messages: Vec<PlainMessage>) -> Result<Vec<PlainMessage>
 /// A request that is not sent.
 pub(super) fn not_sent(why: impl fmt::Display) -> ModelFailure {
     let message = format!("not sent: {why}");
-    ModelFailure { class: FailureClass::Rejected, message, status: None }
+    ModelFailure::new(FailureClass::Rejected, message)
 }
 
 /// Holds tool uses and their replies together, and gives the uses ids that every wire takes.

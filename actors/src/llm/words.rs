@@ -73,7 +73,7 @@ mod tests {
             url: "http://127.0.0.1:9/v1".to_owned(),
             key_setting: "FAKE_KEY".to_owned(),
         };
-        let failure = ModelFailure { class, message: message.to_owned(), status };
+        let failure = ModelFailure { status, ..ModelFailure::new(class, message) };
         named.explain(failure, "m-1").message
     }
 

@@ -73,10 +73,10 @@ pub(super) async fn out_of_time(job: &CallJob) -> ModelFailure {
         TimeLevel::Global => FailureClass::GlobalTime,
         TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
     };
-    ModelFailure { class, message: limit.to_string(), status: None }
+    ModelFailure::new(class, limit.to_string())
 }
 
 /// How a model call fails that an operator stops.
 pub(super) fn stopped(latch: &Latch) -> ModelFailure {
-    ModelFailure { class: FailureClass::Stopped, message: latch.to_string(), status: None }
+    ModelFailure::new(FailureClass::Stopped, latch.to_string())
 }

@@ -108,11 +108,10 @@ impl<'a> Call<'a> {
                 self.flush().await;
             }
         }
-        End::Failed(ModelFailure {
-            class: FailureClass::BrokenStream,
-            message: "the model's stream ended without its proper end".to_owned(),
-            status: None,
-        })
+        End::Failed(ModelFailure::new(
+            FailureClass::BrokenStream,
+            "the model's stream ended without its proper end".to_owned(),
+        ))
     }
 
     fn piece(&mut self, piece: ModelEvent) -> Option<End> {

@@ -52,6 +52,7 @@ impl Assembled {
 pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembled {
     let sampling = Sampling {
         temperature: turn.sampling.temperature.or(profile.sampling.temperature),
+        top_p: turn.sampling.top_p.or(profile.sampling.top_p),
         max_tokens: turn.sampling.max_tokens.or(profile.sampling.max_tokens),
         stop: if turn.sampling.stop.is_empty() {
             profile.sampling.stop.clone()

@@ -351,11 +351,10 @@ impl Follower {
 
     async fn refuse(&mut self, error: ErrorBody) -> Next {
         let cursor = super::client::start_of(self.progress.turn());
-        let failure = clawnode_proto::llm::ModelFailure {
-            class: clawnode_proto::llm::FailureClass::Lost,
-            message: error.message.clone(),
-            status: None,
-        };
+        let failure = clawnode_proto::llm::ModelFailure::new(
+            clawnode_proto::llm::FailureClass::Lost,
+            error.message.clone(),
+        );
         self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
         let body = TurnBody::Done(TurnOutcome::Failed { failure });
         self.send(TurnEvent { cursor, body }).await;

@@ -247,6 +247,7 @@ impl Subject for ModelSubject<'_> {
         let fits = patch.messages.iter().all(|it| is_there(it.index) && says(&it.content))
             && patch.append.as_deref().is_none_or(says)
             && patch.sampling.temperature.is_none_or(|it| (0.0..=2.0).contains(&it))
+            && patch.sampling.top_p.is_none_or(|it| (0.0..=1.0).contains(&it))
             && patch.sampling.max_tokens != Some(0);
         if !fits || bytes > HOOK_PATCH_BYTES {
             return Err(HookFault::Unfit);

@@ -58,13 +58,13 @@ impl SessionRunner {
                 Ok(None) => {
                     let message = format!("a part of the conversation (`{digest}`) is missing");
                     let class = FailureClass::Rejected;
-                    return Err(ModelFailure { class, message, status: None });
+                    return Err(ModelFailure::new(class, message));
                 }
                 // Damage does not go away by waiting.
                 Err(failure) if !failure.is_transient() => {
                     let message = format!("a part of the conversation cannot be read: {failure}");
                     let class = FailureClass::Rejected;
-                    return Err(ModelFailure { class, message, status: None });
+                    return Err(ModelFailure::new(class, message));
                 }
                 Err(failure) => {
                     warn!(%failure, "a part of the conversation cannot be read; trying again");
@@ -78,10 +78,11 @@ impl SessionRunner {
 
 /// A tool as a model is offered it.
 fn offer(spec: &ToolSpec) -> Result<ToolOffer, ModelFailure> {
-    let input_schema = serde_json::from_str(&spec.input_schema).map_err(|error| ModelFailure {
-        class: FailureClass::Rejected,
-        message: format!("the schema of tool `{}` is not JSON: {error}", spec.name),
-        status: None,
+    let input_schema = serde_json::from_str(&spec.input_schema).map_err(|error| {
+        ModelFailure::new(
+            FailureClass::Rejected,
+            format!("the schema of tool `{}` is not JSON: {error}", spec.name),
+        )
     })?;
     let (name, description) = (spec.name.clone(), spec.description.clone());
     Ok(ToolOffer { name, description, input_schema })

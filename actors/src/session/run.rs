@@ -57,10 +57,8 @@ pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
 
 impl ResolveModel for Models {
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
-        self.resolve(model).map_err(|error| ModelFailure {
-            class: FailureClass::Rejected,
-            message: ErrorChain(&error).to_string(),
-            status: None,
+        self.resolve(model).map_err(|error| {
+            ModelFailure::new(FailureClass::Rejected, ErrorChain(&error).to_string())
         })
     }
 }
@@ -150,11 +148,7 @@ impl SessionRunner {
         let mut call = Call::new(&self, entity, &job);
         let end = tokio::select! {
             biased;
-            () = cancelled.cancelled() => End::Failed(ModelFailure {
-                class: FailureClass::Cancelled,
-                message: "cancelled".to_owned(),
-                status: None,
-            }),
+            () = cancelled.cancelled() => End::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
             end = self.unless_stopped(&mut call, &job) => end?,
         };
         in_hand.called(match &end {
@@ -165,9 +159,8 @@ impl SessionRunner {
         let Call { text, usage, tool_uses, .. } = call;
         let attempt = job.attempt;
         let (content, refused) = stored_text(&self.substrate, entity, text, INLINE_BYTES).await;
-        let end = refused.map_or(end, |why| {
-            End::Failed(ModelFailure { class: FailureClass::Lost, message: why, status: None })
-        });
+        let end =
+            refused.map_or(end, |why| End::Failed(ModelFailure::new(FailureClass::Lost, why)));
         Some(match end {
             End::Done { stop, model } => {
                 Outcome::Done { attempt, content, stop, usage, model, tool_uses }
@@ -219,11 +212,10 @@ impl SessionRunner {
                 return;
             }
         }
-        (*admission).refuse(ModelFailure {
-            class: FailureClass::NoAgent,
-            message: format!("agent `{agent}` of this session is not configured any more"),
-            status: None,
-        });
+        (*admission).refuse(ModelFailure::new(
+            FailureClass::NoAgent,
+            format!("agent `{agent}` of this session is not configured any more"),
+        ));
     }
 
     /// Tells the world that a turn has ended, until the bus has it.

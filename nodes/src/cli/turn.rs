@@ -298,11 +298,7 @@ mod tests {
     fn each_end_has_its_name() {
         let refusal = ErrorBody::new(ErrorCode::Overloaded, "256 messages wait");
         let away = ErrorBody::new(ErrorCode::Unavailable, "no bus");
-        let failure = ModelFailure {
-            class: FailureClass::Timeout,
-            message: "provider timeout".to_owned(),
-            status: None,
-        };
+        let failure = ModelFailure::new(FailureClass::Timeout, "provider timeout".to_owned());
         let completed = TurnOutcome::Completed { stop: StopReason::EndTurn };
         let cases = [
             (None, Some(completed), Step::Completed),

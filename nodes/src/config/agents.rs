@@ -177,6 +177,9 @@ pub struct SamplingOptions {
     /// 0 (always the likeliest) to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// From which share of the likeliest words to choose, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
     /// Most tokens of one reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
@@ -267,7 +270,8 @@ impl From<RuleOptions> for Rule {
 
 impl From<SamplingOptions> for Sampling {
     fn from(it: SamplingOptions) -> Self {
-        Self { temperature: it.temperature, max_tokens: it.max_tokens, stop: it.stop }
+        let SamplingOptions { temperature, top_p, max_tokens, stop } = it;
+        Self { temperature, top_p, max_tokens, stop }
     }
 }
 

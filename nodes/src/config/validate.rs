@@ -250,11 +250,13 @@ impl Checks<'_> {
                 let hint = "correct the path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
-            if let Some(value) = it.sampling.temperature
-                && !(0.0..=2.0).contains(&value)
+            for (key, value, most) in
+                [("temperature", it.sampling.temperature, 2.0), ("top_p", it.sampling.top_p, 1.0)]
             {
-                let path = ["agents", name, "sampling", "temperature"];
-                return self.fail(&path, format!("{value} is not 0 to 2"), "write 0 to 2");
+                let Some(value) = value.filter(|it| !(0.0..=most).contains(it)) else { continue };
+                let what = format!("{value} is not 0 to {most}");
+                let hint = format!("write 0 to {most}");
+                return self.fail(&["agents", name, "sampling", key], what, &hint);
             }
             for (key, value) in [
                 ("window_tokens", it.window_tokens),
@@ -483,6 +485,7 @@ mod tests {
             ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
             ("[agents.'a b']", "agents.a b", "agent name"),
             ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),
+            ("[agents.a.sampling]\ntop_p = 1.5", "agents.a.sampling.top_p", "0 to 1"),
             ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
             ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
         ];

@@ -117,7 +117,9 @@ pub(super) fn respond(error: &ErrorBody, body: String) -> Response {
     if error.code == ErrorCode::Unauthorized {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    if is_passing(error.code) {
+    if let Some(ms) = error.retry_after_ms {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000)));
+    } else if is_passing(error.code) {
         headers.insert(header::RETRY_AFTER, RETRY_AFTER);
     }
     response.extensions_mut().insert(error.code);
@@ -166,7 +168,7 @@ impl OpenAiError {
 
     /// The JSON of it.
     pub(super) fn to_json(&self) -> String {
-        let ErrorBody { code, message, hint } = &self.body;
+        let ErrorBody { code, message, hint, retry_after_ms: _ } = &self.body;
         let message = match hint {
             Some(hint) => format!("{message} ({hint})"),
             None => message.clone(),
@@ -186,12 +188,15 @@ impl OpenAiError {
     }
 
     /// The whole answer of a turn that has ended so: its provider was asked again as often as it helps,
-    /// and sending the request again would be another turn.
+    /// and sending the request again would be another turn. Only a wait that the provider asks for is
+    /// passed on, for those who decide for themselves when to go on.
     pub(super) fn respond_ended(&self) -> Response {
         let mut response = self.respond();
         let headers = response.headers_mut();
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-        headers.remove(header::RETRY_AFTER);
+        if self.body.retry_after_ms.is_none() {
+            headers.remove(header::RETRY_AFTER);
+        }
         response
     }
 

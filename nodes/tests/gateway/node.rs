@@ -171,10 +171,11 @@ impl Node {
     fn fail(&self, turn: TurnId, class: &str) {
         let class: FailureClass = serde_json::from_value(class.into()).unwrap();
         let message = "the provider said no".to_owned();
-        let failure = ModelFailure { class, message, status: None };
-        let error = ErrorBody::new(failure.code(), failure.message.clone());
-        self.speak(turn, TurnBody::Error(error));
-        self.speak(turn, TurnBody::Done(TurnOutcome::Failed { failure }));
+        let retry_after_ms = (class == FailureClass::RateLimited).then_some(90_500);
+        let failure = ModelFailure { retry_after_ms, ..ModelFailure::new(class, message) };
+        let outcome = TurnOutcome::Failed { failure };
+        self.speak(turn, TurnBody::Error(outcome.error().unwrap()));
+        self.speak(turn, TurnBody::Done(outcome));
     }
 
     fn view(&self, agent: &AgentName) -> AgentView {

@@ -304,6 +304,11 @@ async fn a_client_is_told_not_to_send_again_what_has_ended() {
         assert_eq!(answer.headers()["x-should-retry"], "false");
         assert!(!answer.headers().contains_key("retry-after"));
     }
+    // Except that a provider asked for a wait.
+    let answer = gateway.post("/v1/chat/completions").json(&ask("fail rate_limited"));
+    let answer = answer.send().await.unwrap();
+    assert_eq!(answer.headers()["x-should-retry"], "false");
+    assert_eq!(answer.headers()["retry-after"], "91");
     let refused = gateway.post("/v1/chat/completions").json(&ask("refuse overloaded"));
     let refused = refused.send().await.unwrap();
     assert!(!refused.headers().contains_key("x-should-retry"), "it was not stored");

@@ -80,11 +80,17 @@ fn failure() -> ModelFailure {
         class: FailureClass::RateLimited,
         message: "slow down".to_owned(),
         status: Some(429),
+        retry_after_ms: None,
     }
 }
 
 fn sampling() -> Sampling {
-    Sampling { temperature: Some(0.5), max_tokens: Some(64), stop: vec!["END".to_owned()] }
+    Sampling {
+        temperature: Some(0.5),
+        top_p: None,
+        max_tokens: Some(64),
+        stop: vec!["END".to_owned()],
+    }
 }
 
 fn model() -> ModelRef {

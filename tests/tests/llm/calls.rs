@@ -43,8 +43,12 @@ async fn what_is_asked_is_what_was_said() {
             say(Role::Assistant, "answer"),
             say(Role::User, "third"),
         ];
-        request.sampling =
-            Sampling { temperature: Some(0.5), max_tokens: Some(7), stop: vec!["END".to_owned()] };
+        request.sampling = Sampling {
+            temperature: Some(0.5),
+            top_p: Some(0.9),
+            max_tokens: Some(7),
+            stop: vec!["END".to_owned()],
+        };
         let events = call(&*client(wire, &server), request).await;
         assert_eq!(text(&events), "reply to: third");
         let calls = server.stop().await.unwrap();

@@ -126,6 +126,7 @@ async fn a_wait_beyond_the_deadline_is_not_begun() {
         let server = server([Act::status_with(429, "quota", "retry-after", "3600")]).await.unwrap();
         let events = call(&*client(wire, &server), ask("hi")).await;
         assert_eq!(own_words(failed(&events)), "quota (it asks to wait 3600 s)");
+        assert_eq!(failed(&events).retry_after_ms, Some(3_600_000));
         server.stop().await.unwrap();
     }
 }

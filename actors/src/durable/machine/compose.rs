@@ -452,11 +452,8 @@ mod tests {
         let (mut machine, now, call) = asked();
         machine.handle(now, In::Deferred(call));
         machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
-        let failure = ModelFailure {
-            class: FailureClass::NoAgent,
-            message: "agent `main` is not configured".to_owned(),
-            status: None,
-        };
+        let failure =
+            ModelFailure::new(FailureClass::NoAgent, "agent `main` is not configured".to_owned());
         let (partial, usage) = (Text::from(String::new()), Usage::default());
         let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
         let out = machine.handle(now, In::Refused(call, outcome));

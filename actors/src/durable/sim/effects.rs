@@ -273,5 +273,5 @@ fn grant(plan: &Plan) -> Option<Grant> {
 }
 
 fn failure(class: FailureClass, message: &str) -> ModelFailure {
-    ModelFailure { class, message: message.to_owned(), status: None }
+    ModelFailure::new(class, message.to_owned())
 }

@@ -41,6 +41,8 @@ struct Body<'a> {
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop_sequences: &'a [String],
 }
@@ -104,6 +106,7 @@ impl Dialect for Anthropic {
             tools: request.tools.iter().map(Tool::from).collect(),
             stream: true,
             temperature: request.sampling.temperature,
+            top_p: request.sampling.top_p,
             stop_sequences: &request.sampling.stop,
         };
         let mut headers = headers(&request.idempotency_key);

@@ -45,6 +45,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
@@ -120,6 +122,7 @@ impl Dialect for OpenAi {
             stream: true,
             stream_options: StreamOptions { include_usage: true },
             temperature: request.sampling.temperature,
+            top_p: request.sampling.top_p,
             max_tokens: limit.filter(|_| !own),
             max_completion_tokens: limit.filter(|_| own),
             stop: &request.sampling.stop,

@@ -91,6 +91,7 @@ pub(in crate::session) fn patched(mut request: Assembled, patches: &[ModelPatch]
         }
         let (ours, theirs) = (&mut request.sampling, &patch.sampling);
         ours.temperature = theirs.temperature.or(ours.temperature);
+        ours.top_p = theirs.top_p.or(ours.top_p);
         ours.max_tokens = theirs.max_tokens.or(ours.max_tokens);
         if !theirs.stop.is_empty() {
             ours.stop.clone_from(&theirs.stop);

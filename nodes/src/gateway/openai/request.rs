@@ -20,6 +20,8 @@ use super::super::{
 const CHANNEL: &str = "openai";
 /// Our side of that channel.
 const ACCOUNT: &str = "default";
+/// Characters of an unknown name that are repeated.
+const NAME_CHARS: usize = 40;
 /// Stop sequences at most, as OpenAI has it.
 const STOPS: usize = 4;
 
@@ -42,9 +44,23 @@ enum Said {
 /// A parameter, which of its values are harmless, and why the others are refused.
 type Refusal = (&'static str, fn(&Value) -> bool, &'static str);
 
+/// Parameters that are used.
+const USED: [&str; 10] = [
+    "model",
+    "messages",
+    "user",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "stop",
+];
+
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
-/// done here anyway.
-const REFUSED: [Refusal; 16] = [
+/// done here anyway. Any other parameter is refused: a client relies on what it asks for.
+const REFUSED: [Refusal; 24] = [
     ("tools", is_empty_list, "tools are not offered yet"),
     ("functions", is_empty_list, "functions are not offered"),
     ("tool_choice", |it| it == "none" || it == "auto", "tools are not offered yet"),
@@ -53,7 +69,6 @@ const REFUSED: [Refusal; 16] = [
     ("logprobs", |it| it == false, "log probabilities are not offered"),
     ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
     ("logit_bias", |it| it.as_object().is_some_and(Map::is_empty), "biases are not offered"),
-    ("top_p", |it| it.as_f64() == Some(1.0), "it is not passed on; use `temperature`"),
     ("presence_penalty", |it| it.as_f64() == Some(0.0), "it is not passed on"),
     ("frequency_penalty", |it| it.as_f64() == Some(0.0), "it is not passed on"),
     (
@@ -69,6 +84,17 @@ const REFUSED: [Refusal; 16] = [
     ("audio", |_| false, "only text is offered"),
     ("prediction", |_| false, "it is not offered"),
     ("web_search_options", |_| false, "it is not offered"),
+    ("seed", |_| false, "it is not passed on"),
+    ("reasoning_effort", |_| false, "it is not passed on"),
+    ("verbosity", |it| it == "medium", "it is not passed on"),
+    // Without tools it means nothing.
+    ("parallel_tool_calls", Value::is_boolean, "it is not true or false"),
+    ("store", |it| it == false, "the session keeps what was said; nothing is stored beside it"),
+    ("metadata", |it| it.as_object().is_some_and(Map::is_empty), "it is not kept"),
+    ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
+    // Labels, which change no answer.
+    ("safety_identifier", Value::is_string, "it is not a text"),
+    ("prompt_cache_key", Value::is_string, "it is not a text"),
 ];
 
 fn is_empty_list(value: &Value) -> bool {
@@ -128,6 +154,12 @@ fn refuse(fields: &Map<String, Value>) -> Result<(), OpenAiError> {
         if fields.get(name).is_some_and(|value| !harmless(value)) {
             return Err(OpenAiError::unsupported(name, format!("`{name}`: {why}")));
         }
+    }
+    let is_known = |name: &str| USED.contains(&name) || REFUSED.iter().any(|(it, ..)| *it == name);
+    if let Some(name) = fields.keys().find(|name| !is_known(name)) {
+        let name: String = name.chars().take(NAME_CHARS).collect();
+        let message = format!("there is no parameter `{name}`");
+        return Err(OpenAiError::unsupported(name, message));
     }
     Ok(())
 }
@@ -235,14 +267,8 @@ fn text_part<'a>(path: &str, part: &'a Value) -> Result<&'a str, OpenAiError> {
 }
 
 fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
-    let temperature = match fields.get("temperature") {
-        None => None,
-        Some(value) => {
-            Some(value.as_f64().filter(|it| (0.0..=2.0).contains(it)).ok_or_else(|| {
-                OpenAiError::invalid("temperature", "`temperature` is not a number from 0 to 2")
-            })?)
-        }
-    };
+    let temperature = number(fields, "temperature", 2.0)?;
+    let top_p = number(fields, "top_p", 1.0)?;
     // The newer name goes before the older one.
     let name =
         ["max_completion_tokens", "max_tokens"].into_iter().find(|name| fields.contains_key(*name));
@@ -255,7 +281,15 @@ fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
             })?)
         }
     };
-    Ok(Sampling { temperature, max_tokens, stop: stops(fields)? })
+    Ok(Sampling { temperature, top_p, max_tokens, stop: stops(fields)? })
+}
+
+/// A number from 0 to `most`.
+fn number(fields: &Map<String, Value>, name: &str, most: f64) -> Result<Option<f64>, OpenAiError> {
+    let Some(value) = fields.get(name) else { return Ok(None) };
+    let number = value.as_f64().filter(|it| (0.0..=most).contains(it));
+    let wrong = || OpenAiError::invalid(name, format!("`{name}` is not a number from 0 to {most}"));
+    number.map(Some).ok_or_else(wrong)
 }
 
 fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, OpenAiError> {
@@ -407,9 +441,14 @@ mod tests {
 
     #[test]
     fn sampling_passes_through() {
-        let asked = ask(json!({"temperature": 0.5, "max_tokens": 7, "stop": "END"})).unwrap();
-        let expected =
-            Sampling { temperature: Some(0.5), max_tokens: Some(7), stop: vec!["END".to_owned()] };
+        let asked = ask(json!({"temperature": 0.5, "top_p": 0.9, "max_tokens": 7, "stop": "END"}));
+        let asked = asked.unwrap();
+        let expected = Sampling {
+            temperature: Some(0.5),
+            top_p: Some(0.9),
+            max_tokens: Some(7),
+            stop: vec!["END".to_owned()],
+        };
         assert_eq!(asked.send.message.sampling, expected);
         let newer = ask(json!({"max_tokens": 7, "max_completion_tokens": 9})).unwrap();
         assert_eq!(newer.send.message.sampling.max_tokens, Some(9));
@@ -423,7 +462,8 @@ mod tests {
         ask(json!({
             "tools": null, "n": 1, "logprobs": false, "user": null, "stop": null, "top_p": 1,
             "temperature": null, "response_format": {"type": "text"}, "presence_penalty": 0,
-            "tools": [], "seed": 7, "metadata": {"a": "b"}, "store": false,
+            "tools": [], "seed": null, "metadata": {}, "store": false, "parallel_tool_calls": true,
+            "verbosity": "medium", "service_tier": "auto", "prompt_cache_key": "x",
         }))
         .unwrap();
     }
@@ -442,7 +482,11 @@ mod tests {
             (json!({"n": 2}), "n"),
             (json!({"logprobs": true}), "logprobs"),
             (json!({"top_logprobs": 3}), "top_logprobs"),
-            (json!({"top_p": 0.1}), "top_p"),
+            (json!({"seed": 7}), "seed"),
+            (json!({"reasoning_effort": "high"}), "reasoning_effort"),
+            (json!({"metadata": {"a": "b"}}), "metadata"),
+            (json!({"store": true}), "store"),
+            (json!({"max_token": 7}), "max_token"),
             (json!({"response_format": {"type": "json_object"}}), "response_format"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"messages": image}), "messages[0].content"),

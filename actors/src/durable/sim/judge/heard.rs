@@ -386,7 +386,7 @@ mod tests {
         heard.put(turn(9), 9, &SessionInput::Cancel { turn: turn(1) });
         assert!(ends(&mut heard, &TurnOutcome::Cancelled));
         let (message, status) = (String::new(), None);
-        let failure = ModelFailure { class: FailureClass::NoAgent, message, status };
+        let failure = ModelFailure { status, ..ModelFailure::new(FailureClass::NoAgent, message) };
         let none = TurnOutcome::Failed { failure };
         let mut heard = told();
         assert!(!ends(&mut heard, &none));
