@@ -174,6 +174,7 @@ up() {
     switch_on bus
     on bus "$clawnode" cluster init --dir "$dir/cluster" --server "bus=$(address bus):4222" >/dev/null
     for host in bus db1 a b; do start "$host"; done
+    await "the MCP server" at a sh -c '"$1" mcp show everything --json | grep -q echo' sh "$clawnode"
     echo "both hosts serve; talk to the agent: $0 chat"
 }
 

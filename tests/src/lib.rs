@@ -11,5 +11,6 @@ pub mod mcp;
 pub mod model;
 pub mod nats;
 pub mod process;
+pub mod readme;
 pub mod tidy;
 pub mod wait;

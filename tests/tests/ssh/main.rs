@@ -1,6 +1,8 @@
 //! Commands on other hosts, over SSH: a real `sshd`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
+#[cfg(feature = "wasm")]
+mod examples;
 mod keys;
 mod node;
 mod runs;

