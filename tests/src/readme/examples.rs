@@ -123,7 +123,7 @@ pub const TWO_MACHINES: Scene = Scene {
             "clawnode --role gateway,worker",
             "",
             "await clawnode status --data-dir two
-             grep -e calculate -e file_write -e kernel \"$HOME/chat-lines\" |
+             grep -E '^/tool (calculate|file_write|kernel) ' \"$HOME/chat-lines\" |
                  clawnode chat --data-dir one >talk 2>&1 || true
              SAID=talk; shows '`calculate` said: 42'; shows '`kernel` said: Linux'
              shows '`file_write` said: created `notes/a.txt`'; [ -e files/default/notes/a.txt ]",
