@@ -1,4 +1,5 @@
-//! The main README: many processes over NATS, and what takes longer than a test may.
+//! Many processes over NATS, in the main README and in that of `docker`, and what takes longer than a
+//! test may.
 
 use super::scene::{Change, Scene, Step};
 
@@ -50,12 +51,37 @@ pub const KEYS: Scene = Scene {
     ])],
 };
 
+/// The page about running clawnode: keys for three servers, and the service, which takes systemd.
+pub const RUNNING: Scene = Scene {
+    readme: "docker/README.md",
+    folder: "empty",
+    steps: &[
+        Step::left(
+            "systemctl enable --now clawnode",
+            "tests have no systemd; those of packages install the package and talk as its user",
+        ),
+        Step::new(
+            "clawnode cluster init",
+            "",
+            "shows 'clawnode cluster join-token --role worker'
+             ls \"$HOME\"/.local/share/clawnode/cluster/servers/n[123]/nats.conf",
+        ),
+    ],
+};
+
 /// Blocks that do not run.
 pub const UNPLAYED: Scene = Scene {
     readme: README,
     folder: "empty",
-    steps: &[Step::left(
-        "cargo build -p clawnode --features test-util",
-        "it takes minutes; the step `chaos` of `cargo xtest` runs that program",
-    )],
+    steps: &[
+        Step::left(
+            "cargo build --profile dist",
+            "it takes minutes; the tests of packages and of the compose file make each from the program \
+             that they have, install it and talk to it",
+        ),
+        Step::left(
+            "cargo build -p clawnode --features test-util",
+            "it takes minutes; the step `chaos` of `cargo xtest` runs that program",
+        ),
+    ],
 };

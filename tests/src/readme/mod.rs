@@ -13,7 +13,7 @@ mod play;
 mod scene;
 mod tools;
 
-pub use cluster::{CLUSTER, KEYS, UNPLAYED};
+pub use cluster::{CLUSTER, KEYS, RUNNING, UNPLAYED};
 pub use examples::{HOOKS, ONE_MACHINE, TWO_MACHINES};
 pub use first::{FIRST, INSIDE, MODELS};
 pub use page::{Block, blocks, chat_lines};

@@ -1,29 +1,47 @@
-//! What READMEs tell a reader to type is typed here. The blocks of `examples/tools` need every feature
-//! of the program, so the test `ssh` runs them.
+//! What READMEs tell a reader to type is typed here, and what they tell to install is installed. The
+//! blocks of `examples/tools` need every feature of the program, so the test `ssh` runs them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
-use std::path::Path;
+mod packages;
+
+use std::path::{Path, PathBuf};
 
 use clawnode_tests::{
     process::ProcessError,
     readme::{
-        CLUSTER, FIRST, HOOKS, INSIDE, KEYS, MODELS, ONE_MACHINE, Scene, TOOLS, TWO_MACHINES,
-        UNPLAYED, faults, play,
+        CLUSTER, FIRST, HOOKS, INSIDE, KEYS, MODELS, ONE_MACHINE, RUNNING, Scene, TOOLS,
+        TWO_MACHINES, UNPLAYED, faults, play,
     },
 };
 
 type Outcome = Result<(), ProcessError>;
 
-const SCENES: [Scene; 10] =
-    [FIRST, MODELS, TOOLS, CLUSTER, KEYS, INSIDE, UNPLAYED, HOOKS, ONE_MACHINE, TWO_MACHINES];
+const SCENES: [Scene; 11] = [
+    FIRST,
+    MODELS,
+    TOOLS,
+    CLUSTER,
+    KEYS,
+    RUNNING,
+    INSIDE,
+    UNPLAYED,
+    HOOKS,
+    ONE_MACHINE,
+    TWO_MACHINES,
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
 
 #[test]
 fn every_block_of_a_readme_runs_or_has_a_reason() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut readmes = vec!["README.md".to_owned()];
+    let root = root();
+    let mut readmes = vec!["README.md".to_owned(), "docker/README.md".to_owned()];
     for example in std::fs::read_dir(root.join("examples")).unwrap().flatten() {
         readmes.push(format!("examples/{}/README.md", example.file_name().display()));
     }
-    assert!(readmes.len() > 2, "{readmes:?}");
+    assert!(readmes.len() > 3, "{readmes:?}");
     let mut found = Vec::new();
     for readme in &readmes {
         let text = std::fs::read_to_string(root.join(readme)).unwrap();
@@ -57,6 +75,11 @@ async fn many_processes_over_nats_run_as_written() -> Outcome {
 #[tokio::test]
 async fn keys_of_a_cluster_are_made_as_written_for_nats() -> Outcome {
     play(&KEYS).await
+}
+
+#[tokio::test]
+async fn keys_for_three_servers_are_made_as_written() -> Outcome {
+    play(&RUNNING).await
 }
 
 #[tokio::test]
