@@ -19,7 +19,7 @@ use crate::process::{ProcessError, binary};
 const PATIENCE: Duration = Duration::from_secs(110);
 /// What a scene sees of the repository.
 const COPIED: [&str; 4] = ["README.md", "examples", "docker", "tests/plugins/echo"];
-/// Where programs of the machine are.
+/// Where programs of the machine are, those of its administrator included.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Characters of each log that are shown of a scene that fails.
 const SHOWN: usize = 24_000;
@@ -45,7 +45,9 @@ pub async fn play_with(scene: &Scene, vars: &[(&str, &Path)]) -> Result<(), Proc
     let mut command = Command::new("unshare");
     command.args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash"]);
     command.arg(at("script")).current_dir(at("copy").join(scene.folder)).env_clear();
-    let path = format!("{}:{PATH}", at("bin").display());
+    // That of the tests first: what `cargo xtest` has installed for Python fits the Python it found.
+    let tests = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{tests}:{PATH}", at("bin").display());
     let own = [("HOME", home.path()), ("TMPDIR", home.path()), ("REPOSITORY", &root)];
     for (name, value) in own.iter().chain(vars) {
         command.env(name, value);
