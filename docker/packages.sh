@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes packages of one clawnode binary: a Python wheel, an npm package, a Debian package and, where a
-# Docker engine answers, the image `clawnode:VERSION`. The same binary and the same SOURCE_DATE_EPOCH
+# Docker engine answers, the image `clawnode:VERSION`, also as `clawnode:latest`. The same binary and the same SOURCE_DATE_EPOCH
 # (the time of the last commit) make the same bytes; SHA256SUMS has their sums.
 #
 #   cargo build --profile dist -p clawnode
@@ -104,6 +104,7 @@ dpkg-deb --root-owner-group -Zgzip --build "$deb" "$out/clawnode_${version}_$deb
 
 if docker version >/dev/null 2>&1; then
     "$here/image.sh" "$work/clawnode" "clawnode:$version" >/dev/null
+    docker tag "clawnode:$version" clawnode:latest
     echo "image clawnode:$version"
 else
     echo "$0: no Docker engine answers, so no image is made" >&2

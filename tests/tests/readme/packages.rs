@@ -1,10 +1,9 @@
-//! Packages of one binary, each installed into an empty place without a network, and talked to. The
-//! image is built and talked to by the test of the compose file.
+//! Packages of one binary, each installed into an empty place without a network, and talked to.
 
 use std::path::{Path, PathBuf};
 
 use clawnode_tests::{
-    docker::run,
+    docker::{Engine, run},
     process::{ProcessError, binary},
 };
 use tempfile::TempDir;
@@ -53,14 +52,15 @@ chroot debian dpkg --purge clawnode
 [ ! -e debian/var/lib/clawnode ] && [ ! -e debian/usr/bin/clawnode ] && [ ! -e debian/etc/clawnode ]
 "#;
 
-/// Makes packages of a program, into a folder of this name.
+const IMAGE: &str = "printf 'hello\\n' | docker run --rm -i --network none clawnode up --chat";
+
+/// Makes packages of a program, but no image, into a folder of this name.
 async fn pack(program: &Path, dir: &TempDir, name: &str) -> Result<PathBuf, ProcessError> {
     let out = dir.path().join(name);
-    let mut pack = Command::new(root().join("docker/packages.sh"));
-    pack.arg(program).arg(&out).env("SOURCE_DATE_EPOCH", "1750000000");
-    // The engine of the machine is no part of this.
-    pack.env("DOCKER_HOST", "unix:///nowhere/docker.sock").kill_on_drop(true);
-    run(&mut pack).await.map(|_printed| out)
+    let mut packages = Command::new(root().join("docker/packages.sh"));
+    packages.env("DOCKER_HOST", "unix:///nowhere/docker.sock").kill_on_drop(true);
+    run(packages.arg(program).arg(&out).env("SOURCE_DATE_EPOCH", "1750000000")).await?;
+    Ok(out)
 }
 
 /// Installs a package with this script, which talks to it; fails unless it answers.
@@ -79,9 +79,15 @@ async fn install(out: &Path, name: &str, script: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn packages_of_one_binary_install_and_chat() -> Outcome {
+async fn packages_of_one_binary_install_and_chat_and_docker_runs_it() -> Outcome {
     let dir = tempfile::tempdir().unwrap();
-    let out = pack(&binary()?, &dir, "out").await?;
+    let out = dir.path().join("out");
+    let engine = Engine::start().await?;
+    let mut packages = engine.command(&root().join("docker/packages.sh").to_string_lossy());
+    run(packages.arg(binary()?).arg(&out)).await?;
+    let printed = run(engine.command("sh").args(["-c", IMAGE])).await?;
+    assert!(printed.contains(ANSWER), "{printed}");
+    engine.stop().await?;
     install(&out, "wheel", WHEEL).await?;
     install(&out, "npm", NPM).await?;
     install(&out, "Debian", DEBIAN).await
