@@ -28,6 +28,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+#[cfg(feature = "nats")]
+use crate::bus::name;
 use crate::{
     client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
@@ -122,15 +124,16 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let substrate = ground.substrate;
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
+    let latch = (panic::open(&substrate).await?, Arc::clone(&substrate.bucket));
+    let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
     #[cfg(feature = "nats")]
     let mut loaded = loaded;
     #[cfg(feature = "nats")]
-    if let Err(failure) = crate::bus::name::settle(&mut loaded, &substrate).await {
+    if let Err(failure) = name::begin(&mut loaded, (process, &substrate), &supervisor).await {
+        supervisor.stop().await;
         substrate.health.close().await;
         return Err(failure);
     }
-    let latch = (panic::open(&substrate).await?, Arc::clone(&substrate.bucket));
-    let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
     let standing = Standing::new(stop.clone(), &loaded.config.node, latch);
     let health = Arc::clone(&substrate.health);
     let on = (process, substrate.clone(), supervisor.clone(), Arc::clone(&standing));
@@ -389,12 +392,6 @@ async fn take_part(
         greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
     };
     supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
-    #[cfg(feature = "nats")]
-    {
-        let (ground, name) = (ground.clone(), config.node.name.clone());
-        let answer = move || crate::bus::name::answer(ground.clone(), name.clone(), me);
-        supervisor.adopt_task("name", answer).await.map_err(unspawned)?;
-    }
     if let Some(worker) = running.worker.clone() {
         let follow = Follow { substrate: ground, me, worker, gauges, members };
         let follow = move || follow.clone().run();

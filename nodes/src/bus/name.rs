@@ -1,14 +1,20 @@
 //! No two live nodes are called alike.
 //!
-//! Whoever has a name answers under it, so a newcomer knows at once whether somebody has it. A name
-//! that a person chose is refused when it is taken; the host's name, which several nodes of one host
-//! have by default, gets a number. Two that start in the same moment may both get a name: names are
-//! for people, and nothing is fenced by them.
+//! Whoever has a name answers under it, so a newcomer knows at once whether somebody has it. Of those
+//! that ask for one in the same moment, the one with the smallest process id gets it. A name that a
+//! person chose is refused when it is taken; the host's name, which several nodes of one host have by
+//! default, gets a number, and the data directory remembers which: a node that starts again on it is
+//! called as before. Names are for people, and nothing is fenced by them.
 
-use std::time::Duration;
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, RequestError, Substrate};
+use clawnode_actors::supervise::Supervisor;
+use clawnode_cluster::{BusEvent, BusMessage, RequestError, StoreError, Subscription, Substrate};
 use clawnode_proto::{NodeName, ProcessId};
 use futures_util::StreamExt;
 use tracing::{debug, warn};
@@ -20,32 +26,98 @@ use crate::{
 
 /// How long the holder of a name may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long those that start in the same moment have to hear of each other.
+const TOGETHER: Duration = Duration::from_millis(100);
 /// How many nodes of one host get a number by themselves.
 const NUMBERS: u32 = 64;
+/// The file of a data directory that has the name which a node got by itself.
+const REMEMBERED: &str = "node-name";
 
-/// Gives this node a name that no other live node has.
-pub async fn settle(loaded: &mut Loaded, substrate: &Substrate) -> Result<(), Failure> {
+/// The name of this node, and those who ask for it.
+#[derive(Clone)]
+struct Held {
+    substrate: Substrate,
+    name: NodeName,
+    me: ProcessId,
+    /// Taken by the first who answers.
+    asked: Arc<Mutex<Option<Subscription>>>,
+}
+
+/// What came of asking for a name.
+enum Claim {
+    /// Nobody else has it. Who asks for it now is heard here.
+    Free(Subscription),
+    /// This process has it, or gets it.
+    Taken(String),
+}
+
+/// Gives this node a name that no other live node has, and answers under it.
+pub async fn begin(
+    loaded: &mut Loaded,
+    (me, substrate): (ProcessId, &Substrate),
+    supervisor: &Supervisor,
+) -> Result<(), Failure> {
     if !substrate.shared {
         return Ok(());
     }
     let chosen = loaded.origin_of(&["node", "name"]) != Origin::Default;
-    let name = &mut loaded.config.node.name;
-    *name = free(substrate, name, chosen).await?;
-    Ok(())
+    let node = &mut loaded.config.node;
+    let names = if chosen {
+        vec![node.name.clone()]
+    } else {
+        let kept = remembered(&node.data_dir, &node.name);
+        kept.into_iter().chain(numbered(&node.name)).collect()
+    };
+    let (name, asked) = first_free(substrate, names, me).await?;
+    if !chosen && name != node.name {
+        remember(&node.data_dir, &name);
+    }
+    node.name = name.clone();
+    let (substrate, asked) = (substrate.clone(), Arc::new(Mutex::new(Some(asked))));
+    let held = Held { substrate, name, me, asked };
+    let adopted = supervisor.adopt_task("name", move || held.clone().answer()).await;
+    adopted.map_err(|error| {
+        Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
+    })
 }
 
-/// A name that nobody has: `wanted`, or, unless somebody `chose` that, one with a number.
-async fn free(substrate: &Substrate, wanted: &NodeName, chosen: bool) -> Result<NodeName, Failure> {
-    let mut name = wanted.clone();
-    for number in 2..NUMBERS {
-        let Some(holder) = holder(substrate, &name).await? else { return Ok(name) };
-        let numbered = format!("{wanted}-{number}").parse();
-        match numbered {
-            Ok(numbered) if !chosen => name = numbered,
-            _ => return Err(taken(&name, &holder)),
+/// `host`, `host-2`, `host-3`, …
+fn numbered(host: &NodeName) -> impl Iterator<Item = NodeName> {
+    let host = host.clone();
+    (1..NUMBERS).filter_map(move |number| match number {
+        1 => Some(host.clone()),
+        number => format!("{host}-{number}").parse().ok(),
+    })
+}
+
+/// The number that a node of this host got before.
+fn remembered(dir: &Path, host: &NodeName) -> Option<NodeName> {
+    let text = std::fs::read_to_string(dir.join(REMEMBERED)).ok()?;
+    numbered(host).find(|name| name.to_string() == text.trim())
+}
+
+fn remember(dir: &Path, name: &NodeName) {
+    let kept = std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(dir.join(REMEMBERED), format!("{name}\n")));
+    if let Err(error) = kept {
+        debug!(%name, %error, "the name is not remembered");
+    }
+}
+
+/// The first of these names that nobody else has.
+async fn first_free(
+    substrate: &Substrate,
+    names: Vec<NodeName>,
+    me: ProcessId,
+) -> Result<(NodeName, Subscription), Failure> {
+    let mut refused = None;
+    for name in names {
+        match claim(substrate, &name, me).await? {
+            Claim::Free(asked) => return Ok((name, asked)),
+            Claim::Taken(holder) => refused = Some(taken(&name, &holder)),
         }
     }
-    Err(taken(wanted, "one of many"))
+    Err(refused.unwrap_or_else(|| Failure::new(Exit::Failed, "internal", "a node needs a name")))
 }
 
 fn taken(name: &NodeName, holder: &str) -> Failure {
@@ -55,43 +127,157 @@ fn taken(name: &NodeName, holder: &str) -> Failure {
     )
 }
 
+/// Asks for a name: whether somebody has it, and then whether somebody else asks for it now.
+async fn claim(substrate: &Substrate, name: &NodeName, me: ProcessId) -> Result<Claim, Failure> {
+    if let Some(holder) = holder(substrate, name).await? {
+        return Ok(Claim::Taken(holder));
+    }
+    let subject = substrate.prefix.name(name);
+    let mut asked = substrate.bus.subscribe(subject.clone()).await.map_err(|it| silent(&it))?;
+    // Of two that do this, one at least hears the other: its question comes after both listen.
+    let question = substrate.bus.request(subject, Bytes::from(me.to_string()), TOGETHER);
+    tokio::pin!(question);
+    loop {
+        tokio::select! {
+            answer = &mut question => return match answer {
+                Ok(answer) => Ok(Claim::Taken(named(&answer))),
+                Err(RequestError::NoResponders { .. } | RequestError::Timeout { .. }) => {
+                    Ok(Claim::Free(asked))
+                }
+                Err(RequestError::Bus(error)) => Err(silent(&error)),
+            },
+            Some(event) = asked.next() => {
+                let BusEvent::Message(message) = event else { continue };
+                match named(&message.payload).parse::<ProcessId>() {
+                    Ok(other) if other < me => return Ok(Claim::Taken(other.to_string())),
+                    Ok(own) if own == me => {}
+                    // One that only wants to know, or gives way.
+                    _ => tell(substrate, &message, me).await,
+                }
+            }
+        }
+    }
+}
+
+fn silent(error: &StoreError) -> Failure {
+    let message = format!("the bus does not answer: {error}");
+    Failure::new(Exit::Unreachable, "nats_unreachable", message)
+}
+
+/// A process id, as somebody wrote it.
+fn named(bytes: &[u8]) -> String {
+    let fits = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+    String::from_utf8_lossy(bytes).chars().filter(fits).take(64).collect()
+}
+
 /// The process that answers under this name, as it calls itself.
 async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>, Failure> {
     let subject = substrate.prefix.name(name);
     match substrate.bus.request(subject, Bytes::new(), ANSWER_WITHIN).await {
-        Ok(answer) => {
-            let text = String::from_utf8_lossy(&answer);
-            Ok(Some(text.chars().filter(char::is_ascii_alphanumeric).take(64).collect()))
-        }
+        Ok(answer) => Ok(Some(named(&answer))),
         Err(RequestError::NoResponders { .. }) => Ok(None),
         Err(RequestError::Timeout { .. }) => {
             // Somebody listens and does not answer: frozen, or its connection is half open.
             warn!(%name, "whoever has this node's name does not answer; it is taken over");
             Ok(None)
         }
-        Err(RequestError::Bus(error)) => {
-            let message = format!("the bus does not answer: {error}");
-            Err(Failure::new(Exit::Unreachable, "nats_unreachable", message))
+        Err(RequestError::Bus(error)) => Err(silent(&error)),
+    }
+}
+
+/// Tells who asks that this process has the name.
+async fn tell(substrate: &Substrate, message: &BusMessage, me: ProcessId) {
+    let Some(reply) = message.answer_to() else { return };
+    let told = substrate.bus.publish(reply.to_owned(), None, Bytes::from(me.to_string())).await;
+    if let Err(failure) = told {
+        debug!(%failure, "an answer about the node's name was lost");
+    }
+}
+
+impl Held {
+    /// Answers under the name for as long as the node lives.
+    async fn answer(self) {
+        let heard = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut asked = match heard {
+            Some(asked) => asked,
+            None => {
+                match self.substrate.bus.subscribe(self.substrate.prefix.name(&self.name)).await {
+                    Ok(asked) => asked,
+                    Err(failure) => {
+                        warn!(%failure, "cannot listen for the node's name; trying again");
+                        return;
+                    }
+                }
+            }
+        };
+        while let Some(event) = asked.next().await {
+            if let BusEvent::Message(message) = event {
+                tell(&self.substrate, &message, self.me).await;
+            }
         }
     }
 }
 
-/// Answers under the name for as long as the node lives.
-pub async fn answer(substrate: Substrate, name: NodeName, process: ProcessId) {
-    let mut asked = match substrate.bus.subscribe(substrate.prefix.name(&name)).await {
-        Ok(asked) => asked,
-        Err(failure) => {
-            warn!(%failure, "cannot listen for the node's name; trying again");
-            return;
-        }
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::{
+        SystemClock,
+        local::{LocalOptions, open},
     };
-    while let Some(event) = asked.next().await {
-        let BusEvent::Message(message) = event else { continue };
-        let Some(reply) = message.answer_to() else { continue };
-        let told =
-            substrate.bus.publish(reply.to_owned(), None, Bytes::from(process.to_string())).await;
-        if let Err(failure) = told {
-            debug!(%failure, "an answer about the node's name was lost");
+    use clawnode_proto::subject::Prefix;
+
+    use super::*;
+
+    fn ground() -> (tempfile::TempDir, Substrate) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
+        options.head_room = 0;
+        let (substrate, _control) = open(dir.path(), options).unwrap();
+        (dir, substrate)
+    }
+
+    fn host() -> NodeName {
+        "vm".parse().unwrap()
+    }
+
+    /// They all start in the same moment, and then another one does.
+    #[tokio::test]
+    async fn nodes_that_start_together_are_called_otherwise() {
+        let (_dir, substrate) = ground();
+        let names = || numbered(&host()).collect::<Vec<_>>();
+        let process = ProcessId::from_u128;
+        let (one, two, three) = tokio::join!(
+            first_free(&substrate, names(), process(3)),
+            first_free(&substrate, names(), process(1)),
+            first_free(&substrate, names(), process(2)),
+        );
+        let mut called = Vec::new();
+        for (found, me) in [(one, 3), (two, 1), (three, 2)] {
+            let (name, asked) = found.unwrap();
+            called.push(name.to_string());
+            let asked = Arc::new(Mutex::new(Some(asked)));
+            let held = Held { substrate: substrate.clone(), name, me: process(me), asked };
+            tokio::spawn(held.answer());
         }
+        called.sort();
+        assert_eq!(called, ["vm", "vm-2", "vm-3"]);
+        let (late, _) = first_free(&substrate, names(), process(0)).await.unwrap();
+        assert_eq!(late.to_string(), "vm-4");
+        let refused = first_free(&substrate, vec![host()], process(0)).await;
+        let Err(refused) = refused else { panic!("it is taken") };
+        assert_eq!(refused.code, "node_name_taken");
+        assert!(refused.message.contains("process `proc_"), "{}", refused.message);
+    }
+
+    #[test]
+    fn a_directory_remembers_the_number_of_its_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        assert_eq!(remembered(&data, &host()), None);
+        remember(&data, &"vm-3".parse().unwrap());
+        assert_eq!(remembered(&data, &host()).unwrap().to_string(), "vm-3");
+        assert_eq!(remembered(&data, &"other".parse().unwrap()), None, "it was moved there");
+        std::fs::write(data.join(REMEMBERED), "vm-x\n").unwrap();
+        assert_eq!(remembered(&data, &host()), None);
     }
 }
