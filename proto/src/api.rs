@@ -282,6 +282,35 @@ pub struct ListParams {
     pub after: Option<String>,
 }
 
+/// Parameters of `sessions.list`: a page, newest first. What is absent leaves nothing out, but for
+/// deleted sessions and those of requests that name no user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionsList {
+    /// At most this many (100 if absent, 1,000 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Where the page before ended: its `next`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Only of this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Only of this channel: `cli`, `openai`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Only in this state, as rows have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Only those in which something happened since then: a duration (`2h`: two hours ago), or a time in
+    /// UTC (`2026-11-23`, `2026-11-23T10:00:00Z`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Also those of requests that name no user.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stateless: bool,
+}
+
 /// Parameters of `journal.show`: a page of events, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

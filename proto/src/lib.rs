@@ -35,6 +35,7 @@ pub mod policy;
 pub mod provider;
 pub mod session;
 pub mod ssh;
+pub mod stateless;
 pub mod subject;
 pub mod timeout;
 pub mod tool;

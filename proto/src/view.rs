@@ -11,8 +11,8 @@ use crate::{
     frame::FrameKey,
     hook::HookSpec,
     id::{
-        AgentName, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey, Incarnation,
-        InputId, NodeName, ProcessId, Seq, ToolName, TurnId,
+        AgentName, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
+        Incarnation, InputId, NodeName, ProcessId, Seq, ToolName, TurnId,
     },
     latch::Latch,
     llm::{Message, ModelRef, Sampling, Usage},
@@ -102,8 +102,15 @@ pub struct StatusView {
     /// The plugins that workers have loaded, by name, each once.
     #[serde(default)]
     pub plugins: Vec<String>,
-    /// Sessions there are.
+    /// Sessions there are, deleted ones and those of requests without a user included.
     pub sessions: u64,
+    /// Turns that run now, as the nodes said last.
+    #[serde(default)]
+    pub running: u32,
+    /// Calls of tools that wait for a person: `approvals.list` has them. At most 1,000; absent if the store
+    /// does not tell in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<u64>,
     /// The processes that this one hears of, itself included.
     pub nodes: Vec<NodeView>,
     /// Processes that fell silent lately and are held dead.
@@ -128,7 +135,10 @@ pub struct SessionRow {
     pub id: EntityId,
     /// Its readable key; absent if the journal cannot be read.
     pub key: Option<String>,
-    /// `idle`, `running`, `quarantined`, `deleted` or `corrupt`.
+    /// The first words that a person said in it, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// `idle`, `running`, `waiting` (for a person), `quarantined`, `deleted` or `corrupt`.
     pub state: String,
     /// Turns so far.
     pub turns: u64,
@@ -144,6 +154,9 @@ pub struct SessionRow {
     /// What people call that process; absent if it is not heard of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
+    /// It is of a request that names no user: nothing is said in it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stateless: bool,
     /// Why it is not in service, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -152,11 +165,23 @@ pub struct SessionRow {
 /// Answer of `sessions.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionList {
-    /// In an order of the store's own, by which pages follow each other.
+    /// The newest first. One that changes while pages are read may be on none or on two.
     pub sessions: Vec<SessionRow>,
-    /// Pass as `after` for the next page; absent on the last.
+    /// Pass as `after` for the next page; absent on the last. A page may be empty and still have one: each
+    /// looks at 5,000 sessions at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Sessions that this page left out because they are of requests that name no user.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hidden: u64,
+    /// There are more than 100,000 sessions: some were not looked at.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One turn of `sessions.history`.
@@ -174,6 +199,15 @@ pub struct TurnView {
     /// Calls made again, because a process died in the middle of one.
     #[serde(default)]
     pub lost_attempts: u32,
+    /// Calls of tools that wait for a person now; `approvals.approve` and `approvals.deny` decide.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asks: Vec<CallId>,
+    /// It has used up its steps, and waits for a person to give it more; `chat.continue` does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wants_steps: bool,
+    /// Which of `messages`, by their place from 0, the node said to the model itself: no person did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<u32>,
 }
 
 /// Answer of `sessions.history`.
@@ -183,7 +217,7 @@ pub struct HistoryView {
     pub id: EntityId,
     /// Its readable key.
     pub key: String,
-    /// `idle`, `running`, `quarantined` or `deleted`.
+    /// `idle`, `running`, `waiting` (for a person), `quarantined` or `deleted`.
     pub state: String,
     /// In order.
     pub turns: Vec<TurnView>,
@@ -267,7 +301,7 @@ pub struct QuarantineRow {
 /// Answer of `quarantine.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuarantineList {
-    /// In the order of `sessions.list`. A page looks at `limit` sessions and has those of them that are out of
+    /// In an order of the store's own. A page looks at `limit` sessions and has those of them that are out of
     /// service, so it may be empty and still have a `next`.
     pub sessions: Vec<QuarantineRow>,
     /// Pass as `after` for the next page; absent on the last.

@@ -6,7 +6,10 @@
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_actors::{durable::core::snapshot_blob, session::Sessions};
+use clawnode_actors::{
+    durable::core::snapshot_blob,
+    session::{Sessions, listing::Wanted},
+};
 use clawnode_cluster::{
     AppendAnswer, Substrate, SystemClock, Write,
     local::{self, LocalOptions},
@@ -57,8 +60,12 @@ impl Facts {
         if let Some(problem) = problem {
             return Err(io::Error::other(format!("replayed otherwise: {problem}")));
         }
-        let list = sessions.list(None, 10).await.map_err(io::Error::other)?;
-        let row = list.sessions.iter().find(|row| row.id == entity);
+        let mut rows = Vec::new();
+        for state in [None, Some("deleted".to_owned())] {
+            let wanted = Wanted { limit: 10, state, stateless: true, ..Wanted::default() };
+            rows.extend(sessions.list(&wanted).await.map_err(io::Error::other)?.sessions);
+        }
+        let row = rows.iter().find(|row| row.id == entity);
         let row = row.ok_or_else(|| io::Error::other("the session is not listed"))?;
         let events = verdict.journals.iter().map(|row| row.events).sum();
         Ok(Self { state: row.state.clone(), turns: row.turns, events, requests })

@@ -127,8 +127,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        durable::In,
-        session::{Outcome, SessionJob, played::Run, prepare::AskJob},
+        durable::{Entity, In, Loaded},
+        session::{Outcome, Session, SessionJob, played::Run, prepare::AskJob},
     };
 
     /// What people are asked about the reply's call, once it is.
@@ -166,6 +166,31 @@ mod tests {
             assert_eq!(ask.approval.action.arguments, r#"{"at":2,"b":"x"}"#, "{written}");
             assert_eq!(runs_approved(&mut run, &ask), ask.approval.action.arguments);
         }
+    }
+
+    /// What waits for a person has not failed.
+    #[test]
+    fn a_call_that_waits_for_a_person_is_shown_as_one() {
+        let mut run = Run::new(&[], Vec::new());
+        run.says("hello");
+        run.replies(&[("write", r#"{"at":2,"b":"x"}"#), ("look", "{\"at\":")]);
+        let ask = asked(&mut run);
+        let records = run.journal.clone();
+        let loaded = Loaded { records, snapshot: None };
+        let of = ask.approval.action.session.entity();
+        let entity = Entity::<Session>::of(of, &loaded).unwrap();
+        let turn = entity.state.running().unwrap();
+        let (shown, notes) = turn.shown();
+        assert_eq!(turn.asks().collect::<Vec<_>>(), [ask.approval.action.call]);
+        assert!(turn.waits_for_person() && !turn.wants_steps());
+        let replies: usize = shown.iter().map(|it| it.tool_replies.len()).sum();
+        assert_eq!(replies, 0, "nothing is known of the call yet\n{shown:?}");
+        // What the model is told of a call that is none is the node's own word.
+        let [note] = notes[..] else { panic!("{notes:?}") };
+        assert_eq!(note, shown.len() - 1);
+        assert!(shown[note].content.inline().unwrap().contains("`look`"), "{shown:?}");
+        // A model would be told all the same.
+        assert!(turn.messages().iter().any(|it| !it.tool_replies.is_empty()));
     }
 
     /// Arguments that mean several things are no call: nobody is asked, and nothing runs.

@@ -1,15 +1,16 @@
-//! Looking at sessions: lists, histories, journals and their verification. All from the journal.
+//! Looking at sessions: histories, journals and their verification. All from the journal.
 
 use std::ops::ControlFlow;
 
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Input, ProcessId, Sealed, Seq, Tail, Timestamp, codec,
+    Digest, EntityId, ErrorChain, Grammar, Input, ProcessId, Sealed, Seq, SessionKey, Tail,
+    Timestamp, codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, SNAPSHOT, SnapshotState},
     llm::{Message, Text, Usage},
     session::{SessionEvent, SessionInput, ToolEnd},
-    view::{EventView, HistoryView, SessionList, SessionRow, TurnView, VerifyRow, VerifyView},
+    view::{EventView, HistoryView, SessionRow, TurnView, VerifyRow, VerifyView},
 };
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -37,20 +38,6 @@ pub struct Looked {
 }
 
 impl Sessions {
-    /// At most `limit` sessions after `after`, in the store's order. A damaged one is a row that says
-    /// so.
-    pub async fn list(
-        &self,
-        after: Option<EntityId>,
-        limit: usize,
-    ) -> Result<SessionList, StoreError> {
-        let ids = self.substrate.journal.entities(after, limit).await?;
-        let full = ids.len() == limit;
-        let next = ids.last().filter(|_| full).map(ToString::to_string);
-        let rows = stream::iter(ids).map(|id| self.row(id)).buffered(READS_MAX);
-        Ok(SessionList { sessions: rows.collect().await, next })
-    }
-
     /// Which of at most `limit` sessions after `after` are out of service. Reads last records only,
     /// and folds none.
     pub async fn look(&self, after: Option<EntityId>, limit: usize) -> Result<Looked, StoreError> {
@@ -79,38 +66,6 @@ impl Sessions {
         events.last().is_some_and(|last| [QUARANTINED, PARKED].contains(&last.head.kind.as_str()))
     }
 
-    async fn row(&self, id: EntityId) -> SessionRow {
-        match self.read(id).await {
-            Ok(entity) => SessionRow {
-                id,
-                key: entity.core.key.clone(),
-                state: state_of(&entity).to_owned(),
-                turns: (entity.state.closed.len() + entity.state.open.len()) as u64,
-                events: entity.core.tail.n.0,
-                updated: entity.core.tail.ts,
-                usage: entity.state.usage,
-                owner: owner_of(&entity),
-                node: None,
-                detail: match entity.core.service {
-                    Service::Quarantined { reason } => Some(reason),
-                    Service::Active | Service::Deleted => None,
-                },
-            },
-            Err(failure) => SessionRow {
-                id,
-                key: None,
-                state: "corrupt".to_owned(),
-                turns: 0,
-                events: 0,
-                updated: Timestamp(0),
-                usage: Usage::default(),
-                owner: None,
-                node: None,
-                detail: Some(ErrorChain(&failure).to_string()),
-            },
-        }
-    }
-
     /// What was said in a session.
     pub async fn history(&self, id: EntityId) -> Result<HistoryView, SendError> {
         let entity = self.known(id).await?;
@@ -136,7 +91,8 @@ impl Sessions {
 
     async fn turn_view(&self, turn: &Turn) -> Result<TurnView, SendError> {
         let mut messages = Vec::new();
-        for message in turn.messages() {
+        let (told, notes) = turn.shown();
+        for message in told {
             let content = Text::from(self.text(&message.content).await?);
             let mut shown = Message { content, ..message };
             for reply in &mut shown.tool_replies {
@@ -150,6 +106,9 @@ impl Sessions {
             outcome: turn.outcome.clone(),
             usage: turn.usage,
             lost_attempts: turn.lost_attempts,
+            asks: turn.asks().collect(),
+            wants_steps: turn.wants_steps(),
+            notes: notes.into_iter().filter_map(|at| u32::try_from(at).ok()).collect(),
         })
     }
 
@@ -249,18 +208,58 @@ impl Sessions {
     }
 }
 
+/// A session as a row of a list, without its title.
+pub(super) fn row(entity: &Entity<Session>) -> SessionRow {
+    SessionRow {
+        id: entity.id,
+        key: entity.core.key.clone(),
+        title: None,
+        state: state_of(entity).to_owned(),
+        turns: (entity.state.closed.len() + entity.state.open.len()) as u64,
+        events: entity.core.tail.n.0,
+        updated: entity.core.tail.ts,
+        usage: entity.state.usage,
+        owner: owner_of(entity),
+        node: None,
+        stateless: entity.state.key.as_ref().is_some_and(SessionKey::is_stateless),
+        detail: match &entity.core.service {
+            Service::Quarantined { reason } => Some(reason.clone()),
+            Service::Active | Service::Deleted => None,
+        },
+    }
+}
+
+/// The row of a session that cannot be read.
+pub(super) fn damaged_row(id: EntityId, failure: &SendError) -> SessionRow {
+    SessionRow {
+        id,
+        key: None,
+        title: None,
+        state: "corrupt".to_owned(),
+        turns: 0,
+        events: 0,
+        updated: Timestamp(0),
+        usage: Usage::default(),
+        owner: None,
+        node: None,
+        stateless: false,
+        detail: Some(ErrorChain(failure).to_string()),
+    }
+}
+
 /// Who wrote the journal last, unless that gave the session up.
 fn owner_of(entity: &Entity<Session>) -> Option<ProcessId> {
     let writer = entity.core.incarnation.filter(|_| !entity.core.released)?;
     matches!(entity.core.service, Service::Active).then_some(writer.process)
 }
 
-fn state_of(entity: &Entity<Session>) -> &'static str {
-    match (&entity.core.service, entity.state.open.is_empty()) {
+pub(super) fn state_of(entity: &Entity<Session>) -> &'static str {
+    match (&entity.core.service, entity.state.running()) {
         (Service::Quarantined { .. }, _) => "quarantined",
         (Service::Deleted, _) => "deleted",
-        (Service::Active, true) => "idle",
-        (Service::Active, false) => "running",
+        (Service::Active, None) => "idle",
+        (Service::Active, Some(turn)) if turn.waits_for_person() => "waiting",
+        (Service::Active, Some(_)) => "running",
     }
 }
 

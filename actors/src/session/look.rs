@@ -19,6 +19,7 @@ use super::{
     ears::Ears,
     flight::Flights,
     kind::Session,
+    listing::Listing,
 };
 use crate::durable::Entity;
 
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     tails: Arc<Flights<EntityId, Option<Record>>>,
     /// Who hears the frames of which session.
     pub(super) ears: Arc<Ears>,
+    /// What lists look at.
+    pub(super) listing: Listing,
 }
 
 /// What a reader knows of a turn without having folded its journal again: that it runs.

@@ -32,6 +32,7 @@ mod inspect;
 mod jobs;
 mod judge;
 pub mod kind;
+pub mod listing;
 mod look;
 mod people;
 mod plan;

@@ -283,17 +283,48 @@ impl SessionState {
 // === impl Turn ===
 
 impl Turn {
-    /// What was said, by whom, in order, with the tools that were asked for and what came of them.
+    /// What was said, by whom, in order, with the tools that were asked for and what came of them: as
+    /// a model is told it.
     pub fn messages(&self) -> Vec<Message> {
-        let mut messages = Vec::new();
+        self.tell(|_tool| true).0
+    }
+
+    /// The same as people are shown it, and which of it, by its place, is a note of this program's own
+    /// to the model. What is not known of a call yet is not told.
+    pub fn shown(&self) -> (Vec<Message>, Vec<usize>) {
+        let is_over = self.outcome.is_some();
+        self.tell(|tool| is_over || tool.end.is_some())
+    }
+
+    fn tell(&self, is_told: impl Fn(&ToolCall) -> bool) -> (Vec<Message>, Vec<usize>) {
+        let (mut messages, mut notes) = (Vec::new(), Vec::new());
         for index in 0..self.steps.len().max(1) {
             let told = self.said.iter().filter(|(step, _)| *step as usize == index);
             messages.extend(told.map(|(_, text)| Message::text(Role::User, text.clone())));
             if let Some(step) = self.steps.get(index) {
-                step.tell(&mut messages);
+                let complaints = step.tell(&mut messages, &is_told);
+                notes.extend((messages.len()..).take(complaints.len()));
+                messages.extend(complaints);
             }
         }
-        messages
+        (messages, notes)
+    }
+
+    /// Its calls of tools that wait for a person.
+    pub fn asks(&self) -> impl Iterator<Item = CallId> {
+        let tools = self.steps.iter().flat_map(|step| &step.tools);
+        let waits = |tool: &&ToolCall| self.outcome.is_none() && tool.is_asked_about();
+        tools.filter(waits).map(|tool| tool.call)
+    }
+
+    /// It has used up its steps, and waits for a person to give it more.
+    pub fn wants_steps(&self) -> bool {
+        self.outcome.is_none() && self.limit_reached.is_some_and(|reached| !reached.overdue)
+    }
+
+    /// It goes on only once a person decides.
+    pub fn waits_for_person(&self) -> bool {
+        self.wants_steps() || self.asks().next().is_some()
     }
 
     /// What its calls said, in order: each text, and what stands between it and the one before.
@@ -334,8 +365,12 @@ impl Turn {
 }
 
 impl Step {
-    /// Its reply, and what came of the tools that it asked for.
-    fn tell(&self, messages: &mut Vec<Message>) {
+    /// Its reply, and what came of the tools that it asked for; returns what the model is told besides.
+    fn tell(
+        &self,
+        messages: &mut Vec<Message>,
+        is_told: impl Fn(&ToolCall) -> bool,
+    ) -> Vec<Message> {
         let content = self.text().cloned().unwrap_or_else(|| Text::from(""));
         let mut said = Message::text(Role::Assistant, content);
         let mut answer = Message::text(Role::User, "");
@@ -346,8 +381,10 @@ impl Step {
                 // Ids of our own: those of models are neither unique nor fit for every provider.
                 let id = tool.call.to_string();
                 said.tool_uses.push(ToolUse { id: id.clone(), ..tool.using.clone() });
-                answer.tool_replies.push(ToolReply { id, content, is_error });
-            } else {
+                if is_told(tool) {
+                    answer.tool_replies.push(ToolReply { id, content, is_error });
+                }
+            } else if is_told(tool) {
                 complaints.push(content);
             }
             if tool.warned {
@@ -360,7 +397,7 @@ impl Step {
         if !answer.tool_replies.is_empty() {
             messages.push(answer);
         }
-        messages.extend(complaints.into_iter().map(|text| Message::text(Role::User, text)));
+        complaints.into_iter().map(|text| Message::text(Role::User, text)).collect()
     }
 
     /// Its model call and its tools have ended.

@@ -5,17 +5,18 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use clap::Subcommand;
 use clawnode_proto::{
     TurnId,
-    api::{ChatContinue, ListParams, Method, SessionParams},
-    llm::{Message, Role, Text},
-    view::{ContinuedView, HistoryView, SessionList, SessionRow, TurnView},
+    api::{ChatContinue, Method, SessionParams},
+    view::{ContinuedView, HistoryView, TurnView},
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
     context::{Context, Door},
+    history,
     link::{Link, lost_sight},
-    output::{Output, clean, exact, time},
+    listing::{self, ListArgs},
+    output::exact,
     turn::{Step, Turn},
 };
 use crate::{
@@ -25,21 +26,12 @@ use crate::{
 
 /// How often `tail --follow` asks whether a new turn has begun.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
-/// Rows of one page, and of a list unless `--limit` says otherwise.
-const PAGE: u32 = 1_000;
 
 /// `sessions`.
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionsCommand {
-    /// List sessions
-    List {
-        /// At most this many
-        #[arg(long, default_value_t = 100, value_name = "N")]
-        limit: u32,
-        /// Go on after this id, where an earlier list ended
-        #[arg(long, value_name = "ID")]
-        after: Option<String>,
-    },
+    /// List sessions, the newest first
+    List(ListArgs),
     /// Show what was said
     Show {
         /// The session: `agent:channel:account:peer`, or its id
@@ -82,11 +74,11 @@ pub(super) enum SessionsCommand {
 /// `sessions`.
 pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<Exit, Failure> {
     match command {
-        SessionsCommand::List { limit, after } => list(context, limit, after).await,
+        SessionsCommand::List(args) => listing::run(context, args).await,
         SessionsCommand::Show { session } => {
             let history: HistoryView =
                 context.door().await?.call(Method::SessionsHistory, params(&session)).await?;
-            context.out.document(&history, |history| human(history, usize::MAX))?;
+            context.out.document(&history, |it| history::human(it, usize::MAX))?;
             Ok(Exit::Ok)
         }
         SessionsCommand::Tail { session, turns, follow } => {
@@ -109,114 +101,6 @@ pub(super) fn params(session: &str) -> Value {
     json!(SessionParams { session: session.to_owned() })
 }
 
-async fn list(context: &Context, limit: u32, after: Option<String>) -> Result<Exit, Failure> {
-    let door = context.door().await?;
-    let mut all = SessionList { sessions: Vec::new(), next: after };
-    let mut left = limit.max(1);
-    loop {
-        let page = ListParams { limit: Some(left.min(PAGE)), after: all.next.take() };
-        let page: SessionList = door.call(Method::SessionsList, json!(page)).await?;
-        let got = u32::try_from(page.sessions.len()).unwrap_or(u32::MAX);
-        left = left.saturating_sub(got);
-        all.sessions.extend(page.sessions);
-        all.next = page.next;
-        if left == 0 || all.next.is_none() || got == 0 {
-            break;
-        }
-    }
-    let out = context.out;
-    out.document(&all, |all| table(out, &all.sessions))?;
-    if let (Some(next), false) = (&all.next, out.json) {
-        out.talk(&format!("there are more: `--after {next}`"));
-    }
-    Ok(Exit::Ok)
-}
-
-fn table(out: Output, sessions: &[SessionRow]) -> String {
-    let mut head =
-        vec!["session", "state", "node", "turns", "events", "tokens in", "tokens out", "updated"];
-    if out.wide {
-        head.extend(["id", "owner"]);
-    }
-    let row = |it: &SessionRow| {
-        let state = match &it.detail {
-            Some(detail) => format!("{}: {detail}", it.state),
-            None => it.state.clone(),
-        };
-        // An owner that is not heard of is dead, or does not know yet that it lives.
-        let node = match (&it.node, it.owner) {
-            (Some(node), _) => node.to_string(),
-            (None, Some(_)) => "gone".to_owned(),
-            (None, None) => "-".to_owned(),
-        };
-        let mut row = vec![
-            it.key.clone().unwrap_or_else(|| it.id.to_string()),
-            state,
-            node,
-            it.turns.to_string(),
-            it.events.to_string(),
-            it.usage.input_tokens.to_string(),
-            it.usage.output_tokens.to_string(),
-            time(it.updated),
-        ];
-        if out.wide {
-            let owner = it.owner.map_or_else(|| "-".to_owned(), |it| it.to_string());
-            row.extend([it.id.to_string(), owner]);
-        }
-        row
-    };
-    out.table(&head, sessions.iter().map(row))
-}
-
-/// The last `turns` turns, for people.
-fn human(history: &HistoryView, turns: usize) -> String {
-    let from = history.turns.len().saturating_sub(turns);
-    let mut lines = vec![format!("{} ({})", exact(&history.key), history.state)];
-    for turn in history.turns.iter().skip(from) {
-        lines.push(String::new());
-        lines.extend(turn.messages.iter().map(message));
-        if let Some(outcome) = &turn.outcome
-            && outcome.name() != "completed"
-        {
-            lines.push(format!("[{}]", outcome.name()));
-        }
-        if turn.outcome.is_none() {
-            lines.push("[running]".to_owned());
-        }
-    }
-    lines.join("\n")
-}
-
-fn message(it: &Message) -> String {
-    let who = match it.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-    };
-    let mut lines = Vec::new();
-    let tools = !it.tool_uses.is_empty() || !it.tool_replies.is_empty();
-    // What tools answered has the role of a user, and no words.
-    if !tools || it.content.inline() != Some("") {
-        lines.push(format!("{who}: {}", words(&it.content)));
-    }
-    lines.extend(
-        it.tool_uses.iter().map(|tool_use| {
-            format!("tool: {} {}", exact(&tool_use.name), exact(&tool_use.arguments))
-        }),
-    );
-    lines.extend(it.tool_replies.iter().map(|reply| {
-        let who = if reply.is_error { "failed" } else { "result" };
-        format!("{who}: {}", words(&reply.content))
-    }));
-    lines.join("\n")
-}
-
-fn words(content: &Text) -> String {
-    match content {
-        Text::Inline { text } => clean(text),
-        Text::Blob { bytes, digest } => format!("[{bytes} bytes in blob {digest}]"),
-    }
-}
-
 async fn tail(
     context: &Context,
     session: &str,
@@ -227,7 +111,7 @@ async fn tail(
     let history: HistoryView = door.call(Method::SessionsHistory, params(session)).await?;
     let from = history.turns.len().saturating_sub(turns);
     let last = HistoryView { turns: history.turns.into_iter().skip(from).collect(), ..history };
-    context.out.document(&last, |last| human(last, turns))?;
+    context.out.document(&last, |last| history::human(last, turns))?;
     if !follow {
         return Ok(Exit::Ok);
     }
@@ -263,9 +147,10 @@ async fn follow_turn(link: &mut Link, session: &str, it: &TurnView) -> Result<()
     let out = link.out;
     if !out.json {
         // What tools have answered so far comes with the reply.
-        let by_user = |it: &&Message| it.role == Role::User && it.tool_replies.is_empty();
-        for said in it.messages.iter().filter(by_user) {
-            out.line(&format!("\n{}", message(said)))?;
+        for (who, said) in history::messages(it).filter(|(who, _)| *who != "assistant") {
+            if said.tool_replies.is_empty() {
+                out.line(&format!("\n{}", history::message(who, said)))?;
+            }
         }
         out.write("assistant: ")?;
     }
@@ -374,30 +259,4 @@ async fn delete(context: &Context, session: &str, yes: bool) -> Result<Exit, Fai
     let answer: Value = context.call(Method::SessionsDelete, params(session)).await?;
     context.out.document(&answer, |_| format!("deleted {session}"))?;
     Ok(Exit::Ok)
-}
-
-#[cfg(test)]
-mod tests {
-    use clawnode_proto::tool::{ToolReply, ToolUse};
-
-    use super::*;
-
-    #[test]
-    fn what_tools_were_asked_and_said_is_shown() {
-        let mut asking = Message::text(Role::Assistant, "I look.");
-        asking.tool_uses.push(ToolUse {
-            id: "1".to_owned(),
-            name: "look".to_owned(),
-            arguments: r#"{"at":1}"#.to_owned(),
-        });
-        assert_eq!(message(&asking), "assistant: I look.\ntool: look {\"at\":1}");
-        let mut answering = Message::text(Role::User, "");
-        let reply =
-            |text: &str, is_error| ToolReply { id: "1".to_owned(), content: text.into(), is_error };
-        answering.tool_replies = vec![reply("a cat", false), reply("no\u{1b}[2J dog", true)];
-        let shown = message(&answering);
-        assert!(shown.starts_with("result: a cat\nfailed: no"), "{shown}");
-        assert!(!shown.contains('\u{1b}'), "{shown:?}");
-        assert_eq!(message(&Message::text(Role::User, "")), "user: ");
-    }
 }

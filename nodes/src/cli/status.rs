@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{
     context::Context,
     nodes,
-    output::{Output, Tone, size, span},
+    output::{Output, Tone, count, size, span},
 };
 use crate::failure::{Exit, Failure};
 
@@ -31,6 +31,7 @@ fn human(out: Output, it: &StatusView) -> String {
         ("partitions", it.partitions.to_string()),
         ("model", it.model.clone()),
         ("sessions", it.sessions.to_string()),
+        ("turns", turns(it)),
         ("quarantined", quarantined(it)),
     ];
     facts.extend(it.bus.as_ref().map(|bus| ("bus", bus_line(out, bus))));
@@ -75,6 +76,19 @@ fn add(text: &mut String, line: &str) {
     if writeln!(text, "{line}").is_err() {
         tracing::debug!("a line was not formatted");
     }
+}
+
+fn turns(it: &StatusView) -> String {
+    let waiting = match it.approvals {
+        Some(0) => "none waits for a person".to_owned(),
+        Some(calls) => {
+            let verb = if calls == 1 { "waits" } else { "wait" };
+            let calls = count(calls, "call");
+            format!("{calls} {verb} for a person: `clawnode approvals list`")
+        }
+        None => "the store does not say in time whether one waits for a person".to_owned(),
+    };
+    format!("{} running; {waiting}", it.running)
 }
 
 fn quarantined(it: &StatusView) -> String {
@@ -156,6 +170,10 @@ mod tests {
         }))
         .unwrap();
         let text = human(Output::new(false, false, &Env::default()), &status);
+        assert!(text.contains("turns        0 running; the store does not say"), "{text}");
+        let calls = StatusView { running: 3, approvals: Some(1), ..status.clone() };
+        let line = "3 running; 1 call waits for a person: `clawnode approvals list`";
+        assert_eq!(turns(&calls), line);
         assert!(text.contains("bus          n1 does not answer since 12s\n"), "{text}");
         assert!(!text.contains("answers in"), "{text}");
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();

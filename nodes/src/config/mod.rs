@@ -33,3 +33,4 @@ pub use options::{
 };
 pub use secret::{Secret, ServerUrl};
 pub use tree::Origin;
+pub use units::parse_duration;

@@ -10,7 +10,7 @@ pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ExecutionId, FrameKey, IdempotencyKey,
     McpServerName, Seq, SessionKey, Traceparent, TurnId,
-    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode},
+    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode, SessionsList},
     execute::ExecutionView,
     latch::{LatchList, PanicView},
     mcp::{McpList, McpServerView},
@@ -131,7 +131,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<Following, ErrorBody>;
 
     /// Answers `sessions.list`.
-    async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody>;
+    async fn sessions(&self, page: SessionsList) -> Result<SessionList, ErrorBody>;
 
     /// Answers `sessions.history`.
     async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody>;

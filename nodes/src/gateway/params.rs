@@ -2,7 +2,7 @@
 
 use clawnode_proto::{
     ErrorBody, ErrorCode,
-    api::{EventsParams, ListParams, Method},
+    api::{EventsParams, ListParams, Method, SessionsList},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,6 +16,10 @@ const WAIT_MAX: u32 = 10_000;
 
 pub(super) fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
     Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
+}
+
+pub(super) fn sessions(page: SessionsList) -> Result<SessionsList, ErrorBody> {
+    Ok(SessionsList { limit: Some(rows(page.limit)?), ..page })
 }
 
 pub(super) fn events(page: EventsParams) -> Result<EventsParams, ErrorBody> {

@@ -232,7 +232,7 @@ async fn approve_mcp(
     rest(&gateway, Method::McpApprove, Value::Object(params), trace).await
 }
 
-/// `?limit=10&after=ent_…`: neither needs an escape.
+/// `?limit=10&agent=default&since=2h&stateless=true`. What needs an escape is percent-encoded.
 async fn sessions(
     State(gateway): State<Arc<Gateway>>,
     Extension(trace): Extension<Trace>,
@@ -240,9 +240,13 @@ async fn sessions(
 ) -> Response {
     let mut params = Map::new();
     let query = query.unwrap_or_default();
-    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-        let number = value.parse::<u64>().ok().filter(|_| name == "limit");
-        params.insert(name.to_owned(), number.map_or_else(|| value.into(), Value::from));
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        let read = match name.as_ref() {
+            "limit" => value.parse::<u64>().ok().map(Value::from),
+            "stateless" => value.parse::<bool>().ok().map(Value::from),
+            _ => None,
+        };
+        params.insert(name.into_owned(), read.unwrap_or_else(|| value.into()));
     }
     rest(&gateway, Method::SessionsList, Value::Object(params), trace).await
 }

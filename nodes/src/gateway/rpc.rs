@@ -13,7 +13,7 @@ use clawnode_proto::{
         AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
         EventsParams, JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method,
         NodeParams, NodesDrain, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
-        SessionsResume, TreeParams,
+        SessionsList, SessionsResume, TreeParams,
     },
     latch::LatchScope,
     limits,
@@ -33,7 +33,7 @@ use super::{
     execute::ExecuteCall,
     frame::RequestId,
     jobs::JobsCall,
-    params::{answer_within, document, events, invalid, page, parse, read, rows},
+    params::{answer_within, document, events, invalid, page, parse, read, rows, sessions},
     serve::Gateway,
 };
 
@@ -67,7 +67,7 @@ pub(super) enum Unary {
     Events(EventsParams),
     Stats,
     Cancel { session: SessionRef, turn: TurnId },
-    Sessions(ListParams),
+    Sessions(SessionsList),
     History(SessionRef),
     Export(SessionRef),
     Delete(SessionRef),
@@ -200,7 +200,7 @@ impl Call {
                 let ChatCancel { session, turn } = read(method, params)?;
                 Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
             }
-            Method::SessionsList => Unary::Sessions(page(read(method, params)?)?),
+            Method::SessionsList => Unary::Sessions(sessions(read(method, params)?)?),
             Method::SessionsHistory => Unary::History(session(method, params)?),
             Method::SessionsExport => Unary::Export(session(method, params)?),
             Method::SessionsDelete => Unary::Delete(session(method, params)?),

@@ -14,7 +14,7 @@ use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, McpServerName, Seq, Traceparent, TurnId,
-    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode},
+    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode, SessionsList},
     execute::ExecutionView,
     latch::{LatchList, PanicView},
     limits::MORE_STEPS,
@@ -40,7 +40,7 @@ use super::{
     orders,
     overview::{Node, Overview},
     panic::Switch,
-    policy, scheduler,
+    policy, scheduler, wanted,
 };
 use crate::gateway::{
     Backend, ExecuteRequest, Following, JobArchive, NodeOrder, SendRequest, SessionRef,
@@ -180,9 +180,9 @@ impl Backend for NodeBackend {
         Ok(following(sent, key))
     }
 
-    async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody> {
-        let (after, limit) = page_of(page)?;
-        let mut list = self.sessions.list(after, limit).await.map_err(store)?;
+    async fn sessions(&self, page: SessionsList) -> Result<SessionList, ErrorBody> {
+        let wanted = wanted::wanted(page, self.sessions.now())?;
+        let mut list = self.sessions.list(&wanted).await.map_err(store)?;
         for row in &mut list.sessions {
             row.node = row.owner.and_then(|owner| self.overview.name_of(owner));
         }

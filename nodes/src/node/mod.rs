@@ -50,3 +50,4 @@ pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod views;
+mod wanted;

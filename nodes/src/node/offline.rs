@@ -15,7 +15,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::ground::refused;
+use super::{ground::refused, wanted};
 use crate::{
     cli::offline::{Offline, ReplayRow, ReplayView},
     config::Config,
@@ -81,8 +81,8 @@ impl Offline for Directory {
     async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
-                let (after, limit) = page(params)?;
-                let list = self.sessions.list(after, limit).await;
+                let wanted = wanted::wanted(read(params)?, self.sessions.now())?;
+                let list = self.sessions.list(&wanted).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::SessionsHistory => {

@@ -163,8 +163,9 @@ impl Overview {
     /// Answers `status`.
     pub async fn status(&self) -> StatusView {
         let substrate = self.substrate();
-        let (sessions, bus, found, of_ground) = tokio::join!(
+        let (sessions, approvals, bus, found, of_ground) = tokio::join!(
             self.count(),
+            self.approvals(),
             substrate.health.bus(),
             self.looked.get(&self.sessions),
             substrate.health.warnings()
@@ -212,6 +213,8 @@ impl Overview {
             partitions: substrate.partitions,
             model: self.node.model.clone(),
             plugins: plugins(&nodes),
+            running: nodes.iter().map(|node| node.load.turns_running).sum(),
+            approvals,
             sessions: sessions.unwrap_or_else(|_| self.counted.load(Ordering::Relaxed)),
             nodes: nodes.into_iter().map(views::node).collect(),
             dead: self.dead(),
@@ -232,6 +235,12 @@ impl Overview {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.substrate().inbox.depths()).await;
         let depths = asked.ok()?.ok()??;
         Some(depths.iter().map(|it| it.waiting + it.in_hand).sum())
+    }
+
+    /// How many calls wait for a person, if the store tells in time.
+    async fn approvals(&self) -> Option<u64> {
+        let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.approvals()).await;
+        Some(asked.ok()?.ok()?.len() as u64)
     }
 
     async fn count(&self) -> Result<u64, String> {

@@ -45,11 +45,14 @@ async fn node() -> Node {
 fn sessions(params: &Value) -> Value {
     let from = params["after"].as_str().map_or(0, |after| after.parse().unwrap());
     let most = params["limit"].as_u64().unwrap().min(3);
+    // So many hours and half a minute ago.
+    let now = clawnode_cluster::Clock::now(&clawnode_cluster::SystemClock).0;
     let row = |n: u64| {
         json!({
+            "title": format!("question {n}"),
             "id": format!("ent_0000000000000000000000000{n}"),
             "key": format!("default:cli:local:user{n}"),
-            "state": "idle", "turns": n, "events": 5 * n, "updated": 1_700_000_000_000_u64,
+            "state": "idle", "turns": n, "events": 5 * n, "updated": now - 3_600_000 * (n + 1) - 30_000,
             "usage": { "input_tokens": 10, "output_tokens": 20 },
         })
     };

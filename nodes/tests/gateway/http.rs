@@ -303,6 +303,10 @@ async fn rest_is_the_same_methods() {
     assert_eq!(get("/v1/status").await, gateway.rpc("status", json!({})).await["result"]);
     let page = get("/v1/sessions?limit=1&after=ent_x").await;
     assert_eq!(page["sessions"][0]["detail"], "ent_x");
+    let page = get("/v1/sessions?stateless=true&since=2026-11-23T10%3A00%3A00Z").await;
+    assert_eq!(page["sessions"][0]["detail"], "2026-11-23T10:00:00Z");
+    assert_eq!(page["sessions"][0]["stateless"], true);
+    assert_eq!(get("/v1/sessions?stateless=perhaps").await["code"], "invalid_params");
     assert_eq!(get("/v1/sessions?limit=0").await["code"], "invalid_params");
     assert_eq!(get("/v1/sessions?colour=red").await["code"], "invalid_params");
     let history = get("/v1/sessions/default:test:bot:ada").await;

@@ -25,7 +25,7 @@ use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, InputId, JobId, LatchId, McpServerName, ProcessId, Seq, SessionKey, Timestamp,
     Traceparent, TurnId,
-    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck},
+    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SessionsList},
     archive::{ArchiveStats, CleanView, JobList, JobRecord, JobStatus, JobView, LogView},
     execute::{ExecutionStatus, ExecutionView},
     latch::{Latch, LatchList, LatchScope, PanicView},
@@ -347,6 +347,8 @@ impl Backend for Node {
             model: "demo/demo".to_owned(),
             plugins: Vec::new(),
             sessions: self.last.lock().unwrap().len() as u64,
+            running: 0,
+            approvals: Some(0),
             nodes: Vec::new(),
             dead: Vec::new(),
             bus: None,
@@ -433,13 +435,14 @@ impl Backend for Node {
         Ok(self.events(turn, after))
     }
 
-    async fn sessions(&self, page: ListParams) -> Result<SessionList, ErrorBody> {
+    async fn sessions(&self, page: SessionsList) -> Result<SessionList, ErrorBody> {
         let mut ids: Vec<_> = self.last.lock().unwrap().keys().copied().collect();
         ids.sort();
         ids.truncate(page.limit.unwrap() as usize);
         let row = |id| SessionRow {
             id,
             key: None,
+            title: None,
             state: "idle".to_owned(),
             turns: 1,
             events: 1,
@@ -447,9 +450,11 @@ impl Backend for Node {
             usage: Usage::default(),
             owner: None,
             node: None,
-            detail: page.after.clone(),
+            stateless: page.stateless,
+            detail: page.after.clone().or(page.since.clone()),
         };
-        Ok(SessionList { sessions: ids.into_iter().map(row).collect(), next: None })
+        let sessions = ids.into_iter().map(row).collect();
+        Ok(SessionList { sessions, ..SessionList::default() })
     }
 
     async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {

@@ -382,6 +382,9 @@ mod tests {
             outcome: Some(completed()),
             usage: Usage::default(),
             lost_attempts: 1,
+            asks: Vec::new(),
+            wants_steps: false,
+            notes: Vec::new(),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod inbox;
 pub mod jobs;
 pub mod journal;
 pub mod restart;
+pub mod sessions;
 mod support;
 pub mod timers;
 
@@ -92,6 +93,9 @@ macro_rules! conformance {
                 messages_of_one_sender_stay_in_order, a_request_is_answered,
                 a_request_without_listeners_fails, a_request_without_answer_times_out,
                 who_stopped_listening_is_not_asked
+            }
+            sessions {
+                a_list_has_the_newest_first, a_list_has_what_is_wanted
             }
             restart {
                 everything_stored_is_there_after_a_restart, what_was_done_stays_done

@@ -4,7 +4,7 @@
 use clawnode_proto::{
     policy::{Approval, Decision},
     session::TurnOutcome,
-    view::ApprovalList,
+    view::{ApprovalList, SessionList, StatusView},
 };
 use clawnode_tests::{
     effects::EffectCounter,
@@ -73,6 +73,21 @@ async fn waiting(client: &Client) -> Result<Approval, ProcessError> {
     Ok(list.approvals.into_iter().next().unwrap())
 }
 
+/// All who look see that a person is waited for, and for which call.
+async fn shown_as_waiting(home: &Home, client: &Client, approval: &Approval) -> Outcome {
+    let status: StatusView = client.call("status", json!({})).await?;
+    assert_eq!(status.approvals, Some(1));
+    let waits = json!({ "state": "waiting" });
+    let list: SessionList = client.call("sessions.list", waits).await?;
+    assert_eq!(list.sessions.len(), 1, "{list:?}");
+    assert_eq!(list.sessions[0].title.as_deref(), Some("go"));
+    let session = approval.action.session.to_string();
+    let shown = home.run(&["sessions", "show", &session]).await?.out;
+    let command = format!("`clawnode approvals approve {}`", approval.action.call);
+    assert!(shown.contains(&command) && !shown.contains("failed"), "{shown}");
+    Ok(())
+}
+
 async fn decide(
     client: &Client,
     what: &str,
@@ -95,6 +110,7 @@ async fn what_writes_waits_for_a_person_and_runs_once() -> Outcome {
     let approval = waiting(&client).await?;
     assert_eq!(request["action"], approval.digest.to_string());
     assert_eq!(scene.effects(), 0, "nothing runs before it is approved");
+    shown_as_waiting(&scene.home, &client, &approval).await?;
     // A double click: both are heard, and one counts.
     let (one, two) =
         tokio::join!(decide(&client, "approve", &approval), decide(&client, "approve", &approval));

@@ -53,7 +53,7 @@ fn blob_bytes(home: &Home) -> (u64, u64) {
 async fn delete(client: &Client) -> Result<(), ProcessError> {
     let session = secret(0, 0).session();
     let _: Value = client.call("sessions.delete", json!({ "session": session })).await?;
-    let list: Value = client.call("sessions.list", json!({})).await?;
+    let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
     assert_eq!(list["sessions"][0]["state"], "deleted");
     Ok(())
 }
@@ -102,7 +102,7 @@ async fn a_deleted_session_is_gone_and_may_begin_anew() -> Outcome {
     let exported: Value = client.call("sessions.export", json!({ "session": session })).await?;
     assert!(exported.to_string().contains("my secret 2"));
     let _: Value = client.call("sessions.delete", json!({ "session": session })).await?;
-    let list: Value = client.call("sessions.list", json!({})).await?;
+    let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
     assert_eq!(list["sessions"][0]["state"], "deleted");
     assert!(!list.to_string().contains("ada"), "{list}");
     let journal: Value = client.call("journal.show", json!({ "session": session })).await?;

@@ -12,7 +12,7 @@ use std::{
 use clap::Args;
 use clawnode_cluster::Peek;
 use clawnode_proto::{
-    api::{ListParams, Method},
+    api::{Method, SessionsList},
     overview::{FeedView, StatsView},
     view::{SessionList, SessionRow, StatusView},
 };
@@ -295,7 +295,7 @@ async fn sessions(
         if chosen.wait_for(|tab| *tab == Tab::Sessions).await.is_err() {
             return;
         }
-        let page = ListParams { limit: Some(SESSIONS), after: None };
+        let page = SessionsList { limit: Some(SESSIONS), ..SessionsList::default() };
         let client = current.peek(Clone::clone);
         let listing = call::<SessionList>(&client, Method::SessionsList, json!(page));
         let problem = |what| Problem { what, trying: client.url().to_owned() };

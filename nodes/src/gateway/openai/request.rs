@@ -6,6 +6,7 @@ use clawnode_proto::{
     id::KeyPart,
     llm::{Message, Role, Sampling},
     session::UserMessage,
+    stateless::{OPENAI, OPENAI_ACCOUNT, Once, is_once},
 };
 use serde_json::{Map, Value};
 
@@ -16,10 +17,6 @@ use super::super::{
     rpc::{FRESH_KEY, check_size, fresh_key},
 };
 
-/// The channel of sessions that come in here.
-const CHANNEL: &str = "openai";
-/// Our side of that channel.
-const ACCOUNT: &str = "default";
 /// Characters of an unknown name that are repeated.
 const NAME_CHARS: usize = 40;
 /// Stop sequences at most, as OpenAI has it.
@@ -132,7 +129,8 @@ impl Ask {
             Some(key) => key,
             None => fresh_key()?,
         };
-        let session = SessionKey { agent, channel: part(CHANNEL)?, account: part(ACCOUNT)?, peer };
+        let session =
+            SessionKey { agent, channel: part(OPENAI)?, account: part(OPENAI_ACCOUNT)?, peer };
         Ok(Self {
             model,
             stream: flag(&fields, "stream")?,
@@ -334,8 +332,10 @@ fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, OpenA
 fn stable_peer(user: &str) -> Result<KeyPart, OpenAiError> {
     use std::fmt::Write as _;
     let mut peer = String::with_capacity(user.len());
-    for c in user.chars() {
-        if c == ':' || c == '%' || c.is_control() {
+    // Nor do they share one with a request that names no user: what is said to them stays.
+    let like_once = is_once(user);
+    for (at, c) in user.chars().enumerate() {
+        if c == ':' || c == '%' || c.is_control() || (like_once && at == 0) {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                 // Writing to a `String` cannot fail.
                 if write!(peer, "%{byte:02X}").is_err() {
@@ -353,13 +353,15 @@ fn stable_peer(user: &str) -> Result<KeyPart, OpenAiError> {
 
 /// A session of its own; the same one if the same request comes again.
 fn fresh_peer(key: Option<&IdempotencyKey>) -> Result<KeyPart, OpenAiError> {
-    match key {
-        Some(key) if key.as_str().starts_with(FRESH_KEY) => {
-            part(&format!("once-{}", blake3::hash(key.as_str().as_bytes()).to_hex()))
+    let digest = key.map(|key| blake3::hash(key.as_str().as_bytes()).to_hex());
+    let once = match (key, &digest) {
+        (Some(key), Some(digest)) if key.as_str().starts_with(FRESH_KEY) => {
+            Once::Repeatable(digest)
         }
-        Some(key) => part(&format!("key-{}", blake3::hash(key.as_str().as_bytes()).to_hex())),
-        None => part(&format!("once-{:032x}", rand::random::<u128>())),
-    }
+        (_, Some(digest)) => Once::Named(digest),
+        (_, None) => Once::Random(rand::random()),
+    };
+    once.peer().map_err(|error| OpenAiError::invalid("user", error.to_string()))
 }
 
 fn part(text: &str) -> Result<KeyPart, OpenAiError> {
@@ -435,6 +437,10 @@ mod tests {
         let peers: std::collections::BTreeSet<String> =
             users.iter().map(|user| stable_peer(user).unwrap().to_string()).collect();
         assert_eq!(peers.len(), users.len(), "{peers:?}");
+        let like_once = format!("once-{}", "0".repeat(32));
+        let peer = stable_peer(&like_once).unwrap();
+        assert_eq!(peer.as_str(), format!("%6Fnce-{}", "0".repeat(32)));
+        assert!(is_once(fresh_peer(None).unwrap().as_str()) && !is_once(peer.as_str()));
         assert_eq!(stable_peer("ada@example.org").unwrap().as_str(), "ada@example.org");
         assert!(stable_peer(&"x".repeat(300)).is_err());
     }

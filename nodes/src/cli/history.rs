@@ -1,0 +1,161 @@
+//! What was said in a session, in words for people.
+
+use clawnode_proto::{
+    llm::{Message, Role, Text},
+    view::{HistoryView, TurnView},
+};
+
+use super::output::{clean, exact};
+
+/// The last `turns` turns.
+pub(super) fn human(history: &HistoryView, turns: usize) -> String {
+    let from = history.turns.len().saturating_sub(turns);
+    let mut lines = vec![format!("{} ({})", exact(&history.key), history.state)];
+    for turn in history.turns.iter().skip(from) {
+        lines.push(String::new());
+        lines.extend(messages(turn).map(|(who, it)| message(who, it)));
+        lines.extend(standing(turn, &history.key));
+    }
+    lines.join("\n")
+}
+
+/// A turn's messages, each with who said it: a note of the node's own is no word of a person.
+pub(super) fn messages(turn: &TurnView) -> impl Iterator<Item = (&'static str, &Message)> {
+    (0_u32..).zip(&turn.messages).map(|(at, it)| match it.role {
+        Role::User if turn.notes.contains(&at) => ("note", it),
+        Role::User => ("user", it),
+        Role::Assistant => ("assistant", it),
+    })
+}
+
+/// How a turn ended, or what it waits for; nothing for one that ended well.
+fn standing(turn: &TurnView, session: &str) -> Vec<String> {
+    if let Some(outcome) = &turn.outcome {
+        if outcome.name() == "completed" {
+            return Vec::new();
+        }
+        let why = outcome.error().map(|error| format!(": {}", clean(&error.message)));
+        return vec![format!("[{}{}]", outcome.name(), why.unwrap_or_default())];
+    }
+    let asks = turn.asks.iter();
+    let mut lines: Vec<String> = asks
+        .map(|call| format!("[waits for a person: `clawnode approvals approve {call}`, or `deny`]"))
+        .collect();
+    if turn.wants_steps {
+        let session = exact(session);
+        lines.push(format!(
+            "[has used up its steps, and waits for a person: `clawnode sessions continue {session}`]"
+        ));
+    }
+    if lines.is_empty() {
+        lines.push("[running]".to_owned());
+    }
+    lines
+}
+
+/// A message, said by `who`.
+pub(super) fn message(who: &str, it: &Message) -> String {
+    let mut lines = Vec::new();
+    let tools = !it.tool_uses.is_empty() || !it.tool_replies.is_empty();
+    // What tools answered has the role of a user, and no words.
+    if !tools || it.content.inline() != Some("") {
+        lines.push(format!("{who}: {}", words(&it.content)));
+    }
+    lines.extend(
+        it.tool_uses.iter().map(|tool_use| {
+            format!("tool: {} {}", exact(&tool_use.name), exact(&tool_use.arguments))
+        }),
+    );
+    lines.extend(it.tool_replies.iter().map(|reply| {
+        let who = if reply.is_error { "failed" } else { "result" };
+        format!("{who}: {}", words(&reply.content))
+    }));
+    lines.join("\n")
+}
+
+fn words(content: &Text) -> String {
+    match content {
+        Text::Inline { text } => clean(text),
+        Text::Blob { bytes, digest } => format!("[{bytes} bytes in blob {digest}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        CallId, EntityId, TurnId,
+        llm::Usage,
+        session::TurnOutcome,
+        tool::{ToolReply, ToolUse},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_tools_were_asked_and_said_is_shown() {
+        let mut asking = Message::text(Role::Assistant, "I look.");
+        asking.tool_uses.push(ToolUse {
+            id: "1".to_owned(),
+            name: "look".to_owned(),
+            arguments: r#"{"at":1}"#.to_owned(),
+        });
+        assert_eq!(message("assistant", &asking), "assistant: I look.\ntool: look {\"at\":1}");
+        let mut answering = Message::text(Role::User, "");
+        let reply =
+            |text: &str, is_error| ToolReply { id: "1".to_owned(), content: text.into(), is_error };
+        answering.tool_replies = vec![reply("a cat", false), reply("no\u{1b}[2J dog", true)];
+        let shown = message("user", &answering);
+        assert!(shown.starts_with("result: a cat\nfailed: no"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+        assert_eq!(message("user", &Message::text(Role::User, "")), "user: ");
+    }
+
+    fn shown(turn: TurnView) -> String {
+        human(
+            &HistoryView {
+                id: EntityId::from_u128(1),
+                key: "default:cli:local:ada".to_owned(),
+                state: "waiting".to_owned(),
+                turns: vec![turn],
+            },
+            9,
+        )
+    }
+
+    fn turn(outcome: Option<TurnOutcome>) -> TurnView {
+        TurnView {
+            turn: TurnId::from_u128(1),
+            messages: vec![Message::text(Role::User, "hi"), Message::text(Role::User, "Not so.")],
+            outcome,
+            usage: Usage::default(),
+            lost_attempts: 0,
+            asks: Vec::new(),
+            wants_steps: false,
+            notes: vec![1],
+        }
+    }
+
+    #[test]
+    fn a_note_to_the_model_is_no_word_of_the_person() {
+        let text = shown(turn(None));
+        assert!(text.ends_with("\nuser: hi\nnote: Not so.\n[running]"), "{text}");
+    }
+
+    #[test]
+    fn a_turn_that_waits_names_the_command_it_waits_for() {
+        let call = CallId::from_u128(7);
+        let text = shown(TurnView { asks: vec![call], ..turn(None) });
+        let line = format!("[waits for a person: `clawnode approvals approve {call}`, or `deny`]");
+        assert!(text.ends_with(&line) && !text.contains("[running]"), "{text}");
+        let text = shown(TurnView { wants_steps: true, ..turn(None) });
+        assert!(text.ends_with("`clawnode sessions continue default:cli:local:ada`]"), "{text}");
+    }
+
+    #[test]
+    fn a_turn_that_failed_says_why() {
+        let stopped = TurnOutcome::Stopped { detail: "by\u{1b} ada".to_owned() };
+        let text = shown(turn(Some(stopped)));
+        assert!(text.ends_with("[stopped: the turn was stopped: by\\u{1b} ada]"), "{text}");
+        assert!(shown(turn(Some(TurnOutcome::Cancelled))).ends_with("[cancelled]"));
+    }
+}

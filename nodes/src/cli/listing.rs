@@ -1,0 +1,159 @@
+//! `sessions list`: the newest first, by what was said in them.
+
+use clap::Args;
+use clawnode_cluster::{Clock as _, SystemClock};
+use clawnode_proto::{
+    Timestamp,
+    api::{Method, SessionsList},
+    view::{SessionList, SessionRow},
+};
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{Output, count, span, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// Rows of one page.
+const PAGE: u32 = 1_000;
+
+/// Which sessions are listed.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Only sessions of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Only sessions of this channel: `cli`, `openai`
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// Only sessions in this state: `idle`, `running`, `waiting`, `quarantined`, `deleted`, `corrupt`
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// Only sessions in which something happened since then: `2h`, `2026-11-23`
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Also sessions of requests that name no `user`
+    #[arg(long)]
+    stateless: bool,
+    /// At most this many
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    limit: u32,
+    /// Go on where an earlier list ended
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
+}
+
+/// `sessions list`.
+pub(super) async fn run(context: &Context, args: ListArgs) -> Result<Exit, Failure> {
+    let door = context.door().await?;
+    let ListArgs { agent, channel, state, since, stateless, limit, after } = args;
+    let wanted = SessionsList { limit: None, after: None, agent, channel, state, since, stateless };
+    let mut all = SessionList { next: after, ..SessionList::default() };
+    let mut left = limit.max(1);
+    loop {
+        let (limit, after) = (Some(left.min(PAGE)), all.next.take());
+        let page = SessionsList { limit, after, ..wanted.clone() };
+        let page: SessionList = door.call(Method::SessionsList, json!(page)).await?;
+        left = left.saturating_sub(u32::try_from(page.sessions.len()).unwrap_or(u32::MAX));
+        all.sessions.extend(page.sessions);
+        all.hidden += page.hidden;
+        all.partial |= page.partial;
+        all.next = page.next;
+        if left == 0 || all.next.is_none() {
+            break;
+        }
+    }
+    let (out, now) = (context.out, SystemClock.now());
+    out.document(&all, |all| table(out, &all.sessions, now))?;
+    if !out.json {
+        beside(out, &all);
+    }
+    Ok(Exit::Ok)
+}
+
+/// What the table does not have.
+fn beside(out: Output, all: &SessionList) {
+    if all.hidden > 0 {
+        let hidden = count(all.hidden, "session");
+        out.talk(&format!("{hidden} of requests without a `user` not shown: `--stateless`"));
+    }
+    if all.partial {
+        out.talk("there are more than 100,000 sessions: some were not looked at");
+    }
+    if let Some(next) = &all.next {
+        out.talk(&format!("there are more: `--after {next}`"));
+    }
+}
+
+fn table(out: Output, sessions: &[SessionRow], now: Timestamp) -> String {
+    let mut head = vec!["title", "age", "state", "turns", "session"];
+    if out.wide {
+        head.extend(["node", "events", "tokens in", "tokens out", "updated", "id", "owner"]);
+    }
+    let row = |it: &SessionRow| {
+        let state = match &it.detail {
+            Some(detail) => format!("{}: {detail}", it.state),
+            None => it.state.clone(),
+        };
+        let age = match it.updated {
+            Timestamp(0) => "-".to_owned(),
+            updated => span(now.0.saturating_sub(updated.0) / 1_000 * 1_000),
+        };
+        let mut row = vec![
+            it.title.clone().unwrap_or_else(|| "-".to_owned()),
+            age,
+            state,
+            it.turns.to_string(),
+            it.key.clone().unwrap_or_else(|| it.id.to_string()),
+        ];
+        if out.wide {
+            row.extend(details(it));
+        }
+        row
+    };
+    out.table(&head, sessions.iter().map(row))
+}
+
+fn details(it: &SessionRow) -> [String; 7] {
+    // An owner that is not heard of is dead, or does not know yet that it lives.
+    let node = match (&it.node, it.owner) {
+        (Some(node), _) => node.to_string(),
+        (None, Some(_)) => "gone".to_owned(),
+        (None, None) => "-".to_owned(),
+    };
+    [
+        node,
+        it.events.to_string(),
+        it.usage.input_tokens.to_string(),
+        it.usage.output_tokens.to_string(),
+        time(it.updated),
+        it.id.to_string(),
+        it.owner.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Env;
+
+    #[test]
+    fn title_and_age_come_first() {
+        let row = |title: Option<&str>, updated: u64| -> SessionRow {
+            serde_json::from_value(json!({
+                "id": "ent_00000000000000000000000001", "key": "default:cli:local:ada",
+                "title": title, "state": "idle", "turns": 3, "events": 20, "updated": updated,
+                "usage": { "input_tokens": 1, "output_tokens": 2 },
+            }))
+            .unwrap()
+        };
+        let rows = [row(Some("What is\u{1b} this?"), 940_500), row(None, 0)];
+        let out = Output::new(false, false, &Env::default());
+        insta::assert_snapshot!(table(out, &rows, Timestamp(1_000_000)), @r"
+        TITLE                AGE  STATE  TURNS  SESSION
+        What is\u{1b} this?  59s  idle   3      default:cli:local:ada
+        -                    -    idle   3      default:cli:local:ada
+        ");
+    }
+}

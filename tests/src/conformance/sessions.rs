@@ -1,0 +1,167 @@
+//! Sessions on any ground: lists have them newest first, and pages lose none.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use clawnode_actors::session::{Sessions, listing::Wanted};
+use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
+use clawnode_proto::{
+    EntityId, Epoch, EventId, Grammar, Head, Incarnation, Input, Kind, Position, ProcessId, Sealed,
+    SessionKey, Tail, Timestamp,
+    event::encode_record,
+    kernel::{Accepted, Born, Claim, KernelEvent},
+    session::{SessionInput, UserMessage},
+    stateless::Once,
+    view::SessionList,
+};
+
+use super::{
+    Ground, Result,
+    support::{holds, same},
+};
+
+/// A journal that a case writes itself.
+struct Written {
+    substrate: Substrate,
+    id: EntityId,
+    key: String,
+    tail: Tail,
+    position: Position,
+}
+
+impl Written {
+    /// A session that is born at this time, and has heard nothing yet.
+    async fn born(substrate: &Substrate, key: &str, at: u64) -> Result<Self> {
+        let id = key.parse::<SessionKey>()?.entity();
+        let (substrate, key) = (substrate.clone(), key.to_owned());
+        let (tail, position) = (Tail::START, Position(0));
+        let mut written = Self { substrate, id, key: key.clone(), tail, position };
+        let claim = Claim { excused: false };
+        written.append(at, &[claim.into(), Born { kind: Kind::Session, key }.into()]).await?;
+        Ok(written)
+    }
+
+    /// A message comes in, and begins a turn.
+    async fn hears(&mut self, text: &str, at: u64) -> Result {
+        let said = SessionInput::UserMessage(UserMessage::text(text));
+        let named = format!("k{at}").parse()?;
+        let input = Input::new(Kind::Session, &self.key, named, Timestamp(at), &said)?;
+        self.append(at, &[Accepted { input }.into()]).await
+    }
+
+    async fn append(&mut self, at: u64, events: &[KernelEvent]) -> Result {
+        let mut sealed = Vec::new();
+        for event in events {
+            let n = self.tail.n.next();
+            let head = Head {
+                entity: self.id,
+                n,
+                v: 1,
+                eid: EventId::from_u128(u128::from(n.0)),
+                epoch: Epoch(1),
+                incarnation: Incarnation { process: ProcessId::from_u128(1), counter: 1 },
+                ts: Timestamp(at),
+                kind: event.kind().to_owned(),
+                required: event.required(),
+                progress: event.progress(),
+            };
+            let event = Sealed::seal(head, event, self.tail.hash)?;
+            self.tail = self.tail.follow(&event)?;
+            sealed.push(event);
+        }
+        let write = Write { bytes: encode_record(&sealed)?.into(), rollup: false };
+        match self.substrate.journal.append(self.id, self.position, write).await {
+            AppendAnswer::Stored(position) => self.position = position,
+            other => return Err(format!("not stored: {other:?}").into()),
+        }
+        Ok(())
+    }
+}
+
+fn stateless(number: u128) -> Result<String> {
+    Ok(format!("default:openai:default:{}", Once::Random(number).peer()?))
+}
+
+fn door(substrate: &Substrate) -> Sessions {
+    Sessions::new(substrate.clone(), Arc::new(SystemClock))
+}
+
+/// What a page is to have; at most three.
+fn page() -> Wanted {
+    Wanted { limit: 3, ..Wanted::default() }
+}
+
+fn peers(list: &SessionList) -> Vec<&str> {
+    list.sessions.iter().filter_map(|row| row.key.as_deref()?.rsplit(':').next()).collect()
+}
+
+pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let mut all = Vec::new();
+    // Two of the same time, and none in the order of their ids.
+    for (peer, at) in [("c", 300), ("e", 100), ("a", 500), ("d", 200), ("b", 400), ("f", 100)] {
+        all.push(Written::born(&substrate, &format!("default:cli:local:{peer}"), at).await?);
+    }
+    let sessions = door(&substrate);
+    let first = sessions.list(&page()).await?;
+    same("the first page", peers(&first), vec!["a", "b", "c"])?;
+    let next = first.next.ok_or("there are more")?;
+    // One that was shown and one that was not change meanwhile: the others are shown, once.
+    for written in &mut all {
+        if ["default:cli:local:b", "default:cli:local:d"].contains(&written.key.as_str()) {
+            written.hears("What is  this?\u{1b}\nTell me.", 600).await?;
+        }
+    }
+    let second = sessions.list(&Wanted { after: Some(next.parse()?), ..page() }).await?;
+    let found: BTreeSet<&str> = peers(&second).into_iter().collect();
+    same("the second page", found, BTreeSet::from(["e", "f"]))?;
+    same("the end", second.next, None)?;
+    let again = sessions.list(&Wanted { limit: 2, ..page() }).await?;
+    let found: BTreeSet<&str> = peers(&again).into_iter().collect();
+    same("what changed comes first", found, BTreeSet::from(["b", "d"]))?;
+    let row = again.sessions.first().ok_or("a row")?;
+    same("its title", row.title.as_deref(), Some("What is this? Tell me."))?;
+    same("its state", row.state.as_str(), "running")?;
+    same("a page of its own", sessions.list(&Wanted { limit: 6, ..page() }).await?.next, None)
+}
+
+pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    for (key, at) in [
+        ("default:cli:local:ada", 100),
+        ("other:cli:local:bob", 200),
+        ("default:openai:default:eve", 300),
+        (&stateless(7)?, 400),
+    ] {
+        Written::born(&substrate, key, at).await?;
+    }
+    let mut busy = Written::born(&substrate, "other:web:site:joe", 500).await?;
+    busy.hears("hello", 600).await?;
+    let sessions = door(&substrate);
+    let all = Wanted { limit: 9, ..Wanted::default() };
+    let list = sessions.list(&all).await?;
+    same("without stateless ones", peers(&list), vec!["joe", "eve", "bob", "ada"])?;
+    same("and how many those are", list.hidden, 1)?;
+    let list = sessions.list(&Wanted { stateless: true, ..all.clone() }).await?;
+    same("with them", (list.sessions.len(), list.hidden), (5, 0))?;
+    holds("it is marked", list.sessions.iter().filter(|row| row.stateless).count() == 1)?;
+    for (wanted, expected) in [
+        (Wanted { agent: Some("other".parse()?), ..all.clone() }, vec!["joe", "bob"]),
+        (Wanted { channel: Some("openai".parse()?), ..all.clone() }, vec!["eve"]),
+        (Wanted { state: Some("running".to_owned()), ..all.clone() }, vec!["joe"]),
+        (Wanted { state: Some("deleted".to_owned()), ..all.clone() }, vec![]),
+        (Wanted { since: Some(Timestamp(300)), ..all.clone() }, vec!["joe", "eve"]),
+        (
+            Wanted { agent: Some("other".parse()?), since: Some(Timestamp(300)), ..all.clone() },
+            vec!["joe"],
+        ),
+    ] {
+        same(&format!("{wanted:?}"), peers(&sessions.list(&wanted).await?), expected)?;
+    }
+    // What is left out is none of the rows that were asked for.
+    let a_row = Wanted { limit: 1, agent: Some("default".parse()?), ..all };
+    let first = sessions.list(&a_row).await?;
+    same("the first of an agent", peers(&first), vec!["eve"])?;
+    let after = first.next.as_deref().ok_or("there are more")?.parse()?;
+    let second = sessions.list(&Wanted { after: Some(after), ..a_row }).await?;
+    same("the second of an agent", peers(&second), vec!["ada"])
+}
