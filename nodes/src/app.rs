@@ -51,6 +51,7 @@ use crate::{
         scan::Follow,
         serving::{advertised, gateway_options, refused},
         standing::Standing,
+        sweep,
         tools::{self, NodeTools},
     },
     telemetry,
@@ -365,9 +366,12 @@ async fn take_part(
         let current = standing.jobs().clone();
         let jobs = move || tools::run(runner.clone(), current.clone());
         supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)?;
+        let sessions = Sessions::new(ground.clone(), Arc::clone(&context.clock));
+        let sessions = sessions.writing(Arc::clone(&agreed));
         let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
         let worker = spawned.await.map_err(unspawned)?;
         running.operations.roots.worker.get_or_init(|| worker.clone());
+        sweep::begin(config, &supervisor, sessions, &worker).await.map_err(unspawned)?;
         running.worker = Some(worker);
     } else {
         let answers =

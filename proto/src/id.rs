@@ -270,6 +270,11 @@ impl TimerId {
         let parts: [&[u8]; 2] = [&turn.as_u128().to_be_bytes(), &limit.to_be_bytes()];
         Self(derive("clawnode steps timer id v1", &parts))
     }
+
+    /// The timer that ends a session of a request that names no user, once it has rested for a time.
+    pub fn of_rest(session: EntityId) -> Self {
+        Self(derive("clawnode rest timer id v1", &[&session.as_u128().to_be_bytes()]))
+    }
 }
 
 impl TimerId {

@@ -154,7 +154,7 @@ pub struct SessionRow {
     /// What people call that process; absent if it is not heard of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// It is of a request that names no user: nothing is said in it again.
+    /// It is of a request that names no user: nothing is said in it again, and it goes by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateless: bool,
     /// Why it is not in service, where it is not.

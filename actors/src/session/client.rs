@@ -320,6 +320,19 @@ impl Sessions {
         idempotency_key: IdempotencyKey,
         trace: Option<Traceparent>,
     ) -> Result<(), SendError> {
+        let mut stored = self.addressed(session, input, idempotency_key).await?;
+        stored.traceparent = trace;
+        self.substrate.inbox.put(&stored).await?;
+        Ok(())
+    }
+
+    /// An input for a session that there is.
+    pub(super) async fn addressed(
+        &self,
+        session: EntityId,
+        input: &SessionInput,
+        idempotency_key: IdempotencyKey,
+    ) -> Result<Input, SendError> {
         // Only the key is wanted: the kernel's part has it, and its kind need not be folded.
         let core = Core::of(session, &self.load(session).await?, &|_| true)?;
         let key = core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
@@ -327,9 +340,7 @@ impl Sessions {
         let mut stored = Input::new(Kind::Session, &key, idempotency_key, now, input)?;
         fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
-        stored.traceparent = trace;
-        self.substrate.inbox.put(&stored).await?;
-        Ok(())
+        Ok(stored)
     }
 
     /// Follows a turn (the running or last one if none is named) from after a cursor.

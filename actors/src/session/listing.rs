@@ -216,6 +216,15 @@ impl Sessions {
         Ok(Some(Head { at, hash: Some(last.hash), is_tombstone }))
     }
 
+    /// The time and the hash of a session's last event; nothing, if it was deleted or is damaged.
+    pub(super) async fn last_event(
+        &self,
+        id: EntityId,
+    ) -> Result<Option<(Timestamp, Digest)>, StoreError> {
+        let head = self.head(id).await?.filter(|head| !head.is_tombstone);
+        Ok(head.and_then(|head| Some((head.at.updated, head.hash?))))
+    }
+
     async fn row_of(&self, head: Head) -> SessionRow {
         let id = head.at.id;
         let kept = head.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));

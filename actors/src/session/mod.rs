@@ -49,6 +49,7 @@ pub(crate) mod settle;
 #[cfg(test)]
 mod snapshots;
 pub mod state;
+pub mod sweep;
 mod texts;
 pub mod tools;
 

@@ -220,7 +220,11 @@ impl SessionState {
     }
 
     fn fired(&mut self, timer: TimerId) {
-        if let Some(tool) = self.tools().find(|tool| TimerId::from(tool.call) == timer) {
+        let stateless = self.key.as_ref().filter(|key| key.is_stateless());
+        if stateless.is_some_and(|key| TimerId::of_rest(key.entity()) == timer) {
+            // What came meanwhile is answered first; it rests again later.
+            self.doomed |= self.open.is_empty();
+        } else if let Some(tool) = self.tools().find(|tool| TimerId::from(tool.call) == timer) {
             tool.overdue = tool.is_open();
         } else if let Some(tool) =
             self.tools().find(|tool| TimerId::of_approval(tool.call) == timer)
@@ -412,5 +416,35 @@ impl Step {
             Some(StepEnd::Failed { partial, .. }) => Some(partial),
             None => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::stateless::Once;
+
+    use super::*;
+
+    fn state(key: &str) -> SessionState {
+        SessionState { key: Some(key.parse().unwrap()), ..SessionState::default() }
+    }
+
+    /// The word of whoever looks is no more than a question: the session itself knows what is open.
+    #[test]
+    fn only_a_stateless_session_at_rest_goes_by_itself() {
+        let stateless = format!("default:openai:default:{}", Once::Random(7).peer().unwrap());
+        let rest = |state: &SessionState| TimerId::of_rest(state.key.as_ref().unwrap().entity());
+        let mut it = state(&stateless);
+        it.begin_turn(TurnId::from_u128(1), UserMessage::text("hello"), None);
+        it.fired(rest(&it));
+        assert!(!it.doomed && !it.open[0].cancelled, "a turn is open");
+        it.open.clear();
+        it.fired(TimerId::of_rest(state("default:cli:local:ada").key.unwrap().entity()));
+        assert!(!it.doomed, "another one's timer");
+        it.fired(rest(&it));
+        assert!(it.doomed);
+        let mut ada = state("default:openai:default:ada");
+        ada.fired(rest(&ada));
+        assert!(!ada.doomed, "a person comes back");
     }
 }

@@ -191,6 +191,11 @@ pub struct SessionOptions {
     /// Sessions that one worker has in hand, nearly (20,000, about 450 MB if they are small). Beyond
     /// it messages wait in their inboxes. Less saves memory, more serves more of them at once.
     pub max_active: u32,
+    /// How long the session of a request to OpenAI's API is kept that names no `user` (1 day after the
+    /// last that happened in it); `forever` keeps them. One with an open turn never goes. Less gives
+    /// back room sooner, more lets people look at what was said for longer.
+    #[serde(with = "units::keep")]
+    pub keep_stateless: Option<Duration>,
 }
 
 /// `[telemetry]`: what is told of the work. Traces are exported under the standard `OTEL_*`
@@ -286,7 +291,12 @@ impl ClusterOptions {
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { passivate_after: Duration::from_mins(1), snapshot_every: 200, max_active: 20_000 }
+        Self {
+            passivate_after: Duration::from_mins(1),
+            snapshot_every: 200,
+            max_active: 20_000,
+            keep_stateless: Some(Duration::from_hours(24)),
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub struct UnitError {
 
 /// What a duration looks like.
 const DURATION: &str = "a duration such as `500ms`, `10s`, `10m` or `1h30m`";
+/// What it looks like where there need be no end.
+const KEEP: &str = "a duration such as `12h` or `7d`, or `forever`";
 /// What an address to listen on looks like.
 const ADDRESS: &str = "an address and port such as `127.0.0.1:3100` or `[::1]:3100`";
 /// What a size looks like.
@@ -174,6 +176,42 @@ pub mod maybe_duration {
     }
 }
 
+/// For `#[serde(with = "units::keep")]`: how long something is kept, or `forever`.
+pub mod keep {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::{KEEP, Text, UnitError, format_duration, parse_duration};
+
+    /// The word for "without an end".
+    const FOREVER: &str = "forever";
+
+    /// Writes it as text.
+    pub fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.serialize_str(&format_duration(*value)),
+            None => serializer.serialize_str(FOREVER),
+        }
+    }
+
+    /// Reads it from text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let parse = |text: &str| match text.trim() {
+            FOREVER => Ok(None),
+            text => parse_duration(text)
+                .map(Some)
+                .map_err(|error| UnitError { expected: KEEP, ..error }),
+        };
+        deserializer.deserialize_str(Text { expected: KEEP, parse })
+    }
+}
+
 /// For `#[serde(with = "units::address")]`.
 pub mod address {
     use std::net::SocketAddr;
@@ -246,6 +284,25 @@ mod tests {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
         assert!(parse_duration("18446744073709551615d").is_err(), "overflow is an error");
+    }
+
+    #[test]
+    fn what_is_kept_for_ever_is_said_in_a_word() {
+        #[derive(Debug, PartialEq, Deserialize, Serialize)]
+        struct Kept(#[serde(with = "keep")] Option<Duration>);
+        for (text, kept) in [
+            ("\"forever\"", None),
+            ("\"2d\"", Some(Duration::from_hours(48))),
+            ("\"0ms\"", Some(Duration::ZERO)),
+        ] {
+            let read: Kept = serde_json::from_str(text).unwrap();
+            assert_eq!(read, Kept(kept), "{text}");
+            assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        }
+        for bad in ["\"never\"", "0", "\"\"", "null"] {
+            let refused = serde_json::from_str::<Kept>(bad).unwrap_err().to_string();
+            assert!(refused.contains("`forever`"), "{refused}");
+        }
     }
 
     #[test]

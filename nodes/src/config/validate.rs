@@ -211,7 +211,11 @@ impl Checks<'_> {
         let it = &self.config.session;
         self.some_time(&["session", "passivate_after"], it.passivate_after)?;
         self.at_least_one(&["session", "snapshot_every"], it.snapshot_every)?;
-        self.at_least_one(&["session", "max_active"], it.max_active)
+        self.at_least_one(&["session", "max_active"], it.max_active)?;
+        match it.keep_stateless {
+            Some(keep) => self.some_time(&["session", "keep_stateless"], keep),
+            None => Ok(()),
+        }
     }
 
     fn providers(&self) -> Result<(), ConfigError> {
@@ -467,6 +471,7 @@ mod tests {
             ),
             ("[cluster]\nsys_credentials = 'c'", "cluster.sys_credentials", "cluster.nats"),
             ("[session]\npassivate_after = '0s'", "session.passivate_after", "10s"),
+            ("[session]\nkeep_stateless = '0s'", "session.keep_stateless", "10s"),
             ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
             ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
             ("[agents.a]\nmodel = 'x'", "agents.a.model", "PROVIDER/MODEL"),

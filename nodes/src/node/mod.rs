@@ -46,6 +46,7 @@ pub mod scan;
 mod scheduler;
 pub mod serving;
 pub mod standing;
+pub mod sweep;
 pub mod tools;
 mod transfer;
 pub mod tree;

@@ -95,7 +95,8 @@ macro_rules! conformance {
                 who_stopped_listening_is_not_asked
             }
             sessions {
-                a_list_has_the_newest_first, a_list_has_what_is_wanted
+                a_list_has_the_newest_first, a_list_has_what_is_wanted,
+                only_stateless_sessions_at_rest_are_told_to_go
             }
             restart {
                 everything_stored_is_there_after_a_restart, what_was_done_stays_done

@@ -1,9 +1,9 @@
 //! Sessions on any ground: lists have them newest first, and pages lose none.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use clawnode_actors::session::{Sessions, listing::Wanted};
-use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
+use clawnode_actors::session::{Sessions, listing::Wanted, sweep::Sweep};
+use clawnode_cluster::{AppendAnswer, Clock, Substrate, SystemClock, Write};
 use clawnode_proto::{
     EntityId, Epoch, EventId, Grammar, Head, Incarnation, Input, Kind, Position, ProcessId, Sealed,
     SessionKey, Tail, Timestamp,
@@ -164,4 +164,48 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
     let after = first.next.as_deref().ok_or("there are more")?.parse()?;
     let second = sessions.list(&Wanted { after: Some(after), ..a_row }).await?;
     same("the second of an agent", peers(&second), vec!["ada"])
+}
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct At(u64);
+
+impl Clock for At {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0)
+    }
+}
+
+/// How many inputs wait for each of these.
+async fn waiting(substrate: &Substrate, all: &[&Written]) -> Result<Vec<usize>> {
+    let mut waiting = Vec::new();
+    for written in all {
+        waiting.push(substrate.inbox.pending(written.id).await?);
+    }
+    Ok(waiting)
+}
+
+pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let old = Written::born(&substrate, &stateless(1)?, 1_000).await?;
+    let young = Written::born(&substrate, &stateless(2)?, 5_000).await?;
+    let busy = Written::born(&substrate, &stateless(3)?, 1_000).await?;
+    let other = Written::born(&substrate, "default:openai:default:ada", 1_000).await?;
+    // What is not finished waits in the inbox for as long.
+    let said = SessionInput::UserMessage(UserMessage::text("wait"));
+    let input = Input::new(Kind::Session, &busy.key, "k".parse()?, Timestamp(1), &said)?;
+    substrate.inbox.put(&input).await?;
+    let all = [&old, &young, &busy, &other];
+    let at = |now| Sessions::new(substrate.clone(), Arc::new(At(now)));
+    let keep = Duration::from_secs(5);
+    let mut sweep = Sweep::default();
+    same("too early", sweep.round(&at(5_999), keep, |_| true).await?, 0)?;
+    holds("it went through all of them", sweep.is_through())?;
+    same("of another process", sweep.round(&at(9_000), keep, |id| id != old.id).await?, 0)?;
+    same("nothing was told", waiting(&substrate, &all).await?, vec![0, 0, 1, 0])?;
+    same("the old one", sweep.round(&at(9_000), keep, |_| true).await?, 1)?;
+    same("it was told alone", waiting(&substrate, &all).await?, vec![1, 0, 1, 0])?;
+    same("once", sweep.round(&at(9_000), keep, |_| true).await?, 0)?;
+    same("and nothing more", waiting(&substrate, &all).await?, vec![1, 0, 1, 0])?;
+    same("the young one, later", Sweep::default().round(&at(10_000), keep, |_| true).await?, 1)
 }

@@ -10,6 +10,7 @@ mod hooks;
 mod jobs;
 mod keeping;
 mod leaving;
+mod lists;
 mod panic;
 mod providers;
 mod real_model;

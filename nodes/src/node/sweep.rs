@@ -1,0 +1,52 @@
+//! Looking after sessions of requests that name no user: they go once they have rested for a time.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clawnode_actors::{
+    durable::driver::Worker,
+    session::{Sessions, sweep::Sweep},
+    supervise::Supervisor,
+};
+use clawnode_proto::Partition;
+use tracing::{debug, info};
+
+use crate::config::Config;
+
+/// The shortest and the longest time between two rounds. Each takes a thousand sessions, so a hundred
+/// thousand are gone through in less than two hours.
+const BETWEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Rounds within the time for which a session is kept.
+const ROUNDS: u32 = 24;
+
+/// Has a worker look after them, unless they are kept for ever.
+pub async fn begin(
+    config: &Config,
+    supervisor: &Supervisor,
+    sessions: Sessions,
+    worker: &Worker,
+) -> Result<(), ractor::SpawnErr> {
+    let Some(keep) = config.session.keep_stateless else { return Ok(()) };
+    let worker = worker.clone();
+    let sweep = move || run(sessions.clone(), worker.clone(), keep);
+    supervisor.adopt_task("worker.sweep", sweep).await
+}
+
+/// Goes through the sessions that this worker serves first, for as long as it runs.
+async fn run(sessions: Sessions, worker: Worker, keep: Duration) {
+    let partitions = sessions.substrate().partitions;
+    let mut sweep = Sweep::default();
+    let mut round = tokio::time::interval((keep / ROUNDS).clamp(BETWEEN.0, BETWEEN.1));
+    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        round.tick().await;
+        let firsts: BTreeSet<Partition> = worker.placement().firsts().collect();
+        let told = sweep.round(&sessions, keep, |id| firsts.contains(&id.partition(partitions)));
+        match told.await {
+            Ok(0) => {}
+            Ok(told) => {
+                info!(told, "sessions of requests without a user go: nothing happened in them");
+            }
+            Err(failure) => debug!(%failure, "the sessions cannot be gone through now"),
+        }
+    }
+}
