@@ -163,6 +163,10 @@ pub struct ChatSend {
     pub account: String,
     /// The other side.
     pub peer: String,
+    /// Which conversation with them, where there are several: the session's last part is then
+    /// `PEER.CONVERSATION`, and bindings go by `peer` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
     /// What is said.
     pub content: String,
     /// The guild (server, workspace) it was said in, for bindings.

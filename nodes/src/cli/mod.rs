@@ -7,7 +7,6 @@
 mod agents;
 mod approvals;
 mod args;
-mod asked;
 mod backup;
 mod chat;
 #[cfg(feature = "nats")]
@@ -38,7 +37,6 @@ mod run;
 mod sessions;
 mod signals;
 mod status;
-mod terminal;
 mod tools;
 #[cfg(feature = "tui")]
 mod top;

@@ -110,8 +110,7 @@ impl Output {
         if !io::stdout().is_terminal() {
             return self.write(text);
         }
-        // What it goes on from is not known here: taken for a letter that a joiner may follow.
-        self.write(&clean_after(Some('é'), text))
+        self.write(&clean_more(text))
     }
 
     /// Asks the person for a line.
@@ -223,6 +222,12 @@ pub(super) fn span(millis: u64) -> String {
 /// with, where it stands after a character of theirs.
 pub(super) fn clean(text: &str) -> String {
     clean_after(None, text)
+}
+
+/// The same for a further part of a text. What it goes on from is not known here: taken for a letter
+/// that a joiner may follow.
+pub(super) fn clean_more(text: &str) -> String {
+    clean_after(Some('é'), text)
 }
 
 fn clean_after(mut before: Option<char>, text: &str) -> String {

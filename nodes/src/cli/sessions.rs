@@ -223,7 +223,14 @@ async fn follow_on(
             Step::Again => {
                 return Ok(Some(lost_sight()));
             }
-            Step::Wait | Step::Tell(_) | Step::Ask(_) | Step::Show(_) | Step::Anew(_) => {}
+            Step::Wait
+            | Step::Tell(_)
+            | Step::Use { .. }
+            | Step::Used { .. }
+            | Step::Usage(_)
+            | Step::Ask(_)
+            | Step::Show(_)
+            | Step::Anew(_) => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 use clawnode_proto::{
     CallId, ErrorBody, ErrorCode, FrameKey, TurnId,
     api::{ChatSend, Method, SessionsResume},
+    llm::Usage,
     session::TurnOutcome,
     view::AcceptedView,
 };
@@ -13,6 +14,8 @@ use crate::client::{ApprovalRequest, Event};
 
 /// Characters of a tool's result that a terminal is shown.
 const LINE_CHARS: usize = 160;
+/// Characters of why a tool call failed: what is wrong often comes last.
+const FAILURE_CHARS: usize = 1_000;
 
 /// One turn, from what is said to how it ended.
 #[derive(Debug)]
@@ -57,6 +60,12 @@ pub(super) enum Step {
     Tell(String),
     /// Ask the person about a tool call.
     Ask(ApprovalRequest),
+    /// The model asks for a tool call; whether it runs is not decided by that.
+    Use { id: Option<CallId>, name: String, arguments: String },
+    /// A tool call has ended.
+    Used { id: Option<CallId>, name: String, content: String, failure: Option<String> },
+    /// What a call of the model used.
+    Usage(Usage),
     /// Nothing.
     Wait,
     /// The turn has ended well.
@@ -144,23 +153,19 @@ impl Turn {
     fn tell(&mut self, event: Event) -> Step {
         match event {
             Event::Notice(message) => Step::Tell(message),
-            Event::ToolUse { name, arguments } => Step::Tell(format!("runs {name} {arguments}")),
+            Event::ToolUse { id, name, arguments } => Step::Use { id, name, arguments },
             Event::ApprovalRequest(request) => Step::Ask(request),
-            Event::ToolResult { name, content, failure } => {
-                let how = failure.map_or("says", |_| "failed:");
-                Step::Tell(format!("{name} {how} {}", first_line(&content)))
+            Event::ToolResult { id, name, content, failure } => {
+                Step::Used { id, name, content, failure }
             }
+            Event::Usage(usage) => Step::Usage(usage),
             Event::Lagged => Step::Tell("some of the reply was left out for a moment".to_owned()),
             Event::Error(error) => {
                 self.error = Some(error);
                 Step::Wait
             }
             Event::Done(outcome) => self.done(outcome),
-            Event::Accepted(_)
-            | Event::Text(_)
-            | Event::Reset(_)
-            | Event::Usage(_)
-            | Event::Unknown(_) => Step::Wait,
+            Event::Accepted(_) | Event::Text(_) | Event::Reset(_) | Event::Unknown(_) => Step::Wait,
         }
     }
 
@@ -216,10 +221,17 @@ impl Turn {
     }
 }
 
-/// As much of a tool's result as fits on a line; clients of the API have more.
-fn first_line(text: &str) -> String {
-    let line: String = text.lines().next().unwrap_or_default().chars().take(LINE_CHARS).collect();
-    if line.len() < text.trim_end().len() { format!("{line} …") } else { line }
+/// What came of a tool call, in a line; clients of the API have more.
+pub(super) fn result_line(content: &str, failed: bool) -> String {
+    let text = content.trim_end();
+    let (text, most) = if failed {
+        (text.split_whitespace().collect::<Vec<&str>>().join(" "), FAILURE_CHARS)
+    } else {
+        (text.lines().next().unwrap_or_default().to_owned(), LINE_CHARS)
+    };
+    let line: String = text.chars().take(most).collect();
+    let more = line.len() < text.len() || (!failed && content.trim_end().lines().nth(1).is_some());
+    if more { format!("{line} …") } else { line }
 }
 
 // === impl Reply ===
@@ -257,6 +269,7 @@ mod tests {
             channel: "cli".to_owned(),
             account: "local".to_owned(),
             peer: "ada".to_owned(),
+            conversation: None,
             content: "hello".to_owned(),
             guild: None,
             team: None,

@@ -1,6 +1,6 @@
 //! `up` and `run`: be a node.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use clawnode_proto::node::NodeRole;
@@ -17,6 +17,9 @@ use crate::{
     failure::{Exit, Failure},
     keeping,
 };
+
+/// How long the end of a node may take before the person at its chat is told what it waits for.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Examples of `up`.
 const UP_EXAMPLES: &str = "\
@@ -54,6 +57,8 @@ pub(super) struct UpArgs {
     /// Talk to the agent here; where a node already runs, use that one
     #[arg(long)]
     pub chat: bool,
+    #[command(flatten)]
+    pub which: chat::Which,
     /// Use the data directory although its sessions were moved to a cluster: from then on there are
     /// two of each, and they go different ways
     #[arg(long)]
@@ -98,12 +103,16 @@ pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure>
         context.out.talk(&format!("taken back; its sessions were moved to {to}"));
     }
     if !args.chat {
+        if args.which.is_given() {
+            let what = "`--continue` and `--session` say which conversation a chat is";
+            return Err(Failure::new(Exit::Usage, "usage", what).hint("add `--chat`"));
+        }
         return Box::pin(run(roles, args.join, context)).await;
     }
     let join = args.join.token(context.loaded.env())?;
     match context.running().await? {
-        Some(client) => chat::talk(context, Gateways::alone(client), None).await,
-        None => node_and_chat(roles, join, context).await,
+        Some(client) => chat::talk(context, Gateways::alone(client), None, args.which).await,
+        None => node_and_chat(roles, join, context, args.which).await,
     }
 }
 
@@ -149,6 +158,7 @@ async fn node_and_chat(
     roles: Vec<NodeRole>,
     join: Option<Secret>,
     context: &Context,
+    which: chat::Which,
 ) -> Result<Exit, Failure> {
     let (node, ready, stop) = node(roles, join, context);
     let mut node = tokio::spawn(node);
@@ -160,17 +170,27 @@ async fn node_and_chat(
     let gateway = &context.loaded.config.gateway;
     let client = Client::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
     let talked = tokio::select! {
-        talked = chat::talk(context, Gateways::alone(client), None) => talked,
+        talked = chat::talk(context, Gateways::alone(client), None, which) => talked,
         // A node that ends by itself has failed; the chat cannot go on.
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };
     stop.cancel();
     let mut signals = Signals::take()?;
-    tokio::select! {
-        ended = node => joined(ended)?,
-        _ = signals.next() => return Err(hurried()),
+    let mut soon = std::pin::pin!(tokio::time::sleep(SOON));
+    let mut told = false;
+    loop {
+        tokio::select! {
+            ended = &mut node => {
+                joined(ended)?;
+                return talked;
+            }
+            () = &mut soon, if !told => {
+                told = true;
+                context.out.talk("waiting for what runs to end; Ctrl-C stops at once");
+            }
+            _ = signals.next() => return Err(hurried()),
+        }
     }
-    talked
 }
 
 fn hurried() -> Failure {
@@ -218,7 +238,9 @@ fn announce(context: &Context, ready: &Ready, chatting: bool) -> Result<(), Fail
         model: &'a str,
     }
     let out = context.out;
-    if !out.json {
+    // The chat at a terminal has a head of its own.
+    let has_head = chatting && chat::is_at_terminal(context);
+    if !out.json && !has_head {
         for line in &ready.banner {
             out.talk(line);
         }

@@ -74,8 +74,10 @@ pub enum Event {
     Usage(Usage),
     /// Something to know while the turn goes on.
     Notice(String),
-    /// A tool is run.
+    /// The model asks for a tool call.
     ToolUse {
+        /// The call, if the gateway says.
+        id: Option<CallId>,
         /// The tool.
         name: String,
         /// Its arguments.
@@ -85,6 +87,8 @@ pub enum Event {
     ApprovalRequest(ApprovalRequest),
     /// A tool call has ended.
     ToolResult {
+        /// The call, if the gateway says.
+        id: Option<CallId>,
         /// The tool.
         name: String,
         /// What came of it.
@@ -254,11 +258,15 @@ impl Event {
         }
         #[derive(Deserialize)]
         struct ToolUse {
+            #[serde(default)]
+            id: Option<CallId>,
             name: String,
             arguments: String,
         }
         #[derive(Deserialize)]
         struct ToolResult {
+            #[serde(default)]
+            id: Option<CallId>,
             name: String,
             content: String,
             #[serde(default)]
@@ -277,13 +285,13 @@ impl Event {
             "usage" => Self::Usage(Usage::deserialize(data)?),
             "notice" => Self::Notice(Notice::deserialize(data)?.message),
             "tool_use" => {
-                let ToolUse { name, arguments } = ToolUse::deserialize(data)?;
-                Self::ToolUse { name, arguments }
+                let ToolUse { id, name, arguments } = ToolUse::deserialize(data)?;
+                Self::ToolUse { id, name, arguments }
             }
             "approval_request" => Self::ApprovalRequest(ApprovalRequest::deserialize(data)?),
             "tool_result" => {
-                let ToolResult { name, content, failure } = ToolResult::deserialize(data)?;
-                Self::ToolResult { name, content, failure }
+                let ToolResult { id, name, content, failure } = ToolResult::deserialize(data)?;
+                Self::ToolResult { id, name, content, failure }
             }
             "error" => Self::Error(ErrorBody::deserialize(data)?),
             "reset" => Self::Reset(Reset::deserialize(or_empty())?.text),

@@ -28,6 +28,11 @@ pub fn data_dir(env: &Env) -> Option<PathBuf> {
     base(env, "XDG_DATA_HOME", ".local/share")
 }
 
+/// Where what commands remember for a person is kept.
+pub fn state_dir(env: &Env) -> Option<PathBuf> {
+    base(env, "XDG_STATE_HOME", ".local/state")
+}
+
 /// `path` as it is meant: `~/` is the home directory, and what is relative belongs to `folder`.
 pub fn resolve(path: &Path, folder: Option<&Path>, env: &Env) -> PathBuf {
     match (path.strip_prefix("~"), env.get("HOME"), folder) {

@@ -15,6 +15,7 @@ use clawnode_proto::{
         NodeParams, NodesDrain, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
         SessionsList, SessionsResume, TreeParams,
     },
+    id::KeyPart,
     latch::LatchScope,
     limits,
     llm::Text,
@@ -302,8 +303,18 @@ fn send(
     backend: &dyn Backend,
     trace: Option<Traceparent>,
 ) -> Result<SendRequest, ErrorBody> {
-    let ChatSend { channel, account, peer, content, guild, team, agent, idempotency_key, mode } =
-        params;
+    let ChatSend {
+        channel,
+        account,
+        peer,
+        conversation,
+        content,
+        guild,
+        team,
+        agent,
+        idempotency_key,
+        mode,
+    } = params;
     let agent = match agent {
         Some(agent) => parse("agent", &agent)?,
         None => backend.route(&Inbound {
@@ -323,11 +334,17 @@ fn send(
     }
     let message = UserMessage::text(content);
     check_size(&message)?;
+    // `peer` alone too, so that no part of a key is made of what could not be one.
+    let mut whole: KeyPart = parse("peer", &peer)?;
+    if let Some(conversation) = conversation {
+        let part: KeyPart = parse("conversation", &conversation)?;
+        whole = parse("peer", &format!("{whole}.{part}"))?;
+    }
     let session = SessionKey {
         agent,
         channel: parse("channel", &channel)?,
         account: parse("account", &account)?,
-        peer: parse("peer", &peer)?,
+        peer: whole,
     };
     Ok(SendRequest { session, message, mode, key, trace, sent_before: false })
 }

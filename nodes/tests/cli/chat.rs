@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use super::harness::{Act, Ended, Home, Node, accepted, completed, cursor, done, text};
 
@@ -37,6 +37,28 @@ async fn a_line_is_a_turn_and_a_reply_is_a_line() {
         assert_eq!([&it["channel"], &it["account"], &it["peer"]], ["cli", "local", "ada"]);
     }
     assert_ne!(sent[0]["idempotency_key"], sent[1]["idempotency_key"]);
+    // Bindings choose the agent of a new conversation once.
+    assert!(sent[0]["conversation"].is_string() && sent[0]["agent"].is_null(), "{}", sent[0]);
+    assert!(sent[1]["conversation"].is_null(), "{}", sent[1]);
+    assert_eq!(sent[1]["agent"], "default");
+}
+
+#[tokio::test]
+async fn a_bad_line_is_told_and_the_next_one_is_a_turn() {
+    let home = Home::new();
+    let acts = vec![Act::Expect("chat.send"), accepted(), text("hello", 1), completed()];
+    let node = Node::streaming(vec![acts]).await;
+    home.announce(&node);
+    let mut child = home.command(&["chat"], &[]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let long = [&b"\xff\n"[..], &vec![b'x'; 3 << 20], b"\nhi\n"].concat();
+    stdin.write_all(&long).await.unwrap();
+    drop(stdin);
+    let ended = home.end(child).await;
+    assert_eq!((ended.code, ended.out.as_str()), (1, "hello\n"), "{}", ended.err);
+    assert!(ended.err.contains("not UTF-8"), "{}", ended.err);
+    assert!(ended.err.contains("over 1048576 bytes"), "{}", ended.err);
+    assert_eq!(node.seen("chat.send").len(), 1);
 }
 
 #[tokio::test]
@@ -232,13 +254,23 @@ fn cut(of: &Approval) -> Act {
     Act::Frame("approval_request", data, Some(1))
 }
 
-/// Types this at the chat's terminal; the chat's end.
-async fn typed(home: &Home, lines: &str) -> Ended {
+/// Types this at the chat's terminal, and where there is one, the answer once it is asked for; the
+/// chat's end.
+async fn typed(home: &Home, lines: &str, answer: Option<&str>) -> Ended {
     let mut child = home.on_a_terminal("chat").spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(lines.as_bytes()).await.unwrap();
+    let mut shown = Vec::new();
+    if let Some(answer) = answer {
+        let out = child.stdout.as_mut().unwrap();
+        while !String::from_utf8_lossy(&shown).contains("y or n") {
+            assert!(out.read_buf(&mut shown).await.unwrap() > 0, "it ended before it asked");
+        }
+        stdin.write_all(answer.as_bytes()).await.unwrap();
+    }
     drop(stdin);
-    home.end(child).await
+    let ended = home.end(child).await;
+    Ended { out: String::from_utf8_lossy(&shown).into_owned() + &ended.out, ..ended }
 }
 
 /// A gateway or worker of an earlier build does not say that a frame is cut.
@@ -256,7 +288,7 @@ async fn a_person_is_shown_all_of_what_they_are_asked_about() {
     ];
     let node = Node::streaming(vec![acts]).await;
     home.announce(&node);
-    let ended = typed(&home, "hi\ny\n").await;
+    let ended = typed(&home, "hi\ny\n", Some("y\n")).await;
     let (shown, asked) = ended.out.split_once("y or n").expect(&ended.out);
     assert!(shown.contains("AAAA; echo THE-\\u{202e}TAIL"), "{}", ended.out);
     assert!(!asked.contains("y or n"), "it is asked once: {}", ended.out);
@@ -283,7 +315,7 @@ async fn a_person_is_not_asked_about_what_cannot_be_shown_whole() {
         ];
         let node = Node::streaming(vec![acts]).await;
         home.announce(&node);
-        let ended = typed(&home, "hi\n").await;
+        let ended = typed(&home, "hi\n", None).await;
         let (out, id) = (&ended.out, call.action.call);
         assert!(!out.contains("y or n"), "{out}");
         assert!(out.contains(&format!("`clawnode approvals show {id}`")), "{out}");

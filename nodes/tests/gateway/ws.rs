@@ -190,6 +190,8 @@ async fn parameter_errors_name_the_parameter() {
         (with("content", json!("")), "`content` is empty"),
         (with("peer", json!("a:b")), "parameter `peer`"),
         (with("peer", json!("")), "parameter `peer`"),
+        (with("conversation", json!("a:b")), "parameter `conversation`"),
+        (with("conversation", json!("x".repeat(255))), "parameter `peer`"),
         (with("mode", json!("shout")), "parameter `mode`"),
         (with("agent", json!("no spaces")), "parameter `agent`"),
         (with("idempotency_key", json!("")), "parameter `idempotency_key`"),

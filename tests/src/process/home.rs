@@ -135,6 +135,23 @@ impl Home {
         command
     }
 
+    /// The same at the terminal that it is given as standard input, in a session of its own.
+    pub(super) fn at_terminal(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("/usr/bin/setsid");
+        command
+            .arg("--ctty")
+            .arg(&self.binary)
+            .args(args)
+            .env_clear()
+            .envs(self.vars.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.path())
+            .kill_on_drop(true);
+        if let Ground::Nats { url, prefix } = &self.ground {
+            command.args(["--nats", url, "--prefix", prefix]);
+        }
+        command
+    }
+
     /// Runs a command to its end.
     pub async fn run(&self, args: &[&str]) -> Result<Ended, ProcessError> {
         let running = self.command(args).output();

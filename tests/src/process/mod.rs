@@ -12,6 +12,7 @@ mod home;
 mod judge;
 mod node;
 mod slow;
+mod terminal;
 
 pub use client::{Client, Events, Frame, Message, Turn};
 pub use error::ProcessError;
@@ -19,3 +20,4 @@ pub use home::{Ended, Ground, Home, binary};
 pub use judge::{Found, judge, sound};
 pub use node::{Node, Start};
 pub use slow::{Slow, Told};
+pub use terminal::Terminal;

@@ -105,7 +105,10 @@ mod nats {
     impl Chat {
         async fn start(pair: &Pair, urls: &str) -> Self {
             let token = pair.scene.home.data().join("token");
-            let args = ["chat", "--url", urls, "--token-file", &token.to_string_lossy(), "--json"];
+            let token = token.to_string_lossy();
+            let session = Message::typed("").session();
+            let args =
+                ["chat", "--session", &session, "--url", urls, "--token-file", &token, "--json"];
             let mut command = pair.scene.home.command(&args);
             command.args(["--log", "clawnode=debug"]).stdin(Stdio::piped());
             let mut child = command.spawn().unwrap();

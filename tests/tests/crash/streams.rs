@@ -28,9 +28,11 @@ pub(crate) async fn stuck_at(gate: &str, text: &str) -> Scene {
     Scene::new(stuck_script(gate, text)).await
 }
 
-/// Starts `up --chat` with these lines typed.
+/// Starts `up --chat` in the session of [`Message::typed`] with these lines typed.
 async fn chat(home: &Home, lines: &str) -> Result<Child, ProcessError> {
-    let mut command = home.command(&["--listen", "127.0.0.1:0", "--log", "off", "up", "--chat"]);
+    let session = Message::typed("").session();
+    let args = ["--listen", "127.0.0.1:0", "--log", "off", "up", "--chat", "--session", &session];
+    let mut command = home.command(&args);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).await.unwrap();
     Ok(child)

@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 
 use clawnode_proto::{
-    ErrorBody,
+    CallId, ErrorBody,
     api::{ApprovalDecide, ApprovalParams, Method},
-    policy::Approval,
+    policy::{Approval, Decision},
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::output::{clean, count, exact};
+use crate::cli::output::{clean, count, exact};
 use crate::client::{ApprovalRequest, ClientError, Socket};
 
 /// What the person is asked about tool calls.
@@ -85,22 +85,47 @@ impl Asked {
         Some(format!("shall `{}` run with these {chars} of arguments? y or n:", action.tool))
     }
 
-    /// Takes what the person typed; what is neither yes nor no is asked again.
-    pub(super) async fn answer(
+    /// The call that the person is asked about now.
+    pub(super) fn front(&self) -> Option<&Approval> {
+        self.open.front()
+    }
+
+    /// A call has ended: somebody else decided about it. Whether the person was asked about it now.
+    pub(super) fn ended(&mut self, call: CallId) -> bool {
+        let was = self.open.front().is_some_and(|it| it.action.call == call);
+        self.looks.retain(|(_, it)| it.id != call);
+        self.open.retain(|it| it.action.call != call);
+        was
+    }
+
+    /// Tells the node what the person decided about the call that they were asked about.
+    pub(super) async fn decide(
         &mut self,
-        line: &str,
+        decision: Decision,
         socket: &mut Socket,
     ) -> Result<(), ClientError> {
-        let method = match line.to_ascii_lowercase().as_str() {
-            "y" | "yes" => Method::ApprovalsApprove,
-            "n" | "no" => Method::ApprovalsDeny,
-            _ => return Ok(()),
+        let method = match decision {
+            Decision::Approve => Method::ApprovalsApprove,
+            Decision::Deny => Method::ApprovalsDeny,
         };
         let Some(it) = self.open.pop_front() else { return Ok(()) };
         let (call, action) = (it.action.call.to_string(), it.digest.to_string());
         let params = json!(ApprovalDecide { call, action, reason: None });
         self.sent.push(socket.send(method, params).await?);
         Ok(())
+    }
+
+    /// Takes a line that the person typed; what is neither yes nor no is asked again.
+    pub(super) async fn answer(
+        &mut self,
+        line: &str,
+        socket: &mut Socket,
+    ) -> Result<(), ClientError> {
+        match line.to_ascii_lowercase().as_str() {
+            "y" | "yes" => self.decide(Decision::Approve, socket).await,
+            "n" | "no" => self.decide(Decision::Deny, socket).await,
+            _ => Ok(()),
+        }
     }
 }
 

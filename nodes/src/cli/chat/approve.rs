@@ -1,0 +1,254 @@
+//! What a person at the terminal sees of a tool call that waits for them: all of it, and the rule
+//! that would allow such calls from then on. Pure.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{
+    policy::{Approval, Verdict},
+    tool::Risk,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use similar::{ChangeTag, TextDiff};
+
+use super::look::{Look, Role};
+use crate::{cli::output::exact, config::agents::RuleOptions};
+
+/// Characters of an argument that are shown in its own line.
+const INLINE_CHARS: usize = 100;
+/// Lines around a change.
+const AROUND: usize = 3;
+/// The arguments that say what a call is about, for the rule.
+const ABOUT: [&str; 6] = ["path", "command", "url", "host", "target", "name"];
+
+/// What a person answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Yes,
+    No,
+    Always,
+    Why,
+    Unclear,
+}
+
+pub(super) fn answer(text: &str) -> Answer {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Answer::Yes,
+        "n" | "no" => Answer::No,
+        "always" | "a" => Answer::Always,
+        "why" | "w" | "?" => Answer::Why,
+        _ => Answer::Unclear,
+    }
+}
+
+/// The path of the file that a call writes, if it is one that does.
+pub(super) fn writes(approval: &Approval) -> Option<String> {
+    let arguments: Map<String, Value> = serde_json::from_str(&approval.action.arguments).ok()?;
+    let whole = approval.action.tool.as_str() == "file_write" && arguments.contains_key("content");
+    arguments.get("path").filter(|_| whole).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// All of a call, in lines; `old` is what the file has now that it writes, if that is known.
+pub(super) fn card(approval: &Approval, old: Option<&str>, look: Look) -> Vec<String> {
+    let action = &approval.action;
+    let risk = approval.risk.as_str();
+    let why =
+        approval.reason.as_deref().map_or_else(String::new, |why| format!(", {}", exact(why)));
+    let head = format!("{} wants to run ({risk}{why})", exact(action.tool.as_str()));
+    let mut lines = vec![look.paint(Role::Question, &head)];
+    let Ok(Value::Object(arguments)) = serde_json::from_str(&action.arguments) else {
+        lines.push(format!("  {}", exact(&action.arguments)));
+        return lines;
+    };
+    let content = writes(approval).and_then(|_| arguments.get("content")?.as_str());
+    // What it is about first, a whole file last.
+    let (whole, about): (Vec<_>, Vec<_>) =
+        arguments.iter().partition(|(name, _)| name.as_str() == "content");
+    for (name, value) in about.into_iter().chain(whole) {
+        match (name.as_str(), content, old) {
+            ("content", Some(new), Some(old)) => {
+                lines.push("  content, changed so:".to_owned());
+                lines.extend(diff(old, new, look));
+            }
+            ("content", Some(new), None) => {
+                lines.push("  content, all new:".to_owned());
+                let added = |line: &str| look.paint(Role::Added, &format!("  + {}", exact(line)));
+                lines.extend(new.lines().map(added));
+                if !new.is_empty() && !new.ends_with('\n') {
+                    lines.push("    (no line end at the end)".to_owned());
+                }
+            }
+            _ => lines.extend(argument(name, value)),
+        }
+    }
+    if arguments.is_empty() {
+        lines.push("  without arguments".to_owned());
+    }
+    lines
+}
+
+/// An argument: in its line if it fits, else in lines of its own. Every character is seen.
+fn argument(name: &str, value: &Value) -> Vec<String> {
+    let name = exact(name);
+    match value {
+        Value::String(text) if text.contains('\n') || text.chars().count() > INLINE_CHARS => {
+            let mut lines = vec![format!("  {name}:")];
+            lines.extend(text.split('\n').map(|line| format!("    {}", exact(line))));
+            lines
+        }
+        Value::String(text) => vec![format!("  {name}: {}", exact(text))],
+        Value::Object(_) | Value::Array(_) => {
+            let mut lines = vec![format!("  {name}:")];
+            let pretty = format!("{value:#}");
+            lines.extend(pretty.lines().map(|line| format!("    {}", exact(line))));
+            lines
+        }
+        value => vec![format!("  {name}: {value}")],
+    }
+}
+
+/// The lines that change, with those around them.
+fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
+    if old == new {
+        return vec!["    (nothing)".to_owned()];
+    }
+    let diff = TextDiff::from_lines(old, new);
+    let mut lines = Vec::new();
+    for group in diff.grouped_ops(AROUND) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let was = first.old_range().start + 1..=last.old_range().end;
+        let at = format!("  @@ lines {} to {} @@", was.start(), was.end());
+        lines.push(look.paint(Role::Aside, &at));
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let text = exact(change.value().trim_end_matches('\n'));
+            lines.push(match change.tag() {
+                ChangeTag::Delete => look.paint(Role::Removed, &format!("  - {text}")),
+                ChangeTag::Insert => look.paint(Role::Added, &format!("  + {text}")),
+                ChangeTag::Equal => format!("    {text}"),
+            });
+            if change.missing_newline() {
+                lines.push("    (no line end at the end)".to_owned());
+            }
+        }
+    }
+    lines
+}
+
+/// The rule that allows calls such as this one, as the configuration has it.
+pub(super) fn rule(approval: &Approval) -> Option<String> {
+    #[derive(Serialize)]
+    struct Agents {
+        agents: BTreeMap<String, Agent>,
+    }
+    #[derive(Serialize)]
+    struct Agent {
+        rules: [RuleOptions; 1],
+    }
+    let action = &approval.action;
+    let given: Map<String, Value> = serde_json::from_str(&action.arguments).ok()?;
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let about: BTreeMap<String, String> = given
+        .iter()
+        .filter(|(name, _)| ABOUT.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect();
+    let all = || given.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    let rule = RuleOptions {
+        tool: Some(action.tool.to_string()),
+        risk: None,
+        arguments: if about.is_empty() { all() } else { about },
+        verdict: Verdict::Allow,
+        reason: None,
+    };
+    let agent = action.session.agent.to_string();
+    let agents = [(agent, Agent { rules: [rule] })].into();
+    toml::to_string(&Agents { agents }).ok()
+}
+
+/// Why a person is asked, and what the answers do.
+pub(super) fn why(approval: &Approval) -> String {
+    let rule = match (&approval.reason, approval.risk) {
+        (Some(reason), _) => format!("A rule of the agent says so: {}.", exact(reason)),
+        (None, Risk::ReadOnly) => "A rule of the agent says so.".to_owned(),
+        (None, _) => {
+            "It changes something, and no rule of the agent allows it (or one asks).".to_owned()
+        }
+    };
+    format!(
+        "{rule}\ny runs exactly this, once. n does not; the model is told, and the turn goes on.\n\
+         always shows the rule that allows such calls. Ctrl-D decides later, Ctrl-C cancels the turn."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{CallId, Timestamp, TurnId, policy::Action, tool::EffectClass};
+
+    use super::*;
+
+    const PLAIN: Look = Look { color: false, utf8: true };
+
+    fn approval(tool: &str, arguments: &str) -> Approval {
+        let action = Action {
+            session: "ops:cli:local:ada".parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(2),
+            tool: tool.parse().unwrap(),
+            pin: None,
+            capability: None,
+            class: EffectClass::Once,
+            timeout_ms: 1_000,
+            arguments: arguments.to_owned(),
+        };
+        let digest = action.digest().unwrap();
+        let (asked, expires) = (Timestamp(1), Timestamp(2));
+        Approval { action, digest, risk: Risk::Write, reason: None, asked, expires, decided: None }
+    }
+
+    #[test]
+    fn all_of_a_call_is_shown_to_the_last_character() {
+        let it = approval(
+            "run_command",
+            r#"{"command":"ls\nrm -rf \u202e x","deep":{"a":[1]},"n":2,"quick":"y\u001b[2J"}"#,
+        );
+        insta::assert_snapshot!(card(&it, None, PLAIN).join("\n"));
+        let broken = card(&approval("x", "[1]"), None, PLAIN).join("\n");
+        assert!(broken.ends_with("  [1]"), "{broken}");
+    }
+
+    #[test]
+    fn a_write_is_shown_as_what_it_changes() {
+        let it = approval("file_write", r#"{"content":"a\nB\nc\nd","path":"notes.txt"}"#);
+        assert_eq!(writes(&it).as_deref(), Some("notes.txt"));
+        insta::assert_snapshot!(card(&it, Some("a\nb\nc\n"), PLAIN).join("\n"));
+        insta::assert_snapshot!(card(&it, None, PLAIN).join("\n"));
+    }
+
+    #[test]
+    fn a_rule_is_for_this_tool_and_what_it_is_about() {
+        let it = approval("file_write", r#"{"content":"x","path":"a \"b\".txt"}"#);
+        let text = rule(&it).unwrap();
+        assert_eq!(
+            text,
+            "[[agents.ops.rules]]\ntool = \"file_write\"\nverdict = \"allow\"\n\n\
+             [agents.ops.rules.arguments]\npath = 'a \"b\".txt'\n"
+        );
+        let all = rule(&approval("move", r#"{"from":"a","to":"b"}"#)).unwrap();
+        assert!(all.contains("from = \"a\"") && all.contains("to = \"b\""), "{all}");
+    }
+
+    #[test]
+    fn answers_are_words() {
+        for (text, is) in [
+            ("y", Answer::Yes),
+            (" YES ", Answer::Yes),
+            ("n", Answer::No),
+            ("always", Answer::Always),
+            ("why", Answer::Why),
+            ("", Answer::Unclear),
+            ("yy", Answer::Unclear),
+        ] {
+            assert_eq!(answer(text), is, "{text}");
+        }
+    }
+}

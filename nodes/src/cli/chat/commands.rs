@@ -1,0 +1,227 @@
+//! What begins with a slash. Pure.
+//!
+//! A line that begins with `/` is a command, or is answered with the commands there are: it is not
+//! sent to a model by mistake. `//` sends the rest with one slash, and so does a space before it.
+//! The demo model reads lines `/tool NAME {…}` as calls of tools; they go to it, and to no other.
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Help,
+    New,
+    Sessions,
+    Resume(Option<String>),
+    Model(Option<String>),
+    Agent(Option<String>),
+    Tools,
+    Attach(Option<String>),
+    Show,
+    Edit,
+    Cancel,
+    Quit,
+}
+
+/// What a line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Say(String),
+    Do(Command),
+    /// A word that is no command, and what to say about it.
+    Unknown(String),
+}
+
+/// Name, argument, and what it does.
+const ALL: [(&str, &str, &str); 12] = [
+    ("/help", "", "show this"),
+    ("/new", "", "begin a new conversation"),
+    ("/sessions", "", "list your latest conversations"),
+    ("/resume", "[KEY]", "go on with one of them, by number or key; without one, with the last"),
+    ("/model", "", "show the model"),
+    ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
+    ("/tools", "", "show the agent and its tools"),
+    ("/attach", "FILE", "put a text file into your next message"),
+    ("/show", "", "show the last tool calls whole"),
+    ("/edit", "", "write the message in $VISUAL or $EDITOR"),
+    ("/cancel", "", "cancel the turn that runs elsewhere; here Ctrl-C does"),
+    ("/quit", "", "leave (also Ctrl-D, exit)"),
+];
+
+/// What the demo model reads as calls.
+const DEMO: &str = "/tool ";
+
+/// What a line is; `demo` if the demo model gets it.
+pub(super) fn read(text: &str, demo: bool) -> Line {
+    let said = text.trim_end();
+    if let Some(rest) = said.strip_prefix("//") {
+        return Line::Say(format!("/{rest}"));
+    }
+    if matches!(said, "exit" | "quit") {
+        return Line::Do(Command::Quit);
+    }
+    let first = said.split_whitespace().next().unwrap_or_default();
+    // A path, a comment, several lines: no word of ours looks so.
+    let word = first.strip_prefix('/').filter(|_| said.starts_with('/'));
+    let Some(word) = word else { return Line::Say(said.trim_start().to_owned()) };
+    if demo && said.starts_with(DEMO) {
+        return Line::Say(said.to_owned());
+    }
+    if said.contains('\n') {
+        let known = ALL.iter().any(|(name, ..)| *name == first);
+        // A text of several lines that begins with a path is a text.
+        return if known {
+            Line::Unknown(format!(
+                "{first} is a command, and takes one line; `/{first}` sends it as it is"
+            ))
+        } else {
+            Line::Say(said.to_owned())
+        };
+    }
+    let rest = said.strip_prefix(first).unwrap_or_default().trim();
+    let argument = (!rest.is_empty()).then(|| rest.to_owned());
+    Line::Do(match word {
+        "help" | "?" | "h" => Command::Help,
+        "new" | "clear" => Command::New,
+        "sessions" => Command::Sessions,
+        "resume" => Command::Resume(argument),
+        "model" => Command::Model(argument),
+        "agent" => Command::Agent(argument),
+        "tools" => Command::Tools,
+        "attach" => Command::Attach(argument),
+        "show" => Command::Show,
+        "edit" => Command::Edit,
+        "cancel" => Command::Cancel,
+        "quit" | "exit" | "q" | "bye" => Command::Quit,
+        _ => return Line::Unknown(unknown(first)),
+    })
+}
+
+fn unknown(word: &str) -> String {
+    let near = ALL.iter().map(|(name, ..)| *name).filter(|name| distance(name, word) <= 2);
+    let near = near.min_by_key(|name| distance(name, word));
+    let meant = near.map_or_else(String::new, |name| format!(" Did you mean {name}?"));
+    let slash = format!("to send it as it is, begin with a space or with `/{word}`");
+    if word == DEMO.trim() {
+        return format!("only the demo model reads {word}; {slash}");
+    }
+    format!("there is no command {word}.{meant} /help lists them; {slash}")
+}
+
+/// What the beginning of a line may become.
+pub(super) fn complete(before: &str) -> Vec<String> {
+    if !before.starts_with('/') {
+        return Vec::new();
+    }
+    ALL.iter()
+        .map(|(name, ..)| *name)
+        .filter(|it| it.starts_with(before))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What `/help` says.
+pub(super) fn help() -> String {
+    let mut lines: Vec<String> = ALL
+        .iter()
+        .map(|(name, argument, what)| {
+            format!("{:<16} {what}", format!("{name} {argument}").trim_end())
+        })
+        .collect();
+    lines.push(String::new());
+    lines.extend(
+        [
+            "Enter            send",
+            "Alt-Enter        a new line; so do a \\ at the end, and lines within \"\"\"",
+            "Ctrl-C           cancel the running turn; again: leave",
+            "Up, Down, Tab    what you said before; complete a command",
+            "//text           send a text that begins with a slash",
+        ]
+        .map(str::to_owned),
+    );
+    lines.join("\n")
+}
+
+/// How many characters differ (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, c) in one.chars().enumerate() {
+        let mut corner = at;
+        if let Some(first) = row.first_mut() {
+            *first = at + 1;
+        }
+        for (to, d) in other.iter().enumerate() {
+            let changed = corner + usize::from(c != *d);
+            let (left, above) = (row.get(to).copied(), row.get(to + 1).copied());
+            let least = [left.unwrap_or(0) + 1, above.unwrap_or(0) + 1, changed];
+            corner = above.unwrap_or(0);
+            if let Some(it) = row.get_mut(to + 1) {
+                *it = least.into_iter().min().unwrap_or(changed);
+            }
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_and_unknown_ones_are_not_sent() {
+        for (text, command) in [
+            ("/help", Command::Help),
+            ("exit", Command::Quit),
+            ("/quit ", Command::Quit),
+            ("/resume", Command::Resume(None)),
+            ("/attach a b.txt", Command::Attach(Some("a b.txt".to_owned()))),
+        ] {
+            assert_eq!(read(text, false), Line::Do(command), "{text}");
+        }
+        let Line::Unknown(words) = read("/sesions", false) else { panic!("it is a command") };
+        assert!(
+            words.contains("Did you mean /sessions?") && words.contains("`//sesions`"),
+            "{words}"
+        );
+        assert!(matches!(read("/", true), Line::Unknown(_)));
+        assert!(matches!(read("/sessions\n/resume 2", true), Line::Unknown(_)));
+    }
+
+    #[test]
+    fn what_begins_with_a_slash_can_be_said() {
+        for (text, said) in [
+            ("//etc/passwd is what?", "/etc/passwd is what?"),
+            (" /etc", "/etc"),
+            ("what is /help?", "what is /help?"),
+            ("/etc/passwd:\nroot", "/etc/passwd:\nroot"),
+            ("exit the loop", "exit the loop"),
+        ] {
+            assert_eq!(read(text, false), Line::Say(said.to_owned()));
+        }
+    }
+
+    #[test]
+    fn calls_for_the_demo_go_to_the_demo_alone() {
+        let call = "/tool file_write {\"path\":\"a\"}";
+        assert_eq!(read(call, true), Line::Say(call.to_owned()));
+        let Line::Unknown(words) = read(call, false) else { panic!("it was sent") };
+        assert!(words.contains("only the demo model"), "{words}");
+        assert_eq!(read("/tools", true), Line::Do(Command::Tools));
+    }
+
+    #[test]
+    fn every_command_that_is_listed_is_one() {
+        for (name, ..) in ALL {
+            assert!(matches!(read(name, false), Line::Do(_)), "{name}");
+            assert!(complete(name).contains(&name.to_owned()));
+        }
+        assert!(complete("hel").is_empty());
+    }
+
+    #[test]
+    fn words_that_are_near_are_told_apart() {
+        for (one, other, far) in [("", "", 0), ("new", "new", 0), ("/new", "/nwe", 2), ("a", "", 1)]
+        {
+            assert_eq!(distance(one, other), far);
+        }
+    }
+}

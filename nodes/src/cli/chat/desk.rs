@@ -1,0 +1,289 @@
+//! What a person at a terminal has before them: the screen, the line, a question, and the calls of
+//! tools that were made for them.
+
+use std::{collections::VecDeque, time::Duration};
+
+use clawnode_proto::{CallId, SessionKey, view::AgentView};
+use tokio::time::Instant;
+use unicode_width::UnicodeWidthStr;
+
+use super::{
+    attach::Attached,
+    conversation::Open,
+    editor::Editor,
+    history::History,
+    keys::Key,
+    look::{Look, Role},
+    screen::{Screen, cut},
+};
+use crate::{
+    cli::{
+        output::{Output, clean, exact},
+        turn::result_line,
+    },
+    config::{Env, paths},
+    failure::Failure,
+};
+
+/// Keys that wait for the next line.
+const AHEAD: usize = 16_384;
+/// How long nothing may have been typed before an answer counts: what was on its way when a question
+/// came is no answer to it.
+const DEAF: Duration = Duration::from_millis(250);
+/// How long keys may put that off.
+const DEAF_MOST: Duration = Duration::from_secs(5);
+/// Characters of an answer.
+const ANSWER_CHARS: usize = 16;
+/// How long one waits before a sign says so.
+const PATIENT: Duration = Duration::from_millis(300);
+/// Characters of a call's arguments in its line.
+const ARGUMENT_CHARS: usize = 60;
+/// Calls that `/show` has.
+const CALLS: usize = 32;
+
+/// The desk.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub screen: Screen,
+    pub editor: Editor,
+    pub history: History,
+    /// What was typed while a turn ran.
+    pub ahead: VecDeque<Key>,
+    pub question: Option<Question>,
+    /// The latest calls, the oldest first.
+    pub calls: VecDeque<Call>,
+    pub attached: Vec<Attached>,
+    /// Turns with a call that the person decides about later.
+    pub undecided: Vec<Open>,
+    /// The list that was shown last, for `/resume N`.
+    pub listed: Vec<SessionKey>,
+    pub agent: Option<AgentView>,
+    /// What goes on in the turn, since when, and what it has used.
+    pub doing: String,
+    pub since: Instant,
+    pub heard: Instant,
+    pub tokens: u64,
+}
+
+/// A call of a tool.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub id: Option<CallId>,
+    pub name: String,
+    pub arguments: String,
+    pub began: Instant,
+    /// What came of it, and whether it failed.
+    pub result: Option<(String, bool)>,
+}
+
+/// A question that waits for an answer.
+#[derive(Debug)]
+pub(super) struct Question {
+    line: String,
+    asked: Instant,
+    quiet_at: Instant,
+    shown: bool,
+}
+
+/// What a key means for a question.
+pub(super) enum Answered {
+    NotYet,
+    Line(String),
+    Later,
+}
+
+// === impl Desk ===
+
+impl Desk {
+    pub(super) fn new(out: Output, look: Look, size: (usize, usize), env: &Env) -> Self {
+        let history = History::new(paths::state_dir(env));
+        let now = Instant::now();
+        Self {
+            screen: Screen::new(out, look, size),
+            editor: Editor::new(history.read()),
+            history,
+            ahead: VecDeque::new(),
+            question: None,
+            calls: VecDeque::new(),
+            attached: Vec::new(),
+            undecided: Vec::new(),
+            listed: Vec::new(),
+            agent: None,
+            doing: String::new(),
+            since: now,
+            heard: now,
+            tokens: 0,
+        }
+    }
+
+    /// Whether the demo answers.
+    pub(super) fn is_demo(&self) -> bool {
+        self.agent.as_ref().is_some_and(|it| it.model.to_string().starts_with("demo/"))
+    }
+
+    /// Draws the line that is typed.
+    pub(super) fn draw_line(&mut self) -> Result<(), Failure> {
+        let shown = self.editor.rows(self.screen.width());
+        let look = self.screen.look;
+        let rows = shown.rows.into_iter().enumerate().map(|(at, row)| {
+            let wide = row.width();
+            let row = match row.strip_prefix('>') {
+                Some(rest) if at == 0 => format!("{}{rest}", look.paint(Role::You, ">")),
+                _ => row,
+            };
+            (row, wide)
+        });
+        self.screen.live(rows.collect(), shown.cursor)
+    }
+
+    /// A turn begins.
+    pub(super) fn begin(&mut self) {
+        self.question = None;
+        self.tokens = 0;
+        self.since = Instant::now();
+        self.heard = self.since;
+        "thinking".clone_into(&mut self.doing);
+    }
+
+    /// Something was heard of the turn: it goes on with this.
+    pub(super) fn doing(&mut self, what: &str) {
+        self.heard = Instant::now();
+        what.clone_into(&mut self.doing);
+    }
+
+    /// Keeps what is typed for the next line.
+    pub(super) fn keep(&mut self, key: Key) {
+        if self.ahead.len() < AHEAD {
+            self.ahead.push_back(key);
+        }
+    }
+
+    /// Says that the turn goes on, or asks what there is to ask.
+    pub(super) fn tick(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        match &mut self.question {
+            Some(question) if question.shown => Ok(()),
+            Some(question) if question.is_deaf(now) => Ok(()),
+            Some(question) => {
+                question.shown = true;
+                self.draw_question()
+            }
+            None if self.screen.is_free() && now - self.heard >= PATIENT => {
+                self.screen.spin(&self.doing, now - self.since, self.tokens)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Asks. Keys that come before the terminal has been quiet are no answer.
+    pub(super) fn ask(&mut self) -> Result<(), Failure> {
+        let asked = Instant::now();
+        let question =
+            Question { line: String::new(), asked, quiet_at: asked + DEAF, shown: false };
+        self.question = Some(question);
+        self.ahead.clear();
+        self.screen.clear()
+    }
+
+    pub(super) fn draw_question(&mut self) -> Result<(), Failure> {
+        let Some(question) = self.question.as_ref().filter(|it| it.shown) else { return Ok(()) };
+        let (wide, look) = (self.screen.width(), self.screen.look);
+        let ask = ["run it? y, n, always, why: ", "run it? y/n: ", "y/n: "]
+            .into_iter()
+            .find(|it| it.len() + ANSWER_CHARS / 2 <= wide)
+            .unwrap_or("? ");
+        let line = cut(&question.line, wide.saturating_sub(ask.len()));
+        let (row, column) =
+            (format!("{}{line}", look.paint(Role::Question, ask)), ask.len() + line.width());
+        self.screen.live(vec![(row, column)], (0, column))
+    }
+
+    /// Takes a key for the question.
+    pub(super) fn answer(&mut self, key: &Key) -> Result<Answered, Failure> {
+        let Some(question) = &mut self.question else { return Ok(Answered::NotYet) };
+        if !question.shown {
+            question.quiet_at = Instant::now() + DEAF;
+            return Ok(Answered::NotYet);
+        }
+        match key {
+            Key::Char(c) if question.line.chars().count() < ANSWER_CHARS => question.line.push(*c),
+            Key::Backspace => drop(question.line.pop()),
+            Key::DeleteToStart | Key::DeleteWord => question.line.clear(),
+            Key::Close => {
+                self.screen.keep()?;
+                return Ok(Answered::Later);
+            }
+            Key::Enter if !question.line.is_empty() => {
+                let line = std::mem::take(&mut question.line);
+                self.screen.keep()?;
+                return Ok(Answered::Line(line));
+            }
+            // What is pasted is no answer.
+            _ => {}
+        }
+        self.draw_question()?;
+        Ok(Answered::NotYet)
+    }
+
+    /// A tool call is asked for.
+    pub(super) fn call(&mut self, id: Option<CallId>, name: String, arguments: String) {
+        self.doing(&exact(&name));
+        if self.calls.len() == CALLS {
+            self.calls.pop_front();
+        }
+        let began = Instant::now();
+        self.calls.push_back(Call { id, name, arguments, began, result: None });
+    }
+
+    /// A person has decided: how long they took is no part of how long it takes.
+    pub(super) fn decided(&mut self, call: CallId) {
+        let now = Instant::now();
+        self.calls.iter_mut().filter(|it| it.id == Some(call)).for_each(|it| it.began = now);
+        self.since = now;
+    }
+
+    /// It has ended; in a line.
+    pub(super) fn called(
+        &mut self,
+        id: Option<CallId>,
+        name: &str,
+        content: &str,
+        failed: bool,
+    ) -> Result<(), Failure> {
+        self.doing("thinking");
+        let open = |it: &&mut Call| it.result.is_none() && (it.id == id || it.name == name);
+        let same = self.calls.iter().any(|it| it.id.is_some() && it.id == id);
+        let mut found = self.calls.iter_mut().filter(open);
+        let call = if same { found.find(|it| it.id == id) } else { found.next() };
+        let (mut took, mut about) = (Duration::ZERO, String::new());
+        if let Some(call) = call {
+            took = call.began.elapsed();
+            about.clone_from(&call.arguments);
+            call.result = Some((content.to_owned(), failed));
+        }
+        let look = self.screen.look;
+        let mut line = format!("{} {}", look.mark(!failed), exact(name));
+        if about != "{}" && !about.is_empty() {
+            line = format!("{line} {}", cut(&exact(&about), ARGUMENT_CHARS));
+        }
+        if took >= Duration::from_millis(100) {
+            line = format!("{line}{}{:.1} s", look.dot(), took.as_secs_f64());
+        }
+        if failed {
+            // What is wrong must be read whole.
+            line = format!("{line}\n  {}", clean(&result_line(content, true)));
+            return self.screen.say(Role::Bad, &line);
+        }
+        line = format!("{line}{}{}", look.dot(), exact(&result_line(content, false)));
+        let line = cut(&line, self.screen.width());
+        self.screen.say(Role::Good, &line)
+    }
+}
+
+// === impl Question ===
+
+impl Question {
+    fn is_deaf(&self, now: Instant) -> bool {
+        now < self.quiet_at.min(self.asked + DEAF_MOST)
+    }
+}

@@ -1,0 +1,310 @@
+//! What commands do.
+
+use std::{
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+};
+
+use clawnode_proto::{
+    AgentName, SessionKey,
+    api::{ChatCancel, Method},
+    id::ParseIdError,
+    view::{AgentList, HistoryView, SessionRow},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Chat, attach,
+    commands::{self, Command},
+    conversation::{self, Conversation, title},
+    desk::Call,
+    look::Role,
+};
+use crate::{
+    cli::{
+        context::read,
+        output::{clean, exact, size, time},
+    },
+    config::paths,
+    failure::{Exit, Failure},
+};
+
+/// Conversations that `/sessions` lists.
+const LISTED: usize = 10;
+/// Calls that `/show` shows.
+const SHOWN: usize = 5;
+
+impl Chat<'_> {
+    /// Does what a command says. False: the person leaves. What fails is told, and the chat goes on.
+    pub(super) async fn perform(&mut self, command: Command) -> Result<bool, Failure> {
+        let done = match command {
+            Command::Quit => return Ok(false),
+            Command::Resume(which) => {
+                match self.or_break(async |it| it.resume(which).await).await {
+                    Ok(Some(history)) => return self.go_on(&history).await,
+                    done => done.map(drop),
+                }
+            }
+            // The editor has the terminal, and Ctrl-C is its own.
+            Command::Edit => self.edit().await,
+            command => self.or_break(async |chat| chat.does(command).await).await,
+        };
+        match done {
+            Err(failure) if failure.code != "output_closed" => {
+                self.failure(&failure)?;
+                Ok(true)
+            }
+            done => done.map(|()| true),
+        }
+    }
+
+    /// What asks the node at most.
+    async fn does(&mut self, command: Command) -> Result<(), Failure> {
+        match command {
+            Command::Help => self.aside(&commands::help()),
+            Command::New => self.begin_anew(self.agent.clone()),
+            Command::Sessions => self.list().await,
+            Command::Model(wanted) => self.model(wanted.as_deref()),
+            Command::Agent(wanted) => self.choose_agent(wanted).await,
+            Command::Tools => self.tools().await,
+            Command::Attach(path) => self.attach(path.as_deref()),
+            Command::Show => self.show_calls(),
+            Command::Cancel => self.cancel_elsewhere().await,
+            Command::Resume(_) | Command::Edit | Command::Quit => Ok(()),
+        }
+    }
+
+    fn begin_anew(&mut self, agent: Option<AgentName>) -> Result<(), Failure> {
+        self.conversation = Conversation::begin(&self.user, agent);
+        if let Some(desk) = &mut self.desk {
+            desk.undecided.clear();
+            desk.calls.clear();
+        }
+        self.aside("a new conversation; /resume goes back to the last")
+    }
+
+    async fn list(&mut self) -> Result<(), Failure> {
+        let client = self.gateways.current().clone();
+        let all = conversation::recent(&client, &self.user, self.agent.as_ref()).await?;
+        if all.is_empty() {
+            return self.aside("there are no conversations yet");
+        }
+        let mut lines = Vec::new();
+        for (at, (key, row)) in all.iter().take(LISTED).enumerate() {
+            let history = conversation::history(&client, &key.to_string()).await?;
+            let first = history.turns.first().map(|it| title(conversation::said(it)));
+            let here = if self.conversation.key() == Some(key) { "*" } else { " " };
+            lines.push(format!("{here}{:>2}  {}", at + 1, row_words(row, first.as_deref())));
+        }
+        lines.push("/resume N goes on with one".to_owned());
+        if let Some(desk) = &mut self.desk {
+            desk.listed = all.into_iter().take(LISTED).map(|(key, _)| key).collect();
+        }
+        self.aside(&lines.join("\n"))
+    }
+
+    /// Turns to a conversation by number or key; without one, to the last but this.
+    async fn resume(&mut self, which: Option<String>) -> Result<Option<HistoryView>, Failure> {
+        let number = which.as_deref().and_then(|it| it.parse::<usize>().ok());
+        let key: SessionKey = match (&which, number) {
+            (Some(_), Some(number)) => {
+                let listed =
+                    self.desk.as_ref().and_then(|it| it.listed.get(number.wrapping_sub(1)));
+                listed.cloned().ok_or_else(|| {
+                    Failure::new(Exit::Usage, "usage", format!("there is no conversation {number}"))
+                        .hint("/sessions lists them")
+                })?
+            }
+            (Some(text), None) => text.parse().map_err(|error: ParseIdError| {
+                Failure::new(Exit::Usage, "usage", error.to_string())
+                    .hint("/sessions lists conversations by number")
+            })?,
+            (None, _) => {
+                let client = self.gateways.current();
+                let all = conversation::recent(client, &self.user, self.agent.as_ref()).await?;
+                let other = all.into_iter().find(|(key, _)| self.conversation.key() != Some(key));
+                let Some((key, _)) = other else {
+                    self.aside("there is no other conversation")?;
+                    return Ok(None);
+                };
+                key
+            }
+        };
+        let history = conversation::history(self.gateways.current(), &key.to_string()).await?;
+        self.conversation = Conversation::Known(key);
+        if let Some(desk) = &mut self.desk {
+            desk.undecided.clear();
+        }
+        self.look_up_agent().await?;
+        Ok(Some(history))
+    }
+
+    fn model(&mut self, wanted: Option<&str>) -> Result<(), Failure> {
+        let Some(desk) = &self.desk else { return Ok(()) };
+        let Some(agent) = &desk.agent else {
+            return self
+                .aside("the agent's first answer tells which agent, and so which model, it is");
+        };
+        let (name, model) = (agent.agent.to_string(), agent.model.to_string());
+        if wanted.is_none() {
+            return self.aside(&format!("{model}, the model of the agent {name}"));
+        }
+        self.aside(&format!(
+            "the model is {model}; a chat cannot change it: it is `model` under [agents.{name}] in \
+             the configuration, or `--model` when the node starts; /agent changes the agent"
+        ))
+    }
+
+    async fn choose_agent(&mut self, wanted: Option<String>) -> Result<(), Failure> {
+        let answer = self.gateways.current().call(Method::AgentsList, json!({})).await?;
+        let list: AgentList = read(Method::AgentsList, answer)?;
+        let names: Vec<&str> = list.agents.iter().map(|it| it.agent.as_str()).collect();
+        let Some(wanted) = wanted else {
+            let desk = self.desk.as_ref();
+            let now = desk.and_then(|it| it.agent.as_ref()).map(|it| it.agent.to_string());
+            let now = now.unwrap_or_else(|| "not known yet".to_owned());
+            return self.aside(&format!("the agent is {now}; there are: {}", names.join(", ")));
+        };
+        let Some(found) = list.agents.iter().find(|it| it.agent.as_str() == wanted) else {
+            let what = format!("there is no agent {}", exact(&wanted));
+            return Err(Failure::new(Exit::Usage, "usage", what)
+                .hint(format!("there are: {}", names.join(", "))));
+        };
+        self.agent = Some(found.agent.clone());
+        if let Some(desk) = &mut self.desk {
+            desk.agent = Some(found.clone());
+        }
+        self.begin_anew(self.agent.clone())
+    }
+
+    async fn tools(&mut self) -> Result<(), Failure> {
+        let Some(agent) = self.desk.as_ref().and_then(|it| it.agent.clone()) else {
+            return self.aside("the agent's first answer tells which agent it is");
+        };
+        let told = self.agent_as_told(agent.agent.as_str()).await?;
+        let name = |it: &Value| it.as_str().or_else(|| it["name"].as_str()).map(exact);
+        let words = match told.get("tools").and_then(Value::as_array) {
+            Some(tools) if tools.is_empty() => format!("the agent {} has no tools", agent.agent),
+            Some(tools) => {
+                let names: Vec<String> = tools.iter().filter_map(name).collect();
+                format!("tools of the agent {}: {}", agent.agent, names.join(", "))
+            }
+            None => format!(
+                "this node does not tell which tools the agent {0} has; they are `tools` under \
+                 [agents.{0}] in its configuration",
+                agent.agent
+            ),
+        };
+        self.aside(&words)
+    }
+
+    fn attach(&mut self, path: Option<&str>) -> Result<(), Failure> {
+        let Some(path) = path else { return self.aside("which file? /attach FILE") };
+        let path = path.trim_matches(['"', '\'']);
+        let path = paths::resolve(&PathBuf::from(path), None, self.context.loaded.env());
+        let file = match attach::read(&path) {
+            Ok(file) => file,
+            Err(why) => return Err(Failure::new(Exit::Failed, "local_file", why)),
+        };
+        let bytes = size(file.text.len() as u64);
+        let words = format!("{} ({bytes}) goes with your next message", exact(&file.name));
+        if let Some(desk) = &mut self.desk {
+            desk.attached.push(file);
+        }
+        self.aside(&words)
+    }
+
+    fn show_calls(&mut self) -> Result<(), Failure> {
+        let Some(desk) = &mut self.desk else { return Ok(()) };
+        let from = desk.calls.len().saturating_sub(SHOWN);
+        let texts: Vec<String> = desk.calls.iter().skip(from).map(call_words).collect();
+        if texts.is_empty() {
+            return self.aside("no tool was called in this chat yet");
+        }
+        desk.screen.say(Role::Aside, &texts.join("\n\n"))
+    }
+
+    /// Has the line written in an editor; Enter sends it then.
+    async fn edit(&mut self) -> Result<(), Failure> {
+        let env = self.context.loaded.env();
+        let editor = env.get("VISUAL").or_else(|| env.get("EDITOR")).unwrap_or("vi").to_owned();
+        let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return Ok(()) };
+        let failed = |what: &str, error: std::io::Error| {
+            Failure::new(Exit::Failed, "local_file", format!("cannot {what}: {error}"))
+        };
+        let name = format!("clawnode-{}.md", ulid::Ulid::generate().to_string().to_lowercase());
+        let path = std::env::temp_dir().join(name);
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&path).map_err(|error| failed("make a file to edit", error))?;
+        file.write_all(desk.editor.text().as_bytes()).map_err(|error| failed("write it", error))?;
+        tty.leave();
+        // By the shell, because the variable may have options.
+        let command = format!("{editor} \"$1\"");
+        let ran = tokio::process::Command::new("/bin/sh")
+            .args(["-c", &command, "sh"])
+            .arg(&path)
+            .status()
+            .await;
+        let entered = tty.enter();
+        let text = std::fs::File::open(&path).and_then(|file| {
+            let mut text = String::new();
+            file.take(clawnode_proto::limits::MESSAGE_BYTES as u64).read_to_string(&mut text)?;
+            Ok(text)
+        });
+        drop(std::fs::remove_file(&path));
+        entered.map_err(|error| failed("take the terminal back", error))?;
+        let status = ran.map_err(|error| failed(&format!("start `{editor}`"), error))?;
+        if !status.success() {
+            return self
+                .aside(&format!("`{}` ended with {status}; nothing was taken", exact(&editor)));
+        }
+        let text = text.map_err(|error| failed("read what was edited", error))?;
+        desk.editor.set(text.trim_end());
+        self.aside("Enter sends it")
+    }
+
+    /// Cancels what runs in this conversation without this chat.
+    async fn cancel_elsewhere(&mut self) -> Result<(), Failure> {
+        let Some(key) = self.conversation.key().cloned() else {
+            return self.aside("nothing runs in this conversation");
+        };
+        let client = self.gateways.current().clone();
+        let history = conversation::history(&client, &key.to_string()).await?;
+        let open = conversation::open(&key, &history);
+        if open.is_empty() {
+            return self.aside("nothing runs in this conversation");
+        }
+        for it in &open {
+            let params = ChatCancel { session: key.to_string(), turn: it.turn.to_string() };
+            client.call(Method::ChatCancel, json!(params)).await?;
+        }
+        if let Some(desk) = &mut self.desk {
+            desk.undecided.clear();
+        }
+        self.aside("cancelled")
+    }
+}
+
+fn row_words(row: &SessionRow, first: Option<&str>) -> String {
+    let running = if row.state == "idle" { String::new() } else { format!(" [{}]", row.state) };
+    let title = first.filter(|it| !it.is_empty()).unwrap_or("(nothing was said)");
+    format!("{}  {title}{running}", time(row.updated))
+}
+
+/// All of a call.
+fn call_words(call: &Call) -> String {
+    let arguments = match serde_json::from_str::<Value>(&call.arguments) {
+        Ok(value) => format!("{value:#}"),
+        Err(_) => call.arguments.clone(),
+    };
+    let result = match &call.result {
+        None => "it has not ended".to_owned(),
+        Some((text, true)) => format!("failed: {text}"),
+        Some((text, false)) => text.clone(),
+    };
+    let lines = format!("{arguments}\n{result}");
+    let indented: Vec<String> = clean(&lines).lines().map(|line| format!("  {line}")).collect();
+    format!("{}\n{}", exact(&call.name), indented.join("\n"))
+}

@@ -1,0 +1,39 @@
+//! The chat: a person at a terminal, or a script.
+//!
+//! A person has a line to edit, commands, and the reply as it is written, with Markdown rendered. A
+//! script sends a turn a line and gets each reply whole, once its turn has ended, so that a reply that
+//! had to begin anew is printed once.
+//!
+//! [`keys`], [`editor`], [`commands`], [`approve`] and [`markdown`] are pure; [`tty`] reads the
+//! terminal, [`screen`] draws on it. [`follow`] takes a turn to its end, over as many connections as
+//! that needs; [`person`] and [`script`] are the two loops around it.
+
+mod approve;
+mod asked;
+mod asking;
+mod attach;
+mod commands;
+mod conversation;
+mod desk;
+mod doing;
+mod editor;
+mod follow;
+mod history;
+mod keys;
+mod lines;
+mod look;
+mod markdown;
+mod opening;
+mod patience;
+mod person;
+mod screen;
+mod script;
+mod start;
+mod tty;
+
+pub(super) use self::start::{ChatArgs, Which, is_at_terminal, run, talk};
+use self::{
+    lines::Read,
+    start::{Chat, Did, Person, Said},
+    tty::Heard,
+};

@@ -1,0 +1,199 @@
+//! A person at a terminal: a line, what it says or does, and again.
+
+use super::{
+    Chat, Did, Heard, Person, Said, Which, attach,
+    commands::{self, Line},
+    editor::Typed,
+    look::Role,
+};
+use crate::{
+    cli::turn::Turn,
+    failure::{Exit, Failure},
+};
+
+impl Chat<'_> {
+    /// Talks with a person until they leave.
+    pub(super) async fn with_person(&mut self, which: Which) -> Result<Exit, Failure> {
+        if !self.open(&which).await? {
+            return Ok(Exit::Ok);
+        }
+        while let Some(text) = self.line().await? {
+            let Some(desk) = &self.desk else { break };
+            let goes_on = match commands::read(&text, desk.is_demo()) {
+                Line::Say(text) if text.trim().is_empty() => true,
+                Line::Say(text) => self.say(&text).await?,
+                Line::Unknown(words) => {
+                    self.aside(&words)?;
+                    true
+                }
+                Line::Do(command) => self.perform(command).await?,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// The next text that is said; `None`: the person leaves.
+    async fn line(&mut self) -> Result<Option<String>, Failure> {
+        let (mut leaves, mut stale) = (false, false);
+        let Some(desk) = &mut self.desk else { return Ok(None) };
+        if let Person::Tty(tty) = &mut self.person {
+            tty.put_back(std::mem::take(&mut desk.ahead));
+        }
+        desk.draw_line()?;
+        loop {
+            let did = tokio::select! {
+                did = self.person.next() => did,
+                _ = self.signals.next() => Did::Heard(Heard::Closed),
+            };
+            let (Some(desk), Person::Tty(tty)) = (&mut self.desk, &mut self.person) else {
+                return Ok(None);
+            };
+            let key = match did {
+                Did::Heard(Heard::Key(key)) => key,
+                Did::Heard(Heard::Resized) => {
+                    desk.screen.resize(tty.size())?;
+                    desk.draw_line()?;
+                    continue;
+                }
+                Did::Heard(Heard::Closed) | Did::Read(_) => {
+                    desk.screen.keep()?;
+                    return Ok(None);
+                }
+            };
+            let interrupted = std::mem::take(&mut leaves);
+            match desk.editor.take(key, commands::complete) {
+                // A key is drawn once no other waits: a paste without marks is many.
+                Typed::Line if tty.has_more() => stale = true,
+                Typed::Line => {
+                    stale = false;
+                    desk.draw_line()?;
+                }
+                Typed::Told(words) => {
+                    desk.screen.say(Role::Aside, &words)?;
+                    desk.draw_line()?;
+                }
+                Typed::Choices(choices) => {
+                    desk.screen.say(Role::Aside, &choices.join("  "))?;
+                    desk.draw_line()?;
+                }
+                Typed::Clear => desk.screen.wipe()?,
+                Typed::Suspend => {
+                    desk.screen.clear()?;
+                    tty.suspend()?;
+                    desk.draw_line()?;
+                }
+                Typed::Interrupt { was_empty: true } if interrupted => {
+                    desk.screen.keep()?;
+                    return Ok(None);
+                }
+                Typed::Interrupt { was_empty } => {
+                    leaves = was_empty;
+                    if was_empty {
+                        desk.screen.say(Role::Aside, "Ctrl-C again, Ctrl-D or /quit leaves")?;
+                    }
+                    desk.draw_line()?;
+                }
+                Typed::Close => {
+                    desk.screen.keep()?;
+                    return Ok(None);
+                }
+                Typed::Said(text) => {
+                    self.said(&text, stale)?;
+                    return Ok(Some(text));
+                }
+            }
+        }
+    }
+
+    /// The line is done: it stays on the screen, and is remembered.
+    fn said(&mut self, text: &str, stale: bool) -> Result<(), Failure> {
+        let Some(desk) = &mut self.desk else { return Ok(()) };
+        if stale {
+            // It was typed at once, or while a turn ran, and what is drawn is not all of it.
+            desk.screen.clear()?;
+            let shown = super::screen::cut(&text.replace('\n', " "), desk.screen.width());
+            desk.screen.say(Role::You, &format!("> {shown}"))?;
+        } else {
+            desk.screen.keep()?;
+        }
+        if !text.trim().is_empty() {
+            desk.editor.remember(text);
+            desk.history.add(text);
+        }
+        Ok(())
+    }
+
+    /// Says something, and takes the turn to its end. False: the person left.
+    async fn say(&mut self, text: &str) -> Result<bool, Failure> {
+        let Some(desk) = &mut self.desk else { return Ok(false) };
+        let undecided = std::mem::take(&mut desk.undecided);
+        if !undecided.is_empty() {
+            if !self.follow_open(undecided).await? {
+                return Ok(false);
+            }
+            let Some(desk) = &mut self.desk else { return Ok(false) };
+            if !desk.undecided.is_empty() {
+                // Nothing that was typed is lost.
+                desk.editor.set(text);
+                return Ok(true);
+            }
+        }
+        let Some(desk) = &mut self.desk else { return Ok(false) };
+        let files = std::mem::take(&mut desk.attached);
+        let content = attach::joined(text, &files);
+        if content.len() > clawnode_proto::limits::MESSAGE_BYTES {
+            desk.editor.set(text);
+            self.aside("it is not sent: with its files it is over 1 MiB; attach less")?;
+            return Ok(true);
+        }
+        let known = self.conversation.key().is_some();
+        let mut turn = Turn::new(self.conversation.say(content));
+        let said = self.take_turn(&mut turn).await?;
+        if !known && self.conversation.key().is_some() {
+            self.look_up_agent().await?;
+        }
+        match said {
+            Said::Later => {
+                let (key, turn) =
+                    (self.conversation.key().cloned(), turn.accepted().map(|it| it.turn));
+                if let (Some(desk), Some(session), Some(turn)) = (&mut self.desk, key, turn) {
+                    let said = text.to_owned();
+                    desk.undecided = vec![super::conversation::Open { session, turn, said }];
+                }
+                self.later()?;
+                Ok(true)
+            }
+            Said::Lost(failure) if turn.accepted().is_none() => {
+                if let Some(desk) = &mut self.desk {
+                    desk.editor.set(text);
+                    desk.attached = files;
+                }
+                self.ended(Said::Lost(failure))
+            }
+            said => self.ended(said),
+        }
+    }
+
+    /// Says how a turn has ended. False: the person left.
+    pub(super) fn ended(&mut self, said: Said) -> Result<bool, Failure> {
+        match said {
+            Said::Well | Said::Later => {}
+            Said::Badly(error) => self.failure(&error.into())?,
+            Said::Cancelled => self.aside("cancelled")?,
+            Said::Lost(failure) => self.failure(&failure)?,
+            Said::Left => {
+                self.aside(
+                    "the turn goes on without this chat: `clawnode chat --continue` shows it",
+                )?;
+                return Ok(false);
+            }
+        }
+        if let Some(desk) = &mut self.desk {
+            desk.screen.print("")?;
+        }
+        Ok(true)
+    }
+}

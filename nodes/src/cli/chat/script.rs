@@ -1,0 +1,59 @@
+//! A script: a line is a turn, and a reply is a line.
+
+use serde_json::json;
+
+use super::{Chat, Person, Read, Said, Which};
+use crate::{
+    cli::turn::Turn,
+    failure::{Exit, Failure},
+};
+
+impl Chat<'_> {
+    /// Takes lines until they end.
+    pub(super) async fn scripted(&mut self, which: Which) -> Result<Exit, Failure> {
+        self.choose(&which).await?;
+        let url = self.gateways.current().url();
+        self.out.talk(&if self.out.json {
+            json!({ "event": "ready", "url": url }).to_string()
+        } else {
+            format!("ready {url}")
+        });
+        let mut all_well = true;
+        loop {
+            if self.interactive && !self.out.json {
+                self.out.prompt();
+            }
+            let Person::Lines(lines) = &mut self.person else { break };
+            let read = tokio::select! {
+                read = lines.next() => read,
+                _ = self.signals.next() => Read::End,
+            };
+            let line = match read {
+                Read::Line(line) => line,
+                Read::End => break,
+                Read::Bad(failure) => {
+                    all_well = false;
+                    self.out.failure(&failure);
+                    continue;
+                }
+                Read::Broken(failure) => return Err(failure),
+            };
+            let mut turn = Turn::new(self.conversation.say(line));
+            match self.take_turn(&mut turn).await? {
+                Said::Well => {}
+                Said::Badly(error) => {
+                    all_well = false;
+                    self.out.failure(&error.into());
+                }
+                Said::Lost(failure) => return Err(failure),
+                Said::Cancelled | Said::Later => all_well = false,
+                Said::Left => {
+                    all_well = false;
+                    break;
+                }
+            }
+        }
+        // A person has seen what failed.
+        Ok(if all_well || self.interactive { Exit::Ok } else { Exit::Failed })
+    }
+}

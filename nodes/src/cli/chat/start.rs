@@ -1,0 +1,259 @@
+//! Who talks, to whom, and what the chat has at hand.
+
+use std::io::IsTerminal;
+
+use clap::Args;
+use clawnode_proto::{AgentName, ErrorBody};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    conversation::{self, Conversation},
+    desk::Desk,
+    history::Last,
+    lines::{Lines, Read},
+    look::{self, Look},
+    tty::{Heard, Tty},
+};
+
+use crate::{
+    cli::{context::Context, output::Output, signals::Signals},
+    client::{Gateways, Socket},
+    config::paths,
+    failure::{Exit, Failure},
+};
+
+/// Examples of `chat`.
+const EXAMPLES: &str = "\
+A chat begins a new conversation. Where a turn of an earlier one has not ended, it goes on with
+that, and says so. `/help` lists commands; Ctrl-C cancels the running turn, and Ctrl-D leaves.
+Conversations are sessions `AGENT:cli:local:USER.TIME`.
+
+Examples:
+  clawnode chat
+  clawnode chat --continue                   go on with the last conversation
+  clawnode chat --session default:cli:local:ada
+  clawnode chat --agent ops
+  printf 'one\\ntwo\\n' | clawnode chat      a turn a line; exit code 1 if one failed
+  clawnode chat --url https://node.example --token-file token
+  clawnode chat --url https://a.example,https://b.example    goes on at one if the other is lost";
+
+/// `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct ChatArgs {
+    /// Talk to this agent, past the bindings
+    #[arg(long, value_name = "NAME", conflicts_with = "session")]
+    pub agent: Option<AgentName>,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Which conversation.
+#[derive(Clone, Debug, Default, Args)]
+pub(in crate::cli) struct Which {
+    /// Go on with the last conversation
+    #[arg(long = "continue", conflicts_with = "session")]
+    pub last: bool,
+    /// Go on with this session: `agent:channel:account:peer`, or its id; it need not be there yet
+    #[arg(long, value_name = "KEY")]
+    pub session: Option<String>,
+}
+
+impl Which {
+    /// Whether one is named.
+    pub(in crate::cli) const fn is_given(&self) -> bool {
+        self.last || self.session.is_some()
+    }
+}
+
+/// `chat`.
+pub(in crate::cli) async fn run(args: ChatArgs, context: &Context) -> Result<Exit, Failure> {
+    let mut gateways = context.gateways()?;
+    gateways.reach().await?;
+    gateways.found();
+    talk(context, gateways, args.agent, args.which).await
+}
+
+/// Whether a person edits lines at a terminal that can do that.
+pub(in crate::cli) fn is_at_terminal(context: &Context) -> bool {
+    let dumb = context.loaded.env().get("TERM").is_none_or(|term| term == "dumb");
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !dumb && !context.out.json
+}
+
+/// Talks until the input ends.
+pub(in crate::cli) async fn talk(
+    context: &Context,
+    gateways: Gateways,
+    agent: Option<AgentName>,
+    which: Which,
+) -> Result<Exit, Failure> {
+    let env = context.loaded.env();
+    let user = conversation::user(env);
+    let (person, desk) = if is_at_terminal(context) {
+        let tty = Tty::open().map_err(|error| {
+            Failure::new(Exit::Failed, "terminal", format!("cannot take the terminal: {error}"))
+                .hint("`TERM=dumb clawnode chat` does without")
+        })?;
+        let desk = Desk::new(context.out, Look::of(env), tty.size(), env);
+        (Person::Tty(Box::new(tty)), Some(Box::new(desk)))
+    } else {
+        (Person::Lines(Lines::open()), None)
+    };
+    let mut chat = Chat {
+        context,
+        out: context.out,
+        gateways,
+        socket: None,
+        signals: Signals::take()?,
+        person,
+        conversation: Conversation::begin(&user, agent.clone()),
+        last: Last::new(paths::state_dir(env)),
+        user,
+        agent,
+        interactive: std::io::stdin().is_terminal(),
+        midline: false,
+        desk,
+    };
+    let ended = Box::pin(chat.run(which)).await;
+    if let Some((socket, _)) = chat.socket.take() {
+        socket.close().await;
+    }
+    ended
+}
+
+/// Who talks.
+pub(super) enum Person {
+    Lines(Lines),
+    Tty(Box<Tty>),
+}
+
+/// What they do.
+pub(super) enum Did {
+    Read(Read),
+    Heard(Heard),
+}
+
+/// The chat.
+pub(super) struct Chat<'a> {
+    pub context: &'a Context,
+    pub out: Output,
+    pub gateways: Gateways,
+    /// The connection of the turn before, and when it was last used.
+    pub socket: Option<(Socket, Instant)>,
+    pub signals: Signals,
+    pub person: Person,
+    /// The user's name, as session keys have it.
+    pub user: String,
+    /// The agent that was asked for.
+    pub agent: Option<AgentName>,
+    pub conversation: Conversation,
+    /// What is remembered of the last one.
+    pub last: Last,
+    /// Whether a person types.
+    pub interactive: bool,
+    /// Whether a part of a reply stands at the end of the terminal's last line.
+    pub midline: bool,
+    /// What a person at a terminal has before them.
+    pub desk: Option<Box<Desk>>,
+}
+
+/// How a turn went.
+pub(super) enum Said {
+    Well,
+    Badly(ErrorBody),
+    /// The person cancelled it.
+    Cancelled,
+    /// A call of it waits, and the person decides later.
+    Later,
+    /// No gateway was found to go on at.
+    Lost(Failure),
+    /// The person left in the middle.
+    Left,
+}
+
+// === impl Person ===
+
+impl Person {
+    /// The next thing that they do. Safe to drop in the middle where it is a terminal.
+    pub(super) async fn next(&mut self) -> Did {
+        match self {
+            Self::Lines(lines) => Did::Read(lines.next().await),
+            Self::Tty(tty) => Did::Heard(tty.next().await),
+        }
+    }
+
+    pub(super) const fn is_tty(&self) -> bool {
+        matches!(self, Self::Tty(_))
+    }
+
+    pub(super) fn tty(&mut self) -> Option<&mut Tty> {
+        match self {
+            Self::Lines(_) => None,
+            Self::Tty(tty) => Some(tty),
+        }
+    }
+}
+
+// === impl Chat ===
+
+impl Chat<'_> {
+    async fn run(&mut self, which: Which) -> Result<Exit, Failure> {
+        if self.desk.is_some() { self.with_person(which).await } else { self.scripted(which).await }
+    }
+
+    /// Does what asks the node and reads no keys; Ctrl-C breaks it off.
+    pub(super) async fn or_break<T>(
+        &mut self,
+        what: impl AsyncFnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut signals = Signals::take()?;
+        if let Some(tty) = self.person.tty() {
+            tty.signals(true);
+        }
+        let done = tokio::select! {
+            done = what(self) => Some(done),
+            _ = signals.next() => None,
+        };
+        if let Some(tty) = self.person.tty() {
+            tty.signals(false);
+        }
+        if let Some(done) = done {
+            return done;
+        }
+        // What was meant for this is not meant for what comes next.
+        self.signals = Signals::take()?;
+        Err(Failure::new(Exit::Failed, "interrupted", "broken off"))
+    }
+
+    /// Says how things go, on a line of its own.
+    pub(super) fn aside(&mut self, text: &str) -> Result<(), Failure> {
+        if let Some(desk) = &mut self.desk {
+            return desk.screen.say(look::Role::Aside, text);
+        }
+        self.end_line()?;
+        if self.out.json {
+            self.out.talk(&json!({ "event": "note", "message": text }).to_string());
+        } else {
+            self.out.aside(text);
+        }
+        Ok(())
+    }
+
+    /// Says what failed.
+    pub(super) fn failure(&mut self, failure: &Failure) -> Result<(), Failure> {
+        let Some(desk) = &mut self.desk else {
+            self.out.failure(failure);
+            return Ok(());
+        };
+        desk.screen.say(look::Role::Bad, &format!("error: {}", failure.message))?;
+        match &failure.hint {
+            Some(hint) => desk.screen.say(look::Role::Aside, &format!("hint: {hint}")),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn end_line(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.midline) { self.out.reply("\n") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,191 @@
+//! The terminal of the person: every key as it is typed, with nothing echoed by the kernel, and
+//! the terminal as it was on every way out.
+//!
+//! The terminal is opened a second time, so that reading without waiting does not change the
+//! descriptor that the shell has too. Output goes on as before: a line end begins a new line.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    path::Path,
+};
+
+use rustix::{
+    fs::OFlags,
+    process::{Signal as Sig, kill_current_process_group},
+    termios::{
+        LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, tcflush, tcgetattr,
+        tcgetwinsize, tcsetattr, ttyname,
+    },
+};
+use tokio::{
+    io::unix::AsyncFd,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use super::keys::{Key, Keys};
+use crate::failure::{Exit, Failure};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
+/// Keys that wait to be taken; what is typed beyond that while a turn runs is dropped.
+const MOST_KEYS: usize = 65_536;
+/// Asks the terminal to mark pastes.
+const MARK_PASTES: &[u8] = b"\x1b[?2004h";
+/// Asks it to stop that, and to show the cursor.
+const AS_BEFORE: &[u8] = b"\x1b[?2004l\x1b[?25h";
+
+/// The terminal, in raw mode until this is dropped.
+#[derive(Debug)]
+pub(super) struct Tty {
+    file: AsyncFd<std::fs::File>,
+    before: Termios,
+    raw: bool,
+    keys: Keys,
+    waiting: VecDeque<Key>,
+    resized: Signal,
+}
+
+/// What a person at a terminal does.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Key(Key),
+    /// The window has another size.
+    Resized,
+    /// There is no terminal any more.
+    Closed,
+}
+
+// === impl Tty ===
+
+impl Tty {
+    /// Takes over the terminal that standard input is.
+    pub(super) fn open() -> io::Result<Self> {
+        let name = ttyname(io::stdin(), Vec::new())?;
+        let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        let mut options = std::fs::OpenOptions::new();
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let file = options.read(true).write(true).custom_flags(flags).open(path)?;
+        let before = tcgetattr(&file)?;
+        let resized = signal(SignalKind::window_change())?;
+        #[expect(
+            deprecated,
+            reason = "its successor is `unsafe`; a file keeps its descriptor open"
+        )]
+        let file = AsyncFd::new(file)?;
+        let (keys, waiting) = (Keys::default(), VecDeque::new());
+        let mut tty = Self { file, before, raw: false, keys, waiting, resized };
+        tty.enter()?;
+        Ok(tty)
+    }
+
+    /// Takes the terminal over, again.
+    pub(super) fn enter(&mut self) -> io::Result<()> {
+        let mut raw = self.before.clone();
+        raw.make_raw();
+        // Others write to it as well: the log, and what runs beside the chat.
+        raw.output_modes = self.before.output_modes | OutputModes::OPOST;
+        tcsetattr(self.file.get_ref(), OptionalActions::Now, &raw)?;
+        self.raw = true;
+        io::stdout().write_all(MARK_PASTES)?;
+        io::stdout().flush()
+    }
+
+    /// Makes it as it was.
+    pub(super) fn leave(&mut self) {
+        if !std::mem::take(&mut self.raw) {
+            return;
+        }
+        let mut out = io::stdout();
+        let written = out.write_all(AS_BEFORE).and_then(|()| out.flush());
+        let set = tcsetattr(self.file.get_ref(), OptionalActions::Now, &self.before);
+        if let (Err(error), _) | (_, Err(error)) = (written, set.map_err(io::Error::from)) {
+            tracing::debug!(%error, "the terminal was not made as it was");
+        }
+    }
+
+    /// Stops this process, as Ctrl-Z does elsewhere; returns once it goes on.
+    pub(super) fn suspend(&mut self) -> Result<(), Failure> {
+        self.leave();
+        let stopped = kill_current_process_group(Sig::TSTP).map_err(io::Error::from);
+        stopped.and_then(|()| self.enter()).map_err(|error| {
+            Failure::new(Exit::Failed, "terminal", format!("cannot stop and go on: {error}"))
+        })
+    }
+
+    /// Whether Ctrl-C is a signal, as while something is waited for that reads no keys.
+    pub(super) fn signals(&mut self, on: bool) {
+        let set = tcgetattr(self.file.get_ref()).and_then(|mut modes| {
+            modes.local_modes.set(LocalModes::ISIG, on);
+            tcsetattr(self.file.get_ref(), OptionalActions::Now, &modes)
+        });
+        if let Err(error) = set {
+            tracing::debug!(%error, "the terminal does not change what Ctrl-C is");
+        }
+    }
+
+    /// Columns and rows.
+    pub(super) fn size(&self) -> (usize, usize) {
+        match tcgetwinsize(self.file.get_ref()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+                (size.ws_col.into(), size.ws_row.into())
+            }
+            _ => (80, 24),
+        }
+    }
+
+    /// The next thing that happens. Safe to drop in the middle.
+    pub(super) async fn next(&mut self) -> Heard {
+        loop {
+            if let Some(key) = self.waiting.pop_front() {
+                return Heard::Key(key);
+            }
+            let mut ready = tokio::select! {
+                ready = self.file.readable() => match ready {
+                    Ok(ready) => ready,
+                    Err(_) => return Heard::Closed,
+                },
+                _ = self.resized.recv() => return Heard::Resized,
+            };
+            let mut bytes = [0; READ_BYTES];
+            match ready.try_io(|file| file.get_ref().read(&mut bytes)) {
+                Ok(Ok(0)) => return Heard::Closed,
+                Ok(Ok(length)) => {
+                    let read = bytes.get(..length).unwrap_or_default();
+                    self.keys.take(read, &mut self.waiting);
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(_)) => return Heard::Closed,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    /// Whether keys were read that were not taken yet.
+    pub(super) fn has_more(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Keys for the next line, before those that were not read yet.
+    pub(super) fn put_back(&mut self, mut keys: VecDeque<Key>) {
+        keys.append(&mut self.waiting);
+        keys.truncate(MOST_KEYS);
+        self.waiting = keys;
+    }
+
+    /// Throws away what was typed and not taken.
+    pub(super) fn forget(&mut self) {
+        self.waiting.clear();
+        self.keys.forget();
+        if let Err(error) = tcflush(self.file.get_ref(), QueueSelector::IFlush) {
+            tracing::debug!(%error, "typed text was not thrown away");
+        }
+    }
+}
+
+impl Drop for Tty {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

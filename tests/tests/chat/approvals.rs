@@ -1,0 +1,112 @@
+//! A person approves of what they have read, and of nothing else.
+
+use std::path::PathBuf;
+
+use clawnode_tests::{
+    model::{Act, ModelServer, Reply, Script, Step, ToolCall},
+    process::Home,
+};
+use serde_json::json;
+
+use super::{Outcome, chat, chat_with, scene, stable};
+
+const WRITE: &str = r#"/tool file_write {"path":"notes.txt","content":"one\ntwo\nthree\n"}"#;
+
+/// A home whose agent writes files, and the file that it is asked to write.
+async fn writer() -> (ModelServer, Home, PathBuf) {
+    let (server, home) = scene(Script::default()).await;
+    let root = home.path().join("files");
+    std::fs::create_dir_all(root.join("default")).unwrap();
+    let settings = home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    let file = root.join("default/notes.txt");
+    let root = root.display();
+    let config = format!(
+        "[workspace]\nroot = \"{root}\"\n[agents.default]\ntools = [\"file_write\", \"calculate\"]\n"
+    );
+    std::fs::write(settings.join("config.toml"), config).unwrap();
+    (server, home, file)
+}
+
+#[tokio::test]
+async fn what_was_typed_before_the_question_approves_nothing() -> Outcome {
+    let (server, home, file) = writer().await;
+    let call = ToolCall::new(
+        "file_write",
+        json!({ "path": "notes.txt", "content": "one\ntwo\nthree\n" }).to_string(),
+    );
+    let steps = vec![
+        Step::Gate { name: "typed".to_owned() },
+        Step::Tools { calls: vec![call], interleaved: false },
+    ];
+    server.turn("write it", [Act::from(Reply::steps(steps)), Act::say("reply to: it")]);
+    let mut terminal = chat(&home).await?;
+    terminal.types("write it\r").await?;
+    server.asked(1).await;
+    terminal.types("y\r").await?;
+    server.open("typed");
+    terminal.shows("run it?").await?;
+    assert!(!file.exists());
+    // Nor does what is pasted.
+    terminal.pastes(b"y\n").await?;
+    terminal.types("\r").await?;
+    terminal.types("why\r").await?;
+    terminal.shows("runs exactly this, once").await?;
+    terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
+    assert!(!file.exists());
+    terminal.types("y\r").await?;
+    terminal.shows("reply to:").await?;
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "one\ntwo\nthree\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_is_shown_as_a_difference_and_always_as_a_rule() -> Outcome {
+    let (_server, home, file) = writer().await;
+    std::fs::write(&file, "one\n2\nthree\n").unwrap();
+    let mut terminal = chat(&home).await?;
+    terminal.types(&format!(" {WRITE}\r")).await?;
+    terminal.shows("run it?").await?;
+    terminal.types("always\r").await?;
+    terminal.shows("[[agents.default.rules]]").await?;
+    terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
+    terminal.types("n\r").await?;
+    terminal.shows("reply to:").await?;
+    let screen = terminal.prompts().await?;
+    insta::assert_snapshot!(
+        stable(&screen).replace(&home.path().to_string_lossy().into_owned(), "HOME")
+    );
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "one\n2\nthree\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_waits_is_asked_again_by_the_next_chat() -> Outcome {
+    let (_server, home, file) = writer().await;
+    let mut terminal = chat(&home).await?;
+    terminal.types(&format!(" {WRITE}\r")).await?;
+    terminal.shows("run it?").await?;
+    // Later: the chat goes on, and asks again before it says anything else.
+    terminal.types("\x04").await?;
+    terminal.shows("it waits").await?;
+    terminal.prompts().await?;
+    terminal.types("hello?\r").await?;
+    terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
+    terminal.types("\x04").await?;
+    terminal.shows("> hello?").await?;
+    terminal.types("\x03").await?;
+    terminal.types("\x04").await?;
+    assert!(terminal.ended().await?.success());
+    assert!(!file.exists());
+
+    let mut terminal = chat_with(&home, &[]).await?;
+    terminal.shows("going on with: /tool file_write").await?;
+    terminal.shows("run it?").await?;
+    terminal.types("y\r").await?;
+    terminal.shows("reply to:").await?;
+    terminal.prompts().await?;
+    assert!(file.exists());
+    terminal.types("/show\r").await?;
+    terminal.shows("\"path\": \"notes.txt\"").await?;
+    Ok(())
+}
