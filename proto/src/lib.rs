@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod agents;
 pub mod api;
 pub mod archive;
 pub mod codec;

@@ -9,20 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::Timestamp,
     frame::FrameKey,
-    hook::HookSpec,
     id::{
         AgentName, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
-        Incarnation, InputId, NodeName, ProcessId, Seq, ToolName, TurnId,
+        Incarnation, InputId, NodeName, ProcessId, Seq, TurnId,
     },
-    latch::Latch,
-    llm::{Message, ModelRef, Sampling, Usage},
+    llm::{Message, Usage},
     node::{Load, NodeRole, VersionRange},
     overview::{BusView, DeadView, LookedView},
-    policy::{Approval, Policy, Verdict},
-    provider::ProviderStatus,
+    policy::{Approval, Verdict},
     session::TurnOutcome,
-    timeout::TurnTime,
-    tool::{EffectClass, Risk},
+    tool::Risk,
 };
 
 /// Something a person should know.
@@ -380,83 +376,6 @@ pub struct ParkedList {
     /// Pass as `after` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-}
-
-/// One agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgentView {
-    /// Its name.
-    pub agent: AgentName,
-    /// Its model.
-    pub model: ModelRef,
-    /// The first line of its system prompt.
-    pub system: String,
-    /// Model calls of one turn.
-    pub step_limit: u32,
-    /// Turns at once on one node.
-    pub max_turns: u32,
-    /// Turns that run on the answering node now.
-    pub running: u32,
-    /// Turns that wait on the answering node.
-    pub waiting: u32,
-    /// Whether it is paused, in the whole cluster.
-    pub paused: bool,
-    /// The latch that stops it, if one does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<Latch>,
-}
-
-/// Answer of `agents.show`: one agent with all that decides how it answers, except its whole system
-/// prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgentDetail {
-    /// What `agents.list` says of it.
-    #[serde(flatten)]
-    pub view: AgentView,
-    /// Settings of its model calls.
-    pub sampling: Sampling,
-    /// Tokens that its model reads at most.
-    pub window_tokens: u32,
-    /// How long a turn and a step of it may take.
-    pub time: TurnTime,
-    /// Tool calls of one reply that run at a time.
-    pub max_parallel_tools: u32,
-    /// What it does by itself, and what a person is asked about.
-    pub policy: Policy,
-    /// The hooks that judge its calls, by point and name.
-    pub hooks: Vec<HookSpec>,
-    /// Its tools, as its model is given them.
-    pub tools: Vec<AgentToolView>,
-}
-
-/// A tool of an agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgentToolView {
-    /// What a model calls it.
-    pub name: ToolName,
-    /// What a model is told of it.
-    pub description: String,
-    /// What running it twice does.
-    pub class: EffectClass,
-    /// How much harm it can do.
-    pub risk: Risk,
-    /// What a node needs to run it; absent if every worker can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capability: Option<Capability>,
-    /// The longest that a call may take, in milliseconds.
-    pub timeout_ms: u32,
-    /// Whether a node takes its calls now: `healthy` or `unhealthy`.
-    pub status: ProviderStatus,
-    /// Why none does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// Answer of `agents.list`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AgentList {
-    /// In name order.
-    pub agents: Vec<AgentView>,
 }
 
 /// Answer of `approvals.list`.

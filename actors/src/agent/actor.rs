@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use clawnode_proto::{AgentName, latch::Latch, session::Profile, view::AgentView};
+use clawnode_proto::{AgentName, agents::AgentView, latch::Latch, session::Profile};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;

@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
 use clawnode_proto::{
-    AgentName, Digest, Position, codec, session::Profile, subject::AGENT_KEYS as KEYS,
-    view::AgentView,
+    AgentName, Digest, Position, agents::AgentView, codec, session::Profile,
+    subject::AGENT_KEYS as KEYS,
 };
 use futures_util::StreamExt;
 use ractor::SpawnErr;

@@ -3,10 +3,10 @@
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
+    agents::{AgentDetail, AgentList, AgentView},
     api::{AgentParams, Method},
     policy::{Policy, Rule},
     provider::ProviderStatus,
-    view::{AgentDetail, AgentList, AgentView},
 };
 use serde_json::{Value, json};
 

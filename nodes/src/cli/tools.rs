@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
+    agents::{AgentDetail, AgentList, AgentToolView},
     api::Method,
     provider::ProviderStatus,
-    view::{AgentDetail, AgentList, AgentToolView},
 };
 use serde::Serialize;
 use serde_json::json;

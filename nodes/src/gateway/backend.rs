@@ -10,6 +10,7 @@ pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ExecutionId, FrameKey, IdempotencyKey,
     McpServerName, Seq, SessionKey, Traceparent, TurnId,
+    agents::{AgentDetail, AgentList, AgentView},
     api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode, SessionsList},
     execute::ExecutionView,
     latch::{LatchList, PanicView},
@@ -19,9 +20,9 @@ use clawnode_proto::{
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::UserMessage,
     view::{
-        AcceptedView, AgentDetail, AgentList, AgentView, ApprovalList, ContinuedView, EventView,
-        HistoryView, NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList,
-        QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
+        PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
+        VerifyView,
     },
 };
 use futures_util::stream::BoxStream;

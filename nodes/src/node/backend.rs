@@ -14,6 +14,7 @@ use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, McpServerName, Seq, Traceparent, TurnId,
+    agents::{AgentDetail, AgentList, AgentView},
     api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SendMode, SessionsList},
     execute::ExecutionView,
     latch::{LatchList, PanicView},
@@ -25,9 +26,9 @@ use clawnode_proto::{
     session::SessionInput,
     tool::ToolSpec,
     view::{
-        AcceptedView, AgentDetail, AgentList, AgentView, ApprovalList, ContinuedView, EventView,
-        HistoryView, NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList,
-        QuarantineView, SessionList, StatusView, VerifyView,
+        AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
+        PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
+        VerifyView,
     },
 };
 use serde_json::Value;

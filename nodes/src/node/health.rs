@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
     AgentName, Capability, McpServerName, Timestamp,
+    agents::AgentToolView,
     node::{Heartbeat, NodeRole},
     provider::{
         HOOK_PREFIX, LatencyView, MCP_PREFIX, PLUGIN_PREFIX, ProviderKind, ProviderReport,
         ProviderStatus, ProviderView, ProvidersView,
     },
     tool::ToolSpec,
-    view::{AgentToolView, WarningView},
+    view::WarningView,
 };
 
 use super::scheduler::{available, rounded};

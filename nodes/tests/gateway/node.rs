@@ -25,6 +25,7 @@ use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, InputId, JobId, LatchId, McpServerName, ProcessId, Seq, SessionKey, Timestamp,
     Traceparent, TurnId,
+    agents::{AgentDetail, AgentList, AgentView},
     api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SessionsList},
     archive::{ArchiveStats, CleanView, JobList, JobRecord, JobStatus, JobView, LogView},
     execute::{ExecutionStatus, ExecutionView},
@@ -39,9 +40,9 @@ use clawnode_proto::{
     timeout::TurnTime,
     tool::{EffectClass, Risk},
     view::{
-        AcceptedView, AgentDetail, AgentList, AgentView, ApprovalList, ContinuedView, EventView,
-        HistoryView, NodeView, ParkedList, PolicyView, QuarantineDone, QuarantineList,
-        QuarantineRow, QuarantineView, SessionList, SessionRow, StatusView, VerifyRow, VerifyView,
+        AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
+        PolicyView, QuarantineDone, QuarantineList, QuarantineRow, QuarantineView, SessionList,
+        SessionRow, StatusView, VerifyRow, VerifyView,
     },
 };
 use futures_util::{StreamExt as _, stream};

@@ -71,7 +71,7 @@ pub const INSIDE: Scene = Scene {
     steps: &[
         Step::new(
             "clawnode sessions list",
-            "serve; printf 'hello\\n' | clawnode chat >/dev/null",
+            "serve; printf 'hello\\n' | clawnode chat --session default:cli:local:ada >/dev/null",
             "shows 'default:cli:local:ada'; shows 'sound'; shows 'paused'; shows 'config.valid'
              clawnode agents resume default >/dev/null",
         )

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use clawnode_proto::{
+    agents::AgentDetail,
     latch::PanicView,
     mcp::{McpList, McpServerView},
     provider::ProviderStatus,
     session::TurnOutcome,
-    view::{AgentDetail, StatusView},
+    view::StatusView,
 };
 use clawnode_tests::{
     mcp::{MARK, hostile, marked, reference},

@@ -1,6 +1,7 @@
 //! Agents: configured, changed while they run, paused and resumed.
 
-use clawnode_proto::view::{AgentView, StatusView};
+use clawnode_proto::agents::AgentView;
+use clawnode_proto::view::StatusView;
 use clawnode_tests::{
     model::Script,
     process::{Message, Node},

@@ -5,7 +5,7 @@
 
 use clawnode_proto::{
     AgentName, SessionKey, Timestamp, TurnId,
-    api::{ChatSend, ListParams, Method, SendMode},
+    api::{ChatSend, Method, SendMode, SessionsList},
     llm::Role,
     view::{HistoryView, SessionList, SessionRow, TurnView},
 };
@@ -24,10 +24,8 @@ const CHANNEL: &str = "cli";
 const ACCOUNT: &str = "local";
 /// Longest name of a peer that is made of the user's name.
 const PEER_CHARS: usize = 64;
-/// Sessions of one page, and...
-const PAGE: u32 = 1_000;
-/// ...pages that are looked through for the user's conversations.
-const PAGES: usize = 10;
+/// Sessions of terminals among which the user's conversations are looked for.
+const LOOKED_AT: u32 = 200;
 /// Characters of a title.
 const TITLE_CHARS: usize = 60;
 /// Turns at the end of a session among which open ones are looked for.
@@ -136,31 +134,25 @@ fn is_name(text: &str) -> bool {
     matches!(parts.as_slice(), [day, clock, end] if digits(day, 8) && digits(clock, 6) && end.len() == 3)
 }
 
-/// The user's conversations, the latest first; among the first [`PAGE`] × [`PAGES`] sessions of the
-/// node.
+/// The user's conversations, the latest first; among the latest [`LOOKED_AT`] that terminals have.
 pub(super) async fn recent(
     client: &Client,
     user: &str,
     agent: Option<&AgentName>,
 ) -> Result<Vec<(SessionKey, SessionRow)>, Failure> {
-    let (mut found, mut after) = (Vec::new(), None);
-    for _ in 0..PAGES {
-        let page = ListParams { limit: Some(PAGE), after: after.take() };
-        let answer = client.call(Method::SessionsList, json!(page)).await?;
-        let page: SessionList = read(Method::SessionsList, answer)?;
-        for row in page.sessions {
-            let key = row.key.as_ref().and_then(|key| key.parse::<SessionKey>().ok());
-            if let Some(key) = key.filter(|key| is_of(key, user, agent)) {
-                found.push((key, row));
-            }
-        }
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    found.sort_by_key(|(_, row)| std::cmp::Reverse(row.updated));
-    Ok(found)
+    let wanted = SessionsList {
+        limit: Some(LOOKED_AT),
+        channel: Some(CHANNEL.to_owned()),
+        agent: agent.map(ToString::to_string),
+        ..SessionsList::default()
+    };
+    let answer = client.call(Method::SessionsList, json!(wanted)).await?;
+    let page: SessionList = read(Method::SessionsList, answer)?;
+    let of_user = |row: SessionRow| {
+        let key = row.key.as_ref()?.parse::<SessionKey>().ok()?;
+        is_of(&key, user, agent).then_some((key, row))
+    };
+    Ok(page.sessions.into_iter().filter_map(of_user).collect())
 }
 
 /// What was said in a session.

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use clawnode_proto::{CallId, SessionKey, view::AgentView};
+use clawnode_proto::{CallId, SessionKey, agents::AgentView};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr;
 

@@ -8,16 +8,17 @@ use std::{
 
 use clawnode_proto::{
     AgentName, SessionKey,
+    agents::AgentList,
     api::{ChatCancel, Method},
     id::ParseIdError,
-    view::{AgentList, HistoryView, SessionRow},
+    view::{HistoryView, SessionRow},
 };
 use serde_json::{Value, json};
 
 use super::{
     Chat, attach,
     commands::{self, Command},
-    conversation::{self, Conversation, title},
+    conversation::{self, Conversation},
     desk::Call,
     look::Role,
 };
@@ -92,10 +93,8 @@ impl Chat<'_> {
         }
         let mut lines = Vec::new();
         for (at, (key, row)) in all.iter().take(LISTED).enumerate() {
-            let history = conversation::history(&client, &key.to_string()).await?;
-            let first = history.turns.first().map(|it| title(conversation::said(it)));
             let here = if self.conversation.key() == Some(key) { "*" } else { " " };
-            lines.push(format!("{here}{:>2}  {}", at + 1, row_words(row, first.as_deref())));
+            lines.push(format!("{here}{:>2}  {}", at + 1, row_words(row)));
         }
         lines.push("/resume N goes on with one".to_owned());
         if let Some(desk) = &mut self.desk {
@@ -287,9 +286,9 @@ impl Chat<'_> {
     }
 }
 
-fn row_words(row: &SessionRow, first: Option<&str>) -> String {
+fn row_words(row: &SessionRow) -> String {
     let running = if row.state == "idle" { String::new() } else { format!(" [{}]", row.state) };
-    let title = first.filter(|it| !it.is_empty()).unwrap_or("(nothing was said)");
+    let title = row.title.as_deref().filter(|it| !it.is_empty()).unwrap_or("(nothing was said)");
     format!("{}  {title}{running}", time(row.updated))
 }
 

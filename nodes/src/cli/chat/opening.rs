@@ -2,8 +2,9 @@
 
 use clawnode_proto::{
     SessionKey,
+    agents::{AgentList, AgentView},
     api::{AgentParams, Method},
-    view::{AgentList, AgentView, HistoryView},
+    view::HistoryView,
 };
 use serde_json::{Value, json};
 
@@ -88,7 +89,10 @@ impl Chat<'_> {
     async fn unfinished(&self) -> Result<Option<SessionKey>, Failure> {
         let client = self.gateways.current();
         let all = conversation::recent(client, &self.user, self.agent.as_ref()).await?;
-        Ok(all.into_iter().find(|(_, row)| row.state == "running").map(|(key, _)| key))
+        Ok(all
+            .into_iter()
+            .find(|(_, row)| row.state == "running" || row.state == "waiting")
+            .map(|(key, _)| key))
     }
 
     /// Shows the last of what was said, and follows what has not ended.
