@@ -153,6 +153,9 @@ pub enum SendMode {
     Steer,
 }
 
+/// Stands between a peer and their conversation in the last part of a session's key.
+pub const CONVERSATION: char = '~';
+
 /// Parameters of `chat.send`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,7 +167,7 @@ pub struct ChatSend {
     /// The other side.
     pub peer: String,
     /// Which conversation with them, where there are several: the session's last part is then
-    /// `PEER.CONVERSATION`, and bindings go by `peer` alone.
+    /// `PEER~CONVERSATION`, and bindings go by `peer` alone. Neither has a `~` in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
     /// What is said.

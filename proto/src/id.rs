@@ -271,9 +271,10 @@ impl TimerId {
         Self(derive("clawnode steps timer id v1", &parts))
     }
 
-    /// The timer that ends a session of a request that names no user, once it has rested for a time.
-    pub fn of_rest(session: EntityId) -> Self {
-        Self(derive("clawnode rest timer id v1", &[&session.as_u128().to_be_bytes()]))
+    /// The timer that ends a session of a request that names no user, once it has rested for a time
+    /// after its only turn.
+    pub fn of_rest(turn: TurnId) -> Self {
+        Self(derive("clawnode rest timer id v1", &[&turn.as_u128().to_be_bytes()]))
     }
 }
 

@@ -18,6 +18,9 @@ pub const PLUGIN_PREFIX: &str = "plugin.";
 /// What the names of hooks begin with among providers; the rest is `POINT.NAME`.
 pub const HOOK_PREFIX: &str = "hook.";
 
+/// The problem of an MCP server on a node that does not run it, which is none.
+pub const STANDING_BY: &str = "it does not run on this node";
+
 /// The problem of one that is just starting, which is none yet.
 pub const STARTING: &str = "it is starting";
 
@@ -104,11 +107,10 @@ impl ProviderStatus {
 }
 
 impl ProviderReport {
-    /// Whether it can work, as its own node sees it: nothing is known there of [`Standby`].
-    ///
-    /// [`Standby`]: ProviderStatus::Standby
+    /// Whether it can work, as its own node sees it.
     pub fn status(&self) -> ProviderStatus {
         match (self.problem.as_deref(), self.checked_ago_ms) {
+            (Some(STANDING_BY), _) => ProviderStatus::Standby,
             (Some(STARTING), _) | (None, None) => ProviderStatus::Unknown,
             (Some(_), _) => ProviderStatus::Unhealthy,
             (None, Some(_)) => ProviderStatus::Healthy,

@@ -163,13 +163,10 @@ impl Sessions {
         {
             return Ok(Arc::clone(heads));
         }
-        *look = None;
         let begun = Instant::now();
         let heads = Arc::new(self.look_at_all().await?);
         let took = begun.elapsed();
-        if took >= SLOW {
-            *look = Some((Instant::now(), took, Arc::clone(&heads)));
-        }
+        *look = (took >= SLOW).then(|| (Instant::now(), took, Arc::clone(&heads)));
         Ok(heads)
     }
 

@@ -219,11 +219,17 @@ impl SessionState {
         steps.flat_map(|step| &mut step.tools)
     }
 
+    /// The only turn of a session of a request that names no user, if it has ended. One that was gone
+    /// on with is a conversation, and stays.
+    pub fn rested(&self) -> Option<TurnId> {
+        self.key.as_ref().filter(|key| key.is_stateless())?;
+        let [only] = self.closed.as_slice() else { return None };
+        self.open.is_empty().then_some(only.id)
+    }
+
     fn fired(&mut self, timer: TimerId) {
-        let stateless = self.key.as_ref().filter(|key| key.is_stateless());
-        if stateless.is_some_and(|key| TimerId::of_rest(key.entity()) == timer) {
-            // What came meanwhile is answered first; it rests again later.
-            self.doomed |= self.open.is_empty();
+        if self.rested().is_some_and(|turn| TimerId::of_rest(turn) == timer) {
+            self.doomed = true;
         } else if let Some(tool) = self.tools().find(|tool| TimerId::from(tool.call) == timer) {
             tool.overdue = tool.is_open();
         } else if let Some(tool) =
@@ -433,18 +439,28 @@ mod tests {
     #[test]
     fn only_a_stateless_session_at_rest_goes_by_itself() {
         let stateless = format!("default:openai:default:{}", Once::Random(7).peer().unwrap());
-        let rest = |state: &SessionState| TimerId::of_rest(state.key.as_ref().unwrap().entity());
+        let first = TurnId::from_u128(1);
         let mut it = state(&stateless);
-        it.begin_turn(TurnId::from_u128(1), UserMessage::text("hello"), None);
-        it.fired(rest(&it));
+        it.begin_turn(first, UserMessage::text("hello"), None);
+        it.fired(TimerId::of_rest(first));
         assert!(!it.doomed && !it.open[0].cancelled, "a turn is open");
-        it.open.clear();
-        it.fired(TimerId::of_rest(state("default:cli:local:ada").key.unwrap().entity()));
+        it.closed.extend(it.open.pop_front());
+        it.fired(TimerId::of_rest(TurnId::from_u128(2)));
         assert!(!it.doomed, "another one's timer");
-        it.fired(rest(&it));
+        let mut gone_on = it.clone();
+        gone_on.begin_turn(TurnId::from_u128(2), UserMessage::text("and then?"), None);
+        gone_on.fired(TimerId::of_rest(first));
+        assert!(!gone_on.doomed && !gone_on.open[0].cancelled, "it was used since");
+        gone_on.closed.extend(gone_on.open.pop_front());
+        gone_on.fired(TimerId::of_rest(first));
+        gone_on.fired(TimerId::of_rest(TurnId::from_u128(2)));
+        assert!(!gone_on.doomed, "it has become a conversation");
+        it.fired(TimerId::of_rest(first));
         assert!(it.doomed);
         let mut ada = state("default:openai:default:ada");
-        ada.fired(rest(&ada));
+        ada.begin_turn(first, UserMessage::text("hello"), None);
+        ada.closed.extend(ada.open.pop_front());
+        ada.fired(TimerId::of_rest(first));
         assert!(!ada.doomed, "a person comes back");
     }
 }

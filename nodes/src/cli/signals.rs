@@ -1,5 +1,6 @@
 //! Signals: the first asks the node to drain, the second to go at once.
 
+use futures_util::FutureExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
@@ -31,6 +32,11 @@ impl Signals {
             terminate: take(SignalKind::terminate())?,
             interrupt: take(SignalKind::interrupt())?,
         })
+    }
+
+    /// Drops interrupts that were not taken yet.
+    pub(super) fn forget_interrupts(&mut self) {
+        while self.interrupt.recv().now_or_never().flatten().is_some() {}
     }
 
     /// The next one. Safe to drop in the middle.

@@ -10,10 +10,10 @@ use clawnode_proto::{
     AgentName, CallId, Digest, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, McpServerName, Seq,
     SessionKey, Traceparent, TurnId,
     api::{
-        AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
-        EventsParams, JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method,
-        NodeParams, NodesDrain, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
-        SessionsList, SessionsResume, TreeParams,
+        AgentParams, ApprovalDecide, ApprovalParams, CONVERSATION, ChatCancel, ChatContinue,
+        ChatSend, EventsParams, JournalShow, JournalVerify, ListParams, McpApprove, McpParams,
+        Method, NodeParams, NodesDrain, PanicClear, PanicParams, ParkedDrop, PolicyCheck,
+        SessionParams, SessionsList, SessionsResume, TreeParams,
     },
     id::KeyPart,
     latch::LatchScope,
@@ -334,11 +334,18 @@ fn send(
     }
     let message = UserMessage::text(content);
     check_size(&message)?;
-    // `peer` alone too, so that no part of a key is made of what could not be one.
+    // `peer` alone too, so that no part of a key is made of what could not be one. And with the sign in
+    // neither, no peer is the conversation of another.
     let mut whole: KeyPart = parse("peer", &peer)?;
+    for (name, text) in [("peer", Some(&peer)), ("conversation", conversation.as_ref())] {
+        if text.is_some_and(|it| it.contains(CONVERSATION)) {
+            let what = format!("parameter `{name}`: `{CONVERSATION}` cannot be in it");
+            return Err(invalid(what).hint("it stands between a peer and their conversation"));
+        }
+    }
     if let Some(conversation) = conversation {
         let part: KeyPart = parse("conversation", &conversation)?;
-        whole = parse("peer", &format!("{whole}.{part}"))?;
+        whole = parse("peer", &format!("{whole}{CONVERSATION}{part}"))?;
     }
     let session = SessionKey {
         agent,

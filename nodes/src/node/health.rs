@@ -220,7 +220,7 @@ fn unserved(alive: &[Heartbeat], needs: &Needs) -> BTreeMap<Capability, WarningV
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        provider::RecentRuns,
+        provider::{RecentRuns, STANDING_BY},
         tool::{EffectClass, Risk},
     };
 
@@ -320,7 +320,7 @@ mod tests {
     fn what_works_elsewhere_or_is_not_needed_stands_by() {
         let (mut one, mut two) = (node("one", &["mcp.files"]), node("two", &[]));
         one.providers = vec![report("mcp.files", None), report("docker", Some("no engine"))];
-        two.providers = vec![report("mcp.files", Some("it does not run on this node"))];
+        two.providers = vec![report("mcp.files", Some(STANDING_BY))];
         let alive = [one, two];
         let state = |needs: &Needs, provider: &str, node: &str| {
             let view = health(&alive, needs, Timestamp(100));
@@ -337,8 +337,11 @@ mod tests {
         assert_eq!(state(&needs, "docker", "one"), (bad, "no engine".to_owned()));
         let files = "files".parse().unwrap();
         assert_eq!(of_mcp(&alive, &files), Some((ProviderStatus::Healthy, None)));
-        let why = Some("it does not run on this node".to_owned());
-        assert_eq!(of_mcp(&alive[1..], &files), Some((bad, why)));
+        let why = Some(STANDING_BY.to_owned());
+        assert_eq!(of_mcp(&alive[1..], &files), Some((standby, why)));
+        // While the one that runs it starts, or is down, only that one is told of.
+        assert_eq!(state(&[], "docker", "one").0, standby);
+        assert_eq!(warnings(&alive[1..], &[]), []);
         assert_eq!(of_mcp(&alive, &"other".parse().unwrap()), None);
     }
 

@@ -12,8 +12,11 @@ use tracing::{debug, info};
 
 use crate::config::Config;
 
-/// The shortest and the longest time between two rounds. Each takes a thousand sessions, so a hundred
-/// thousand are gone through in less than two hours.
+/// How long a session must have been seen at rest (10 min), beside what the clock says: a clock that is
+/// set forward makes no session old.
+const SEEN_FOR: Duration = Duration::from_mins(10);
+/// The time between two rounds of which each takes a thousand sessions, and the longest time until all
+/// sessions are gone through again.
 const BETWEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Rounds within the time for which a session is kept.
 const ROUNDS: u32 = 24;
@@ -34,11 +37,11 @@ pub async fn begin(
 /// Goes through the sessions that this worker serves first, for as long as it runs.
 async fn run(sessions: Sessions, worker: Worker, keep: Duration) {
     let partitions = sessions.substrate().partitions;
-    let mut sweep = Sweep::default();
-    let mut round = tokio::time::interval((keep / ROUNDS).clamp(BETWEEN.0, BETWEEN.1));
-    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sweep = Sweep::new(keep.min(SEEN_FOR));
+    let rest = (keep / ROUNDS).clamp(BETWEEN.0, BETWEEN.1);
     loop {
-        round.tick().await;
+        // Where there are more than one round takes, they are gone through without a pause.
+        tokio::time::sleep(if sweep.is_through() { rest } else { BETWEEN.0 }).await;
         let firsts: BTreeSet<Partition> = worker.placement().firsts().collect();
         let told = sweep.round(&sessions, keep, |id| firsts.contains(&id.partition(partitions)));
         match told.await {

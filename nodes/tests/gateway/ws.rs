@@ -192,6 +192,9 @@ async fn parameter_errors_name_the_parameter() {
         (with("peer", json!("")), "parameter `peer`"),
         (with("conversation", json!("a:b")), "parameter `conversation`"),
         (with("conversation", json!("x".repeat(255))), "parameter `peer`"),
+        // Else a peer could be another one's conversation.
+        (with("peer", json!("a~b")), "parameter `peer`"),
+        (with("conversation", json!("a~b")), "parameter `conversation`"),
         (with("mode", json!("shout")), "parameter `mode`"),
         (with("agent", json!("no spaces")), "parameter `agent`"),
         (with("idempotency_key", json!("")), "parameter `idempotency_key`"),

@@ -6,10 +6,10 @@ use clawnode_actors::session::{Sessions, listing::Wanted, sweep::Sweep};
 use clawnode_cluster::{AppendAnswer, Clock, Substrate, SystemClock, Write};
 use clawnode_proto::{
     EntityId, Epoch, EventId, Grammar, Head, Incarnation, Input, Kind, Position, ProcessId, Sealed,
-    SessionKey, Tail, Timestamp,
+    SessionKey, Tail, Timestamp, TurnId,
     event::encode_record,
     kernel::{Accepted, Born, Claim, KernelEvent},
-    session::{SessionInput, UserMessage},
+    session::{SessionEvent, SessionInput, TurnDone, TurnOutcome, UserMessage},
     stateless::Once,
     view::SessionList,
 };
@@ -36,7 +36,8 @@ impl Written {
         let (tail, position) = (Tail::START, Position(0));
         let mut written = Self { substrate, id, key: key.clone(), tail, position };
         let claim = Claim { excused: false };
-        written.append(at, &[claim.into(), Born { kind: Kind::Session, key }.into()]).await?;
+        let born = Born { kind: Kind::Session, key };
+        written.append::<KernelEvent>(at, &[claim.into(), born.into()]).await?;
         Ok(written)
     }
 
@@ -45,10 +46,22 @@ impl Written {
         let said = SessionInput::UserMessage(UserMessage::text(text));
         let named = format!("k{at}").parse()?;
         let input = Input::new(Kind::Session, &self.key, named, Timestamp(at), &said)?;
-        self.append(at, &[Accepted { input }.into()]).await
+        self.append::<KernelEvent>(at, &[Accepted { input }.into()]).await
     }
 
-    async fn append(&mut self, at: u64, events: &[KernelEvent]) -> Result {
+    /// A message came in long ago, and its turn has ended.
+    async fn heard(substrate: &Substrate, key: &str, at: u64) -> Result<Self> {
+        let mut written = Self::born(substrate, key, at).await?;
+        let said = SessionInput::UserMessage(UserMessage::text("hello"));
+        let input = Input::new(Kind::Session, key, "k".parse()?, Timestamp(at), &said)?;
+        let turn = TurnId::from(input.id);
+        written.append::<KernelEvent>(at, &[Accepted { input }.into()]).await?;
+        let outcome = TurnOutcome::Cancelled;
+        written.append::<SessionEvent>(at, &[TurnDone { turn, outcome }.into()]).await?;
+        Ok(written)
+    }
+
+    async fn append<E: Grammar>(&mut self, at: u64, events: &[E]) -> Result {
         let mut sealed = Vec::new();
         for event in events {
             let n = self.tail.n.next();
@@ -187,10 +200,10 @@ async fn waiting(substrate: &Substrate, all: &[&Written]) -> Result<Vec<usize>> 
 
 pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground) -> Result {
     let substrate = ground.fresh().await?;
-    let old = Written::born(&substrate, &stateless(1)?, 1_000).await?;
-    let young = Written::born(&substrate, &stateless(2)?, 5_000).await?;
-    let busy = Written::born(&substrate, &stateless(3)?, 1_000).await?;
-    let other = Written::born(&substrate, "default:openai:default:ada", 1_000).await?;
+    let old = Written::heard(&substrate, &stateless(1)?, 1_000).await?;
+    let young = Written::heard(&substrate, &stateless(2)?, 5_000).await?;
+    let busy = Written::heard(&substrate, &stateless(3)?, 1_000).await?;
+    let other = Written::heard(&substrate, "default:openai:default:ada", 1_000).await?;
     // What is not finished waits in the inbox for as long.
     let said = SessionInput::UserMessage(UserMessage::text("wait"));
     let input = Input::new(Kind::Session, &busy.key, "k".parse()?, Timestamp(1), &said)?;
@@ -198,6 +211,9 @@ pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground)
     let all = [&old, &young, &busy, &other];
     let at = |now| Sessions::new(substrate.clone(), Arc::new(At(now)));
     let keep = Duration::from_secs(5);
+    // A clock that is set forward makes no session old: it must have been seen at rest as well.
+    let mut wary = Sweep::new(Duration::from_hours(1));
+    same("not seen for long", wary.round(&at(9_000), keep, |_| true).await?, 0)?;
     let mut sweep = Sweep::default();
     same("too early", sweep.round(&at(5_999), keep, |_| true).await?, 0)?;
     holds("it went through all of them", sweep.is_through())?;

@@ -93,7 +93,7 @@ async fn what_waits_is_asked_again_by_the_next_chat() -> Outcome {
     terminal.types("hello?\r").await?;
     terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
     terminal.types("\x04").await?;
-    terminal.shows("> hello?").await?;
+    terminal.until("the text again", |screen| screen.matches("> hello?").count() == 2).await?;
     terminal.types("\x03").await?;
     terminal.types("\x04").await?;
     assert!(terminal.ended().await?.success());

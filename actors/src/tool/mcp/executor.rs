@@ -7,7 +7,7 @@ use clawnode_cluster::Peek;
 use clawnode_proto::{
     Capability, ToolName,
     mcp::{McpPins, McpToolState},
-    provider::STARTING,
+    provider::{STANDING_BY, STARTING},
     tool::{ToolFailure, ToolOutcome, ToolSpec},
 };
 use tokio::time::timeout;
@@ -234,7 +234,7 @@ fn why_not(phase: &Phase) -> String {
     match phase {
         Phase::Up(_) => "it is just starting".to_owned(),
         Phase::Starts => STARTING.to_owned(),
-        Phase::StandsBy | Phase::Leaves(_) => "it does not run on this node".to_owned(),
+        Phase::StandsBy | Phase::Leaves(_) => STANDING_BY.to_owned(),
         Phase::Down(why) => format!("it is down: {why}"),
         Phase::Stopped => "this node ends".to_owned(),
     }

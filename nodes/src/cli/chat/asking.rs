@@ -15,7 +15,7 @@ use super::{
     desk::Answered,
     follow::After,
     keys::Key,
-    look::Role,
+    look::{Look, Role},
 };
 use crate::{
     client::{ApprovalRequest, Socket},
@@ -113,21 +113,32 @@ impl Chat<'_> {
                 asked.wait_for(*whole);
                 if first { self.next_question(asked) } else { Ok(()) }
             }
-            Shown::Whole(whole, card) => {
+            Shown::Whole(whole, _) if self.interactive && !self.out.json => {
+                let first = !asked.waits();
+                asked.wait_for(*whole);
+                if first { self.ask_by_lines(asked) } else { Ok(()) }
+            }
+            Shown::Whole(_, card) => {
                 self.aside(&card)?;
-                if self.interactive && !self.out.json {
-                    if let Person::Lines(lines) = &mut self.person {
-                        lines.forget();
-                    }
-                    asked.wait_for(*whole);
-                    self.question(asked);
-                    return Ok(());
-                }
                 let how = format!("decide with `clawnode approvals approve {}`, or `deny`", it.id);
                 self.aside(&how)
             }
             Shown::Part(card) => self.aside(&card),
         }
+    }
+
+    /// Asks about the next call where lines are read, if one waits: its card stands right above the
+    /// question, and what was typed before is no answer.
+    pub(super) fn ask_by_lines(&mut self, asked: &Asked) -> Result<(), Failure> {
+        let Some(approval) = asked.front() else { return Ok(()) };
+        let old = self.old(approval);
+        let card = approve::card(approval, old.as_deref(), Look { color: false, utf8: false });
+        self.aside(&card.join("\n"))?;
+        if let Person::Lines(lines) = &mut self.person {
+            lines.forget();
+        }
+        self.question(asked);
+        Ok(())
     }
 
     /// Asks the person at the terminal about the next call, if one waits.

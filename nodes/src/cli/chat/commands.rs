@@ -52,7 +52,7 @@ const DEMO: &str = "/tool ";
 /// What a line is; `demo` if the demo model gets it.
 pub(super) fn read(text: &str, demo: bool) -> Line {
     let said = text.trim_end();
-    if let Some(rest) = said.strip_prefix("//") {
+    if let Some(rest) = said.strip_prefix("//").filter(|rest| !rest.contains('\n')) {
         return Line::Say(format!("/{rest}"));
     }
     if matches!(said, "exit" | "quit") {

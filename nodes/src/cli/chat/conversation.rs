@@ -1,11 +1,11 @@
 //! Which conversation the chat is: a new one, the last, or one that is named.
 //!
-//! Each is a session `AGENT:cli:local:USER.TIME`. The prefix before the time is the user's name, so
+//! Each is a session `AGENT:cli:local:USER~TIME`. The prefix before the time is the user's name, so
 //! a binding of that user holds for all their conversations.
 
 use clawnode_proto::{
     AgentName, SessionKey, Timestamp, TurnId,
-    api::{ChatSend, Method, SendMode, SessionsList},
+    api::{CONVERSATION, ChatSend, Method, SendMode, SessionsList},
     llm::Role,
     view::{HistoryView, SessionList, SessionRow, TurnView},
 };
@@ -101,7 +101,13 @@ impl Conversation {
             Self::Known(key) => {
                 say.channel = key.channel.to_string();
                 say.account = key.account.to_string();
-                say.peer = key.peer.to_string();
+                let peer = key.peer.as_str();
+                let (peer, name) = match peer.split_once(CONVERSATION) {
+                    Some((peer, name)) => (peer, Some(name.to_owned())),
+                    None => (peer, None),
+                };
+                peer.clone_into(&mut say.peer);
+                say.conversation = name;
             }
         }
         say
@@ -120,18 +126,10 @@ pub(super) fn user(env: &Env) -> String {
 fn is_of(key: &SessionKey, user: &str, agent: Option<&AgentName>) -> bool {
     let here = key.channel.as_str() == CHANNEL && key.account.as_str() == ACCOUNT;
     let peer = key.peer.as_str();
-    let theirs = peer == user
-        || peer.strip_prefix(user).and_then(|it| it.strip_prefix('.')).is_some_and(is_name);
+    // No user's name has the sign in it.
+    let theirs =
+        peer == user || peer.strip_prefix(user).is_some_and(|it| it.starts_with(CONVERSATION));
     here && theirs && agent.is_none_or(|agent| *agent == key.agent)
-}
-
-/// Whether a conversation may be called so: `20261123-194128-x4z`. Else it is a part of another
-/// user's name.
-fn is_name(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('-').collect();
-    let digits =
-        |text: &str, many: usize| text.len() == many && text.bytes().all(|it| it.is_ascii_digit());
-    matches!(parts.as_slice(), [day, clock, end] if digits(day, 8) && digits(clock, 6) && end.len() == 3)
 }
 
 /// The user's conversations, the latest first; among the latest [`LOOKED_AT`] that terminals have.
@@ -215,11 +213,11 @@ mod tests {
         let say = new.say("hi".to_owned());
         assert_eq!((say.peer.as_str(), say.agent), ("ada", None));
         let name = say.conversation.unwrap();
-        let key = format!("default:cli:local:ada.{name}").parse::<SessionKey>().unwrap();
+        let key = format!("default:cli:local:ada~{name}").parse::<SessionKey>().unwrap();
         assert!(is_of(&key, "ada", None), "{key}");
         assert!(
             !is_of(&key, "ad", None)
-                && !is_of(&key, &format!("ada.{name}"), Some(&"ops".parse().unwrap()))
+                && !is_of(&key, &format!("ada~{name}"), Some(&"ops".parse().unwrap()))
         );
         for (key, is) in [
             ("default:cli:local:ada", true),
@@ -228,8 +226,8 @@ mod tests {
         ] {
             assert_eq!(is_of(&key.parse().unwrap(), "ada", None), is, "{key}");
         }
-        let say = Conversation::Known(key.clone()).say("on".to_owned());
-        assert_eq!((say.peer, say.conversation), (key.peer.to_string(), None));
+        let say = Conversation::Known(key).say("on".to_owned());
+        assert_eq!((say.peer.as_str(), say.conversation), ("ada", Some(name)));
         assert_eq!(say.agent.as_deref(), Some("default"), "a binding that changed moves nothing");
     }
 

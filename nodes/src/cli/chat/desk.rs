@@ -30,8 +30,6 @@ const AHEAD: usize = 16_384;
 /// How long nothing may have been typed before an answer counts: what was on its way when a question
 /// came is no answer to it.
 const DEAF: Duration = Duration::from_millis(250);
-/// How long keys may put that off.
-const DEAF_MOST: Duration = Duration::from_secs(5);
 /// Characters of an answer.
 const ANSWER_CHARS: usize = 16;
 /// How long one waits before a sign says so.
@@ -50,6 +48,11 @@ pub(super) struct Desk {
     /// What was typed while a turn ran.
     pub ahead: VecDeque<Key>,
     pub question: Option<Question>,
+    /// Whether keys are dropped: they may be the answer to a question that was lost.
+    is_deaf: bool,
+    /// A message that may not have been stored, with its idempotency key: sent again unchanged, it is
+    /// stored once.
+    pub unsent: Option<(String, String)>,
     /// The latest calls, the oldest first.
     pub calls: VecDeque<Call>,
     pub attached: Vec<Attached>,
@@ -80,7 +83,6 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Question {
     line: String,
-    asked: Instant,
     quiet_at: Instant,
     shown: bool,
 }
@@ -104,6 +106,8 @@ impl Desk {
             history,
             ahead: VecDeque::new(),
             question: None,
+            is_deaf: false,
+            unsent: None,
             calls: VecDeque::new(),
             attached: Vec::new(),
             undecided: Vec::new(),
@@ -139,6 +143,7 @@ impl Desk {
     /// A turn begins.
     pub(super) fn begin(&mut self) {
         self.question = None;
+        self.is_deaf = false;
         self.tokens = 0;
         self.since = Instant::now();
         self.heard = self.since;
@@ -153,7 +158,7 @@ impl Desk {
 
     /// Keeps what is typed for the next line.
     pub(super) fn keep(&mut self, key: Key) {
-        if self.ahead.len() < AHEAD {
+        if !self.is_deaf && self.ahead.len() < AHEAD {
             self.ahead.push_back(key);
         }
     }
@@ -177,12 +182,34 @@ impl Desk {
 
     /// Asks. Keys that come before the terminal has been quiet are no answer.
     pub(super) fn ask(&mut self) -> Result<(), Failure> {
-        let asked = Instant::now();
-        let question =
-            Question { line: String::new(), asked, quiet_at: asked + DEAF, shown: false };
-        self.question = Some(question);
+        let quiet_at = Instant::now() + DEAF;
+        self.question = Some(Question { line: String::new(), quiet_at, shown: false });
         self.ahead.clear();
         self.screen.clear()
+    }
+
+    /// Whether the question is shown at the next tick.
+    pub(super) fn is_about_to_ask(&self) -> bool {
+        self.question.as_ref().is_some_and(|it| !it.shown && !it.is_deaf(Instant::now()))
+    }
+
+    /// Something was typed before the question was shown: it is shown later.
+    pub(super) fn put_off(&mut self) {
+        if let Some(question) = &mut self.question {
+            question.quiet_at = Instant::now() + DEAF;
+        }
+    }
+
+    /// The connection that the question was asked on is lost: an answer would reach no call, and is no
+    /// message either. Whether there was a question.
+    pub(super) fn drop_question(&mut self) -> Result<bool, Failure> {
+        if self.question.take().is_none() {
+            return Ok(false);
+        }
+        self.is_deaf = true;
+        self.ahead.clear();
+        self.screen.clear()?;
+        Ok(true)
     }
 
     pub(super) fn draw_question(&mut self) -> Result<(), Failure> {
@@ -192,7 +219,7 @@ impl Desk {
             .into_iter()
             .find(|it| it.len() + ANSWER_CHARS / 2 <= wide)
             .unwrap_or("? ");
-        let line = cut(&question.line, wide.saturating_sub(ask.len()));
+        let line = cut(&exact(&question.line), wide.saturating_sub(ask.len()));
         let (row, column) =
             (format!("{}{line}", look.paint(Role::Question, ask)), ask.len() + line.width());
         self.screen.live(vec![(row, column)], (0, column))
@@ -284,6 +311,6 @@ impl Desk {
 
 impl Question {
     fn is_deaf(&self, now: Instant) -> bool {
-        now < self.quiet_at.min(self.asked + DEAF_MOST)
+        now < self.quiet_at
     }
 }

@@ -11,6 +11,7 @@ use clawnode_proto::{
     agents::AgentList,
     api::{ChatCancel, Method},
     id::ParseIdError,
+    limits::MESSAGE_BYTES,
     view::{HistoryView, SessionRow},
 };
 use serde_json::{Value, json};
@@ -131,11 +132,14 @@ impl Chat<'_> {
             }
         };
         let history = conversation::history(self.gateways.current(), &key.to_string()).await?;
-        self.conversation = Conversation::Known(key);
+        let before = std::mem::replace(&mut self.conversation, Conversation::Known(key));
+        if let Err(failure) = self.look_up_agent().await {
+            self.conversation = before;
+            return Err(failure);
+        }
         if let Some(desk) = &mut self.desk {
             desk.undecided.clear();
         }
-        self.look_up_agent().await?;
         Ok(Some(history))
     }
 
@@ -247,19 +251,29 @@ impl Chat<'_> {
             .status()
             .await;
         let entered = tty.enter();
-        let text = std::fs::File::open(&path).and_then(|file| {
-            let mut text = String::new();
-            file.take(clawnode_proto::limits::MESSAGE_BYTES as u64).read_to_string(&mut text)?;
-            Ok(text)
-        });
-        drop(std::fs::remove_file(&path));
+        // Ctrl-C in the editor was the editor's.
+        self.signals.forget_interrupts();
         entered.map_err(|error| failed("take the terminal back", error))?;
         let status = ran.map_err(|error| failed(&format!("start `{editor}`"), error))?;
+        let kept = path.display().to_string();
         if !status.success() {
-            return self
-                .aside(&format!("`{}` ended with {status}; nothing was taken", exact(&editor)));
+            let words = format!(
+                "`{}` ended with {status}; nothing was taken; it is in {kept}",
+                exact(&editor)
+            );
+            return self.aside(&words);
         }
-        let text = text.map_err(|error| failed("read what was edited", error))?;
+        let text = std::fs::File::open(&path).and_then(|file| {
+            let mut text = String::new();
+            file.take(MESSAGE_BYTES as u64 + 1).read_to_string(&mut text)?;
+            Ok(text)
+        });
+        let text = text
+            .map_err(|error| failed(&format!("read what was edited, which is in {kept}"), error))?;
+        if text.trim_end().len() > MESSAGE_BYTES {
+            return self.aside(&format!("it is over 1 MiB, and stays in {kept}; send it in parts"));
+        }
+        drop(std::fs::remove_file(&path));
         desk.editor.set(text.trim_end());
         self.aside("Enter sends it")
     }

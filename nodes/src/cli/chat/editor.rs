@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawnode_proto::limits;
+use clawnode_proto::{limits, visible::is_hidden};
 use unicode_width::UnicodeWidthChar;
 
 use super::keys::{Key, Paste};
@@ -174,7 +174,9 @@ impl Editor {
             self.insert([Piece::Char('\n')]);
             return Typed::Line;
         }
-        let slashes = text.chars().rev().take_while(|&c| c == '\\').count();
+        // Typed: a paste that ends so is a text as it is.
+        let slash = |it: &&Piece| **it == Piece::Char('\\');
+        let slashes = self.pieces.iter().rev().take_while(slash).count();
         if self.cursor == self.pieces.len() && slashes % 2 == 1 {
             self.pieces.pop();
             self.cursor = self.pieces.len();
@@ -265,6 +267,14 @@ impl Editor {
         }
     }
 
+    /// Whether a hidden character is one that emoji are spelled with, where one stands before it.
+    fn is_joiner(&self, at: usize) -> bool {
+        let spells =
+            matches!(self.pieces.get(at), Some(Piece::Char('\u{200d}' | '\u{fe0e}' | '\u{fe0f}')));
+        let before = at.checked_sub(1).and_then(|at| self.pieces.get(at));
+        spells && matches!(before, Some(Piece::Char(c)) if !c.is_ascii() && !is_hidden(*c))
+    }
+
     fn left(&self) -> usize {
         let mut at = self.cursor.saturating_sub(1);
         while at > 0 && self.is_mark(at) {
@@ -340,12 +350,12 @@ impl Editor {
                     continue;
                 }
                 Piece::Char('\t') => "  ".to_owned(),
+                Piece::Char(c) if is_hidden(*c) && !self.is_joiner(at) => {
+                    c.escape_default().to_string()
+                }
                 Piece::Char(c) if self.is_mark(at) => {
                     row.push(*c);
                     continue;
-                }
-                Piece::Char(c) if clawnode_proto::visible::is_hidden(*c) => {
-                    c.escape_default().to_string()
                 }
                 Piece::Char(c) => c.to_string(),
                 Piece::Paste(text) => label(text),

@@ -79,6 +79,11 @@ impl Chat<'_> {
                 Followed::Lost(error) => error,
             };
             self.socket = None;
+            if let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty())
+                && desk.drop_question()?
+            {
+                tty.forget();
+            }
             // One that was learnt, and asks for another token.
             if patience.again && lost.is_refused() && self.gateways.forget() {
                 continue;
@@ -151,7 +156,12 @@ impl Chat<'_> {
             Heard::Key(Key::Suspend) => {
                 desk.screen.clear()?;
                 tty.suspend()?;
-                desk.draw_question()
+                if desk.question.is_none() {
+                    return Ok(());
+                }
+                // What was typed since then was typed to the shell's screen.
+                tty.forget();
+                desk.ask()
             }
             Heard::Key(key) => {
                 desk.keep(key);
@@ -162,7 +172,13 @@ impl Chat<'_> {
     }
 
     fn tick(&mut self) -> Result<(), Failure> {
-        self.desk.as_mut().map_or(Ok(()), |desk| desk.tick())
+        let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return Ok(()) };
+        // This process may have stood still, with keys on their way that nobody saw a question for.
+        if desk.is_about_to_ask() && tty.has_typed() {
+            tty.forget();
+            desk.put_off();
+        }
+        desk.tick()
     }
 
     /// Sends what is to be sent and takes frames, until the turn ends or the connection does.
@@ -295,10 +311,15 @@ impl Chat<'_> {
     ) -> Result<After, Failure> {
         match did {
             Did::Read(Read::Line(line)) => {
+                let before = asked.front().map(|it| it.action.call);
                 if let Err(error) = asked.answer(&line, socket).await {
                     return Ok(After::Lost(error));
                 }
-                self.question(asked);
+                if before == asked.front().map(|it| it.action.call) {
+                    self.question(asked);
+                } else {
+                    self.ask_by_lines(asked)?;
+                }
             }
             Did::Read(Read::Bad(failure)) => self.out.failure(&failure),
             Did::Read(Read::End | Read::Broken(_)) => asked.give_up(),

@@ -124,10 +124,15 @@ fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}", std::process::id()));
+    // Of its own: one that a killed process has left stops nothing.
+    let beside = path.with_extension(ulid::Ulid::generate().to_string());
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path))
+    let replaced = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path));
+    if replaced.is_err() {
+        drop(std::fs::remove_file(&beside));
+    }
+    replaced
 }
 
 #[cfg(test)]

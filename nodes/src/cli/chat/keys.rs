@@ -125,13 +125,21 @@ impl Keys {
         }
     }
 
-    /// Forgets what has begun; the rest of a paste is swallowed.
-    pub(super) fn forget(&mut self) {
+    /// Forgets what has begun; the rest of a paste is swallowed. Whether a paste is open.
+    pub(super) fn forget(&mut self) -> bool {
         self.part.clear();
         if let Some(paste) = &mut self.paste {
-            paste.clear();
+            // Its end mark may have begun.
+            let from = paste.len().saturating_sub(PASTE_END.len() - 1);
+            paste.drain(..from);
             self.dropped = true;
         }
+        self.paste.is_some()
+    }
+
+    /// Whether the last byte was an escape that may begin more.
+    pub(super) fn is_escape(&self) -> bool {
+        self.part == [0x1b]
     }
 
     /// Takes bytes of a paste; what comes after it.
@@ -230,8 +238,9 @@ fn character(bytes: &[u8]) -> Begin {
 
 fn escape(bytes: &[u8]) -> Begin {
     let key = match bytes.get(1) {
-        // Escape itself comes alone.
-        None | Some(0x1b) => return Begin::Key(Key::Other, 1),
+        // Escape itself comes alone; so does what a read was cut behind.
+        None => return Begin::Part,
+        Some(0x1b) => return Begin::Key(Key::Other, 1),
         Some(b'[') => return control(bytes),
         Some(b'O') => {
             let key = match bytes.get(2) {
@@ -265,10 +274,15 @@ fn control(bytes: &[u8]) -> Begin {
         return Begin::Paste;
     }
     let body = bytes.get(2..bytes.len().min(SEQUENCE_BYTES)).unwrap_or_default();
-    let Some(end) = body.iter().position(|it| (0x40..=0x7e).contains(it)) else {
+    let ends = |it: &u8| (0x40..=0x7e).contains(it) || *it < b' ';
+    let Some(end) = body.iter().position(ends) else {
         let long = bytes.len() >= SEQUENCE_BYTES;
         return if long { Begin::Key(Key::Other, SEQUENCE_BYTES) } else { Begin::Part };
     };
+    // A key such as Ctrl-C belongs to no sequence.
+    if body.get(end).is_some_and(|it| *it < b' ') {
+        return Begin::Key(Key::Other, end + 2);
+    }
     let (numbers, last) = (body.get(..end).unwrap_or_default(), body.get(end).copied());
     // Word by word with Ctrl or Alt held.
     let far = numbers.ends_with(b";5") || numbers.ends_with(b";3");
@@ -314,7 +328,10 @@ mod tests {
         assert_eq!(keys(&bytes), all[..3]);
         assert_eq!(keys(&[b"\x1b[", b"3", b"~"]), [Key::Delete]);
         assert_eq!(keys(&[b"\x1b\r", b"\x1b[13;2u"]), [Key::NewLine, Key::NewLine]);
-        assert_eq!(keys(&[b"\x1b"]), [Key::Other]);
+        // A lone escape may begin a sequence that was cut; the terminal's reader ends the wait.
+        assert_eq!(keys(&[b"\x1b"]), []);
+        assert_eq!(keys(&[b"\x1b", b"[A"]), [Key::Up]);
+        assert_eq!(keys(&[b"\x1b[\x03"]), [Key::Other, Key::Interrupt]);
         assert_eq!(keys(&[b"\x1b[1;5D\x1bf"]), [Key::WordLeft, Key::WordRight]);
         assert_eq!(keys(&[b"\xff\x03"]), [Key::Char('\u{fffd}'), Key::Interrupt]);
     }
@@ -325,12 +342,7 @@ mod tests {
         let whole = format!("\x1b[200~{text}\x1b[201~y\r");
         let expected = [pasted("one\ntwo\nthree\x03\x1b[A"), Key::Char('y'), Key::Enter];
         for size in 1..whole.len() {
-            // A lone escape at the end of what is read is the key of that name.
-            if size < 2 {
-                continue;
-            }
-            let mut parts: Vec<&[u8]> = vec![&whole.as_bytes()[..6]];
-            parts.extend(whole.as_bytes()[6..].chunks(size));
+            let parts: Vec<&[u8]> = whole.as_bytes().chunks(size).collect();
             assert_eq!(keys(&parts), expected, "{size}");
         }
     }
@@ -369,6 +381,12 @@ mod tests {
         keys.take(b"\ry\r\x1b[20", &mut out);
         keys.take(b"1~n", &mut out);
         assert_eq!(out, [Key::Char('n')]);
+        // Also where the end mark had begun when it was forgotten: else every key to come is swallowed.
+        keys.take(b"\x1b[200~y\x1b[20", &mut out);
+        assert!(keys.forget());
+        keys.take(b"1~m", &mut out);
+        assert_eq!(out, [Key::Char('n'), Key::Char('m')]);
+        assert!(!keys.forget());
     }
 
     proptest! {

@@ -28,7 +28,7 @@ impl Chat<'_> {
                 }
                 Line::Do(command) => self.perform(command).await?,
             };
-            if !goes_on {
+            if !goes_on || self.leaves {
                 break;
             }
         }
@@ -136,8 +136,7 @@ impl Chat<'_> {
             }
             let Some(desk) = &mut self.desk else { return Ok(false) };
             if !desk.undecided.is_empty() {
-                // Nothing that was typed is lost.
-                desk.editor.set(text);
+                self.restore(text);
                 return Ok(true);
             }
         }
@@ -145,15 +144,24 @@ impl Chat<'_> {
         let files = std::mem::take(&mut desk.attached);
         let content = attach::joined(text, &files);
         if content.len() > clawnode_proto::limits::MESSAGE_BYTES {
-            desk.editor.set(text);
+            self.restore(text);
             self.aside("it is not sent: with its files it is over 1 MiB; attach less")?;
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
-        let mut turn = Turn::new(self.conversation.say(content));
+        let mut say = self.conversation.say(content.clone());
+        // The same text again is the same message, if that was stored after all.
+        if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {
+            say.idempotency_key = Some(key);
+        }
+        let key = say.idempotency_key.clone();
+        let mut turn = Turn::new(say);
         let said = self.take_turn(&mut turn).await?;
-        if !known && self.conversation.key().is_some() {
-            self.look_up_agent().await?;
+        if !known && self.conversation.key().is_some() && matches!(said, Said::Well) {
+            let looked = self.or_break(async |chat: &mut Self| chat.look_up_agent().await).await;
+            if let Err(failure) = looked {
+                tracing::debug!(error = failure.message, "the agent was not looked up");
+            }
         }
         match said {
             Said::Later => {
@@ -167,14 +175,24 @@ impl Chat<'_> {
                 Ok(true)
             }
             Said::Lost(failure) if turn.accepted().is_none() => {
+                self.restore(text);
                 if let Some(desk) = &mut self.desk {
-                    desk.editor.set(text);
                     desk.attached = files;
+                    desk.unsent = key.map(|key| (content, key));
                 }
                 self.ended(Said::Lost(failure))
             }
             said => self.ended(said),
         }
+    }
+
+    /// A text that was not sent is in the line again, alone: what was typed after it was typed for
+    /// another line.
+    fn restore(&mut self, text: &str) {
+        let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return };
+        desk.editor.set(text);
+        desk.ahead.clear();
+        tty.forget();
     }
 
     /// Says how a turn has ended. False: the person left.

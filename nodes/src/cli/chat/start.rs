@@ -17,7 +17,11 @@ use super::{
 };
 
 use crate::{
-    cli::{context::Context, output::Output, signals::Signals},
+    cli::{
+        context::Context,
+        output::Output,
+        signals::{Signals, Stop},
+    },
     client::{Gateways, Socket},
     config::paths,
     failure::{Exit, Failure},
@@ -27,7 +31,7 @@ use crate::{
 const EXAMPLES: &str = "\
 A chat begins a new conversation. Where a turn of an earlier one has not ended, it goes on with
 that, and says so. `/help` lists commands; Ctrl-C cancels the running turn, and Ctrl-D leaves.
-Conversations are sessions `AGENT:cli:local:USER.TIME`.
+Conversations are sessions `AGENT:cli:local:USER~TIME`.
 
 Examples:
   clawnode chat
@@ -113,6 +117,7 @@ pub(in crate::cli) async fn talk(
         agent,
         interactive: std::io::stdin().is_terminal(),
         midline: false,
+        leaves: false,
         desk,
     };
     let ended = Box::pin(chat.run(which)).await;
@@ -154,6 +159,8 @@ pub(super) struct Chat<'a> {
     pub interactive: bool,
     /// Whether a part of a reply stands at the end of the terminal's last line.
     pub midline: bool,
+    /// Whether this process was told to end while a command ran.
+    pub leaves: bool,
     /// What a person at a terminal has before them.
     pub desk: Option<Box<Desk>>,
 }
@@ -207,13 +214,16 @@ impl Chat<'_> {
         &mut self,
         what: impl AsyncFnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut signals = Signals::take()?;
+        let (mut signals, mut terminated) = (Signals::take()?, false);
         if let Some(tty) = self.person.tty() {
             tty.signals(true);
         }
         let done = tokio::select! {
             done = what(self) => Some(done),
-            _ = signals.next() => None,
+            stop = signals.next() => {
+                terminated = stop == Stop::Terminate;
+                None
+            }
         };
         if let Some(tty) = self.person.tty() {
             tty.signals(false);
@@ -222,7 +232,10 @@ impl Chat<'_> {
             return done;
         }
         // What was meant for this is not meant for what comes next.
-        self.signals = Signals::take()?;
+        self.signals.forget_interrupts();
+        if terminated {
+            self.leaves = true;
+        }
         Err(Failure::new(Exit::Failed, "interrupted", "broken off"))
     }
 

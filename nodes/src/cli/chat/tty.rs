@@ -9,14 +9,15 @@ use std::{
     io::{self, Read, Write},
     os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::Path,
+    time::Duration,
 };
 
 use rustix::{
     fs::OFlags,
     process::{Signal as Sig, kill_current_process_group},
     termios::{
-        LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, tcflush, tcgetattr,
-        tcgetwinsize, tcsetattr, ttyname,
+        LocalModes, OptionalActions, OutputModes, QueueSelector, SpecialCodeIndex, Termios,
+        tcflush, tcgetattr, tcgetwinsize, tcsetattr, ttyname,
     },
 };
 use tokio::{
@@ -31,6 +32,10 @@ use crate::failure::{Exit, Failure};
 const READ_BYTES: usize = 16 << 10;
 /// Keys that wait to be taken; what is typed beyond that while a turn runs is dropped.
 const MOST_KEYS: usize = 65_536;
+/// What stands for no key among a terminal's special ones (`_POSIX_VDISABLE`).
+const DISABLED: u8 = 0;
+/// How long an escape may stand alone before it is the key of that name.
+const ESCAPE: Duration = Duration::from_millis(50);
 /// Asks the terminal to mark pastes.
 const MARK_PASTES: &[u8] = b"\x1b[?2004h";
 /// Asks it to stop that, and to show the cursor.
@@ -118,6 +123,10 @@ impl Tty {
     pub(super) fn signals(&mut self, on: bool) {
         let set = tcgetattr(self.file.get_ref()).and_then(|mut modes| {
             modes.local_modes.set(LocalModes::ISIG, on);
+            // Stopped or ended by these keys, the process would leave the terminal as it is now.
+            for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
+                modes.special_codes[key] = DISABLED;
+            }
             tcsetattr(self.file.get_ref(), OptionalActions::Now, &modes)
         });
         if let Err(error) = set {
@@ -147,6 +156,10 @@ impl Tty {
                     Err(_) => return Heard::Closed,
                 },
                 _ = self.resized.recv() => return Heard::Resized,
+                () = tokio::time::sleep(ESCAPE), if self.keys.is_escape() => {
+                    self.keys.forget();
+                    return Heard::Key(Key::Other);
+                }
             };
             let mut bytes = [0; READ_BYTES];
             match ready.try_io(|file| file.get_ref().read(&mut bytes)) {
@@ -167,6 +180,12 @@ impl Tty {
         !self.waiting.is_empty()
     }
 
+    /// Whether anything was typed that was not taken yet, read or not.
+    pub(super) fn has_typed(&self) -> bool {
+        let unread = rustix::io::ioctl_fionread(self.file.get_ref()).unwrap_or_default();
+        unread > 0 || !self.waiting.is_empty()
+    }
+
     /// Keys for the next line, before those that were not read yet.
     pub(super) fn put_back(&mut self, mut keys: VecDeque<Key>) {
         keys.append(&mut self.waiting);
@@ -177,7 +196,10 @@ impl Tty {
     /// Throws away what was typed and not taken.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
-        self.keys.forget();
+        if self.keys.forget() {
+            // The rest of a paste is swallowed as it comes; thrown away here, its end mark would be lost.
+            return;
+        }
         if let Err(error) = tcflush(self.file.get_ref(), QueueSelector::IFlush) {
             tracing::debug!(%error, "typed text was not thrown away");
         }

@@ -266,7 +266,8 @@ fn text_part<'a>(path: &str, part: &'a Value) -> Result<&'a str, OpenAiError> {
 
 fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
     let temperature = number(fields, "temperature", 2.0)?;
-    let top_p = number(fields, "top_p", 1.0)?;
+    // All words are what a provider chooses from anyway, and some take not both of these settings.
+    let top_p = number(fields, "top_p", 1.0)?.filter(|it| *it < 1.0);
     // The newer name goes before the older one.
     let name =
         ["max_completion_tokens", "max_tokens"].into_iter().find(|name| fields.contains_key(*name));
