@@ -44,9 +44,8 @@ pub(super) fn health(alive: &[Heartbeat], needs: &Needs, now: Timestamp) -> Prov
     let standby: Vec<Option<String>> = providers
         .iter()
         .map(|it| {
-            let is_bad =
-                it.kind == ProviderKind::Execution && it.status == ProviderStatus::Unhealthy;
-            if !is_bad {
+            let does_not = matches!(it.status, ProviderStatus::Unhealthy | ProviderStatus::Standby);
+            if it.kind != ProviderKind::Execution || !does_not {
                 return None;
             }
             if is_mcp(&it.provider) {
