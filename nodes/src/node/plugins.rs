@@ -8,7 +8,7 @@ use clawnode_actors::{
 };
 use clawnode_cluster::Bucket;
 use clawnode_proto::{AgentName, ToolName, provider::PLUGIN_PREFIX};
-use tracing::debug;
+use tracing::info;
 #[cfg(not(feature = "wasm"))]
 use tracing::warn;
 
@@ -122,7 +122,7 @@ impl Plugins {
         let is_here = |name: &&ToolName| {
             let absent = self.absent.iter().find(|(plugin, _)| plugin.own(name).is_some());
             if let Some((plugin, _)) = absent {
-                debug!(%agent, tool = %name, %plugin, "an agent goes without a tool of a plugin");
+                info!(%agent, tool = %name, %plugin, "an agent goes without a tool of a plugin");
             }
             absent.is_none()
         };
