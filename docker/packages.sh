@@ -72,6 +72,15 @@ mkdir -p "$deb/DEBIAN" "$deb/usr/bin" "$deb/usr/lib/systemd/system" "$deb/etc/cl
     "$deb/usr/share/doc/clawnode"
 cp "$work/clawnode" "$deb/usr/bin/"
 cp "$root/LICENSE" "$deb/usr/share/doc/clawnode/copyright"
+# Manuals and completions, of the program itself.
+share=$deb/usr/share
+mkdir -p "$share/man/man1" "$share/bash-completion/completions" \
+    "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
+"$work/clawnode" man --out "$share/man/man1" 2>/dev/null
+find "$share/man/man1" -type f -exec gzip -n9 {} +
+"$work/clawnode" completions bash > "$share/bash-completion/completions/clawnode"
+"$work/clawnode" completions zsh > "$share/zsh/vendor-completions/_clawnode"
+"$work/clawnode" completions fish > "$share/fish/vendor_completions.d/clawnode.fish"
 cp "$here/node.env" "$deb/etc/clawnode/"
 sed -e '1,/^$/d' \
     -e 's|^ExecStart=.*|ExecStart=/usr/bin/clawnode up|' \

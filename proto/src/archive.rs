@@ -38,7 +38,7 @@ pub struct LogLine {
     /// Without its end.
     pub text: String,
     /// Whether the next one of this stream goes on with it: it was too long for one.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub goes_on: bool,
 }
 
@@ -159,6 +159,9 @@ pub struct JobRecord {
     pub tool: ToolName,
     /// What a node needs to run it.
     pub capability: Capability,
+    /// The beginning of its arguments; empty in records of older builds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
     /// Its runs, the oldest first; at most [`RUNS_KEPT`](crate::limits::RUNS_KEPT).
     pub runs: Vec<JobRun>,
 }
@@ -212,6 +215,9 @@ pub struct JobView {
     pub tool: ToolName,
     /// What a node needs to run it.
     pub capability: Capability,
+    /// The beginning of its arguments; empty in records of older builds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
     /// Its runs, the oldest first.
     pub runs: Vec<JobRun>,
 }
@@ -407,11 +413,6 @@ pub struct CleanJobs {
 /// What a long result is called among the files of a run; no file has this name.
 pub const RESULT_NAME: &str = "@result";
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
 // === impl LogStream ===
 
 impl LogStream {
@@ -493,7 +494,7 @@ impl JobRecord {
     /// As it is shown.
     pub fn view(self, is_gone: impl Fn(ProcessId) -> bool) -> JobView {
         let status = self.status(is_gone);
-        let Self { job, session, turn, call, tool, capability, runs } = self;
-        JobView { job, status, session, turn, call, tool, capability, runs }
+        let Self { job, session, turn, call, tool, capability, arguments, runs } = self;
+        JobView { job, status, session, turn, call, tool, capability, arguments, runs }
     }
 }

@@ -129,6 +129,8 @@ pub const LOG_LINE_COST: usize = 64;
 pub const LOG_HEARD_BYTES: u64 = 64 << 20;
 /// Bytes of a log in one message between processes (256 KiB).
 pub const LOG_PART_BYTES: usize = 256 << 10;
+/// Characters of a job's arguments in its record; the journal has all of them.
+pub const JOB_ARGUMENTS_CHARS: usize = 256;
 /// Runs of one job that are kept; the oldest go first.
 pub const RUNS_KEPT: usize = 8;
 /// Files of one run that are kept.

@@ -22,6 +22,17 @@ const BATCH_MAX: usize = 16;
 /// way to the reader than the token in it. More saves work, less is smoother to read.
 const FRAME_GAP: Duration = Duration::from_millis(10);
 
+/// What people read when a call is tried again.
+fn retrying(why: &str, retry: u32, wait: Duration) -> String {
+    let tenths = wait.as_millis().div_ceil(100);
+    let when = if tenths == 0 {
+        "now".to_owned()
+    } else {
+        format!("in {}.{} s", tenths / 10, tenths % 10)
+    };
+    format!("{why}; retry {retry} {when}")
+}
+
 /// How a call's stream ended.
 pub(super) enum End {
     Done { stop: StopReason, model: String },
@@ -144,8 +155,7 @@ impl<'a> Call<'a> {
                 self.text.clear();
                 self.tool_uses.clear();
                 self.spent = self.usage;
-                let message =
-                    format!("{}; retry {retry} in {:.1} s", failure.message, wait.as_secs_f64());
+                let message = retrying(&failure.message, retry, wait);
                 self.gathered.push(FrameBody::Notice { name: "retrying".to_owned(), message });
                 None
             }
@@ -174,6 +184,21 @@ impl<'a> Call<'a> {
         let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
         if let Err(failure) = sent {
             debug!(entity = %self.entity, %failure, "frames were not heard");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_before_a_retry_is_never_told_as_nothing() {
+        for (millis, told) in
+            [(0, "now"), (30, "in 0.1 s"), (1_000, "in 1.0 s"), (1_230, "in 1.3 s")]
+        {
+            let words = retrying("refused", 2, Duration::from_millis(millis));
+            assert_eq!(words, format!("refused; retry 2 {told}"));
         }
     }
 }

@@ -14,6 +14,7 @@ use clawnode_cluster::Peek;
 use clawnode_proto::Capability;
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -48,6 +49,8 @@ pub struct Executors {
     door: LatchDoor,
     available: watch::Sender<Available>,
     providers: Providers,
+    /// Whether the node stops.
+    over: CancellationToken,
 }
 
 /// What a look at an executor has found.
@@ -65,7 +68,8 @@ impl Executors {
         let providers = Providers::default();
         let toolbox = Toolbox::new(list.iter().map(Arc::clone))?.behind(&door).told(&providers);
         let available = watch::Sender::new(Available::default());
-        let executors = Self { list, door, available, providers: providers.clone() };
+        let over = CancellationToken::new();
+        let executors = Self { list, door, available, providers: providers.clone(), over };
         let looks = executors.look().await;
         for look in &looks {
             match &look.health {
@@ -90,6 +94,11 @@ impl Executors {
     /// How all that works for agents on this node fares.
     pub const fn providers(&self) -> &Providers {
         &self.providers
+    }
+
+    /// The node stops, and what runs its tools with it: that is no trouble.
+    pub fn close(&self) {
+        self.over.cancel();
     }
 
     /// Looks again and again; ends never.
@@ -163,11 +172,16 @@ impl Executors {
             if !gone.is_empty() {
                 let told = |look: &Look| {
                     let why = look.health.as_ref().err()?;
+                    look.needed.iter().find(|it| gone.contains(it))?;
                     let names: Vec<&str> = look.needed.iter().map(Capability::as_str).collect();
                     Some(format!("{}: {why}", names.join(", ")))
                 };
                 let why: Vec<String> = looks.iter().filter_map(told).collect();
-                warn!(?gone, ?why, "this node takes no such tool calls any more");
+                if self.over.is_cancelled() {
+                    debug!(?gone, "this node takes no more tool calls");
+                } else {
+                    warn!(?gone, ?why, "this node takes no such tool calls any more");
+                }
             }
             if !new.is_empty() {
                 info!(?new, "this node takes such tool calls now");

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     LocalOptions, OpenError,
@@ -75,7 +75,8 @@ pub(super) fn recover_with_index(
             }
             Err(ReplayError::Open(error)) => return Err(error),
             Err(ReplayError::Index(error)) => warn!(%error, "building the index anew"),
-            Ok(None) => warn!("the index may be incomplete; building it anew"),
+            // The log has everything.
+            Ok(None) => info!("rebuilding the index from the log"),
         }
         state.set_aside()?;
     } else {

@@ -178,7 +178,7 @@ async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>
         Err(RequestError::NoResponders { .. }) => Ok(None),
         Err(RequestError::Timeout { .. }) => {
             // Somebody listens and does not answer: frozen, or its connection is half open.
-            warn!(%name, "whoever has this node's name does not answer; it is taken over");
+            warn!(%name, "the process with this node's name does not answer; the name is taken over");
             Ok(None)
         }
         Err(RequestError::Bus(error)) => Err(silent(&error)),

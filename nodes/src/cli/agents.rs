@@ -1,4 +1,4 @@
-//! `agents`: who answers, whether they may, and with what.
+//! `agents`: list, show, pause and resume agents.
 
 use clap::Subcommand;
 use clawnode_proto::{
@@ -23,7 +23,8 @@ Examples:
   clawnode agents list
   clawnode agents show default
   clawnode agents show ops --json | jq -r '.tools[].name'
-  clawnode agents pause ops";
+  clawnode agents pause ops
+  clawnode agents resume ops";
 
 /// `agents`.
 #[derive(Debug, Subcommand)]
@@ -31,19 +32,19 @@ Examples:
 pub(super) enum AgentsCommand {
     /// List all agents
     List,
-    /// Show one agent: its model, tools, rules, time limits and hooks
+    /// Show an agent: its model, tools, rules, time limits and hooks
     Show {
-        /// Its name
+        /// The agent's name
         agent: AgentName,
     },
-    /// Stop an agent from starting turns, on every node; running turns end
+    /// Start no more turns of an agent, on every node; its running turns end
     Pause {
-        /// Its name
+        /// The agent's name
         agent: AgentName,
     },
-    /// Let an agent start turns again
+    /// Start turns of an agent again
     Resume {
-        /// Its name
+        /// The agent's name
         agent: AgentName,
     },
 }
@@ -84,7 +85,8 @@ const fn state(it: &AgentView) -> &'static str {
 }
 
 fn table(out: Output, agents: &[AgentView]) -> String {
-    let head = ["agent", "model", "state", "running", "waiting", "most", "steps", "system"];
+    let head =
+        ["agent", "model", "state", "running", "waiting", "max turns", "max steps", "system"];
     let row = |it: &AgentView| {
         vec![
             it.agent.to_string(),
@@ -107,13 +109,13 @@ fn detail(out: Output, it: &AgentDetail) -> String {
         ("agent", view.agent.to_string()),
         ("model", view.model.to_string()),
         ("state", state(view).to_owned()),
-        ("turns", format!("{} run, {} wait", view.running, view.waiting)),
+        ("turns", format!("{} running, {} waiting", view.running, view.waiting)),
         ("system", clean(&view.system)),
         (
             "limits",
             format!(
-                "a turn {}, a step {}, {} steps a turn, {} turns a node, {} tokens read, {} tool \
-                 calls at a time",
+                "turn {}, step {}, {} steps per turn, {} turns per node, {} tokens of context, {} \
+                 tool calls at a time",
                 limit(it.time.global_ms),
                 limit(it.time.step_ms),
                 view.step_limit,
@@ -133,7 +135,7 @@ fn detail(out: Output, it: &AgentDetail) -> String {
         facts.into_iter().map(|(name, value)| format!("{name:<8} {value}")).collect();
     lines.push(String::new());
     if it.tools.is_empty() {
-        lines.push("it has no tools: list them in `tools` of its configuration".to_owned());
+        lines.push("no tools: name them in `tools` of the agent's configuration".to_owned());
         return lines.join("\n");
     }
     let bad = it.tools.iter().filter(|tool| tool.status == ProviderStatus::Unhealthy);
@@ -142,7 +144,7 @@ fn detail(out: Output, it: &AgentDetail) -> String {
     lines.join("\n")
 }
 
-/// What it does by itself, and what a person is asked about, in the order in which it is decided.
+/// The rules about its tool calls, in the order in which they apply.
 fn rules(policy: &Policy) -> Vec<String> {
     let rule = |it: &Rule| {
         let tool = it.tool.as_deref().unwrap_or("any tool");
@@ -154,7 +156,7 @@ fn rules(policy: &Policy) -> Vec<String> {
         clean(&format!("{}: {tool}{risk}{with}{}{why}", it.verdict.as_str(), arguments.join(", ")))
     };
     let asks = format!(
-        "else: what only looks is allowed, and a person is asked about the rest, for {}",
+        "otherwise: tools that only read are allowed, other calls wait up to {} for a person",
         span(policy.approval_wait_ms)
     );
     policy.rules.iter().map(rule).chain([asks]).collect()

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{
     context::Context,
+    ids,
     output::{Output, brief, exact, time},
 };
 use crate::failure::{Exit, Failure};
@@ -19,8 +20,8 @@ const BRIEF: usize = 60;
 
 /// What `approvals --help` ends with.
 const EXAMPLES: &str = "\
-An approval is for the one call that is shown, and for exactly what is shown. Time never approves: a
-call that nobody decides about is refused at its end.
+An approval is for one call, exactly as shown. A call that no person approves before it expires
+does not run. The first characters of an id are enough.
 
 Examples:
   clawnode approvals list
@@ -34,24 +35,24 @@ Examples:
 pub(super) enum ApprovalsCommand {
     /// List the calls that wait for a person
     List,
-    /// Show exactly what one of them would do
+    /// Show a call with all of its arguments
     Show {
-        /// Its id, as the list has it
+        /// The call's id, or its first characters
         call: String,
     },
-    /// Have it done, once
+    /// Let a call run, once
     Approve {
-        /// Its id, as the list has it
+        /// The call's id, or its first characters
         call: String,
-        /// Only if its action has this digest, as the list has it
+        /// Approve only if the action has this digest (`list -o wide` shows it)
         #[arg(long, value_name = "DIGEST")]
         action: Option<String>,
     },
-    /// Have it not done; the turn goes on, and the model is told
+    /// Refuse a call; the turn continues, and the model reads the reason
     Deny {
-        /// Its id, as the list has it
+        /// The call's id, or its first characters
         call: String,
-        /// Why; the model is told
+        /// The reason, for the model
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
@@ -66,10 +67,11 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
             out.document(&list, |list| table(out, &list.approvals))?;
         }
         ApprovalsCommand::Show { call } => {
-            let approval = show(context, call).await?;
+            let approval = show(context, whole(context, call).await?).await?;
             out.document(&approval, card)?;
         }
         ApprovalsCommand::Approve { call, action } => {
+            let call = whole(context, call).await?;
             let action = match action {
                 Some(action) => action,
                 None => show(context, call.clone()).await?.digest.to_string(),
@@ -77,11 +79,22 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
             decide(context, Method::ApprovalsApprove, call, action, None).await?;
         }
         ApprovalsCommand::Deny { call, reason } => {
+            let call = whole(context, call).await?;
             let action = show(context, call.clone()).await?.digest.to_string();
             decide(context, Method::ApprovalsDeny, call, action, reason).await?;
         }
     }
     Ok(Exit::Ok)
+}
+
+/// The id of the call that waits and is meant.
+async fn whole(context: &Context, call: String) -> Result<String, Failure> {
+    if !ids::is_short(&call) {
+        return Ok(call);
+    }
+    let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
+    let found = ids::find(&call, list.approvals.iter().map(|it| it.action.call.to_string()))?;
+    found.ok_or_else(|| ids::none("call that waits", &call, "approvals list"))
 }
 
 async fn show(context: &Context, call: String) -> Result<Approval, Failure> {
@@ -102,7 +115,7 @@ async fn decide(
 
 fn table(out: Output, approvals: &[Approval]) -> String {
     if approvals.is_empty() {
-        return "nothing waits for a person".to_owned();
+        return "no call waits for a person".to_owned();
     }
     let mut head = vec!["call", "tool", "risk", "session", "asked", "expires", "arguments"];
     if out.wide {
@@ -140,7 +153,7 @@ fn card(it: &Approval) -> String {
         format!("expires    {}", time(it.expires)),
     ];
     if let Some(reason) = &it.reason {
-        lines.push(format!("because    {}", exact(reason)));
+        lines.push(format!("reason     {}", exact(reason)));
     }
     if let Some(decided) = &it.decided {
         let why =

@@ -8,20 +8,21 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, approvals, backup, chat, config, doctor, events, execute, hooks, import, jobs, journal,
-    mcp, node, panic, parked, providers, quarantine, sessions, tools, tree, up, verify,
+    agents, approvals, backup, chat, config, doctor, events, execute, guide, hooks, import, jobs,
+    journal, manual, mcp, node, panic, parked, providers, quarantine, sessions, tools, tree, up,
+    verify,
 };
 use crate::config::Flag;
 
 /// What `--help` ends with.
-const EXIT_CODES: &str = "\
+const AFTER: &str = "\
 Exit codes:
-  0   done
-  1   it was tried and failed
+  0   success
+  1   the command failed
   2   the command line is wrong
   69  the node, or a server that it needs, cannot be reached
-  70  the node hung, and ended itself; start it again
-  77  refused: the token is missing or wrong, or this is not allowed
+  70  the node hung and ended itself; start it again
+  77  refused: the token is missing or wrong, or the operation is not allowed
   78  the configuration is wrong
 
 Examples:
@@ -31,7 +32,8 @@ Examples:
   clawnode sessions list --json
   clawnode nodes -o wide
   clawnode events --follow
-  clawnode config show";
+  clawnode config show
+  clawnode help models                     how to do something; `clawnode help` lists topics";
 
 /// What `status --help` ends with.
 const STATUS_EXAMPLES: &str = "\
@@ -56,14 +58,15 @@ Examples:
 
 /// Durable virtual actors for AI agents, over NATS.
 #[derive(Debug, Parser)]
-#[command(name = "clawnode", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "clawnode", version, after_help = AFTER, max_term_width = 100)]
 #[command(
     subcommand_required = false,
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
 pub(super) struct Cli {
-    /// Be a node that holds client connections (gateway), owns sessions (worker), or both
+    /// Start a node with these roles, as `clawnode run` does: gateway (serves clients), worker (owns
+    /// sessions), or both
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
     pub role: Vec<Role>,
     #[command(flatten)]
@@ -74,43 +77,44 @@ pub(super) struct Cli {
     pub command: Option<Command>,
 }
 
-/// Flags that every command takes.
+/// Settings. Every command takes them, so that a script may set them once; the help of each shows
+/// those that it uses ([`super::shape`]).
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings")]
 pub(super) struct GlobalFlags {
-    /// Read this configuration file instead of the usual one
+    /// Read this configuration file instead of the default one
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Keep everything in this directory
+    /// Use this data directory
     #[arg(long, global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Serve clients on this address
     #[arg(long, global = true, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Share work with other nodes over these NATS servers
+    /// Join the other nodes over these NATS servers
     #[arg(long, global = true, value_name = "URL")]
     // Text, so that a wrong one, which may hold a password, is not quoted: settings judge it.
     pub nats: Option<String>,
-    /// Begin all NATS subjects with this
+    /// Prefix of all NATS subjects
     #[arg(long, global = true, value_name = "NAME")]
     pub prefix: Option<Prefix>,
-    /// Let the agent `default` use this model
+    /// Model of the agent `default`
     #[arg(long, global = true, value_name = "PROVIDER/MODEL")]
     pub model: Option<ModelRef>,
-    /// Ask clients for no token (on loopback only)
+    /// Serve clients without a token (on loopback addresses only)
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub no_auth: bool,
     /// Serve TLS with this certificate chain
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// The key of the certificate
+    /// Private key of the certificate
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Serve beyond loopback without TLS, because a proxy in front has it
+    /// Serve beyond loopback without TLS, because a proxy in front provides TLS
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub plain_http: bool,
-    /// Speak to the node at this address, not to this machine's own; of several (comma-separated),
-    /// to whichever answers
+    /// Use the node at this address, not the one on this machine; of several addresses
+    /// (comma-separated), the first that answers
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
     /// Read the node's token from this file
@@ -119,10 +123,10 @@ pub(super) struct GlobalFlags {
     /// Print JSON: documents to standard output, errors and logs to standard error
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub json: bool,
-    /// Print documents so: as tables, with more columns, or as JSON (as `--json`)
+    /// Format of documents: a table, a table with more columns, or JSON (same as `--json`)
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", conflicts_with = "json")]
     pub output: Option<Format>,
-    /// Log this much to standard error: error, warn, info, debug, trace, or a filter
+    /// Level of the log on standard error: error, warn, info, debug, trace, or a filter
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<String>,
 }
@@ -141,7 +145,7 @@ pub(super) enum Format {
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Role {
-    // Holds client connections.
+    // Serves clients.
     Gateway,
     // Owns sessions.
     Worker,
@@ -150,40 +154,40 @@ pub(super) enum Role {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Start a node that does everything, and set up what it needs
+    /// Start a node with all roles, and set up what it needs
     Up(up::UpArgs),
-    /// Start a node with chosen roles, as one of a cluster
+    /// Start a node with chosen roles, as part of a cluster
     Run(up::RunArgs),
-    /// Talk to an agent at the terminal
+    /// Talk to an agent in the terminal
     Chat(chat::ChatArgs),
     /// Show the node and the cluster
     #[command(after_help = STATUS_EXAMPLES)]
     Status,
-    /// List the nodes of the cluster, with what they do and how busy they are
+    /// List the nodes of the cluster: their roles, state and load
     #[command(after_help = NODES_EXAMPLES)]
     Nodes,
-    /// List what runs tools on each node, and who serves models, with how they fare
+    /// List the health of model providers, and of everything that runs tools on each node
     #[command(after_help = providers::EXAMPLES)]
     Providers,
-    /// Show which node would be chosen for calls of some tools, and why
+    /// Show which node would run calls of some tools, and why
     Diagnose(providers::DiagnoseArgs),
-    /// List the partitions: who serves them, in which order, and what waits in them
+    /// List the partitions: the nodes that serve them, in order, and the inputs that wait
     #[command(after_help = PARTITIONS_EXAMPLES)]
     Partitions,
-    /// Show what every process of the cluster runs, as a tree
+    /// Show the tasks of every process of the cluster as a tree
     Tree(tree::TreeArgs),
-    /// Show what happened in the cluster lately, and follow what happens
+    /// Show recent events of the cluster, and follow new ones
     Events(events::EventsArgs),
-    /// Watch nodes, sessions, throughput and latencies at the terminal
+    /// Watch nodes, sessions, throughput and latencies in the terminal
     #[cfg(feature = "tui")]
     Top(top::TopArgs),
     /// List, show, follow, export and delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
-    /// List, show, put back in service and drop sessions that are out of service
+    /// List, show, restore and delete sessions that are out of service
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
-    /// List inputs that were put aside, because nobody can serve them
+    /// List inputs that were set aside because no node can process them
     Parked(parked::ParkedArgs),
     /// List, show, pause and resume agents
     #[command(subcommand)]
@@ -191,18 +195,18 @@ pub(super) enum Command {
     /// List, show, approve and deny tool calls that wait for a person
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
-    /// List and show jobs: what tool calls said and made, wherever they ran
+    /// List and show jobs: the output and files of tool calls, on any node
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
-    /// Run the steps of a plan without a model, show how far they are, and cancel them
+    /// Run the steps of a plan without a model; show and cancel executions
     Execute(execute::ExecuteArgs),
-    /// Stop what agents do, on every node at once, until that is cleared
+    /// Stop agents on every node at once, until the stop is cleared
     #[command(after_help = panic::EXAMPLES)]
     Panic(panic::PanicArgs),
-    /// List the tools of agents, and whether their calls can be run now
+    /// List the tools of agents, and whether they can be called now
     #[command(subcommand)]
     Tools(tools::ToolsCommand),
-    /// List and show MCP servers, and approve what they say of their tools
+    /// List and show MCP servers, and approve the descriptions of their tools
     #[command(subcommand)]
     Mcp(mcp::McpCommand),
     /// List the programs that judge model calls and tool calls on this machine
@@ -216,20 +220,29 @@ pub(super) enum Command {
     Journal(journal::JournalCommand),
     /// Write everything in the data directory to a file
     Backup(backup::BackupArgs),
-    /// Fill an empty data directory from a backup
+    /// Restore a backup into an empty data directory
     Restore(backup::RestoreArgs),
     /// Move the sessions of a data directory into a cluster
     Import(import::ImportArgs),
-    /// Make the keys of a cluster, let hosts join it, and revoke what they were given
+    /// Create the keys of a cluster, let hosts join, and revoke credentials
     #[cfg(feature = "nats")]
     #[command(subcommand)]
     Cluster(super::cluster::ClusterCommand),
-    /// Look for what keeps a node from working, and say what to do about it
+    /// Check this machine, its configuration and its node, and say how to fix problems
     Doctor(doctor::DoctorArgs),
     /// Show and check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Do harm to a cluster made for it, and judge what is left
+    /// Explain a topic or a command
+    Help(guide::HelpArgs),
+    /// Print the version
+    #[command(after_help = "Examples:\n  clawnode version")]
+    Version,
+    /// Print a script that completes commands in a shell
+    Completions(manual::CompletionsArgs),
+    /// Write man pages
+    Man(manual::ManArgs),
+    /// Harm a cluster that was made for it, and judge what is left
     #[command(hide = true)]
     Verify(verify::VerifyArgs),
 }
@@ -277,17 +290,5 @@ impl GlobalFlags {
         all.into_iter()
             .filter_map(|(name, path, value)| Some(Flag { name, path, value: value? }))
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
     }
 }

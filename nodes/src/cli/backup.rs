@@ -4,14 +4,33 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{context::Context, offline::BackupView};
+use super::{
+    context::Context,
+    offline::BackupView,
+    output::{count, size},
+};
 use crate::{
     failure::{Exit, Failure},
     keeping,
 };
 
+/// What `backup --help` ends with.
+const BACKUP_EXAMPLES: &str = "\
+A backup has every conversation, and no token. Stop the node first.
+
+Examples:
+  clawnode backup clawnode.backup
+  clawnode backup clawnode.backup --data-dir ./node-1";
+
+/// What `restore --help` ends with.
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  clawnode restore clawnode.backup
+  clawnode restore clawnode.backup --data-dir ./restored";
+
 /// `backup`.
 #[derive(Debug, Args)]
+#[command(after_help = BACKUP_EXAMPLES)]
 pub(super) struct BackupArgs {
     /// The file to write; it must not exist
     pub file: PathBuf,
@@ -19,8 +38,9 @@ pub(super) struct BackupArgs {
 
 /// `restore`.
 #[derive(Debug, Args)]
+#[command(after_help = RESTORE_EXAMPLES)]
 pub(super) struct RestoreArgs {
-    /// The file that `backup` wrote
+    /// A file that `backup` wrote
     pub file: PathBuf,
 }
 
@@ -38,7 +58,7 @@ pub(super) async fn restore(args: RestoreArgs, context: &Context) -> Result<Exit
 
 fn report(context: &Context, verb: &str, done: &BackupView) -> Result<Exit, Failure> {
     context.out.document(done, |it| {
-        format!("{verb} `{}`: {} sessions, {} bytes", it.file, it.sessions, it.bytes)
+        format!("{verb} `{}`: {}, {}", it.file, count(it.sessions, "session"), size(it.bytes))
     })?;
     Ok(Exit::Ok)
 }

@@ -1,4 +1,4 @@
-//! `config`: what is set, where it was set, and whether it holds.
+//! `config`: the settings, where each was set, and whether they are valid.
 
 use std::path::PathBuf;
 
@@ -16,19 +16,28 @@ use crate::{
     node::models,
 };
 
+/// What `config --help` ends with.
+const EXAMPLES: &str = "\
+Examples:
+  clawnode config show
+  clawnode config show --json | jq '.settings[] | select(.origin != \"default\")'
+  clawnode config check
+  clawnode config check ./config.toml";
+
 /// `config`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum ConfigCommand {
-    /// Show every setting, its value, and where it was made; secrets are left out
+    /// Show every setting, its value, and where it was set; secrets are left out
     Show,
-    /// Check a configuration and exit: 0 if it holds, 78 if not
+    /// Check a configuration: exit code 0 if it is valid, 78 if not
     Check(CheckArgs),
 }
 
 /// `config check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The file to check, instead of the usual one
+    /// The file to check, instead of the default one
     pub file: Option<PathBuf>,
 }
 
@@ -61,8 +70,8 @@ pub(super) fn check(
     let loaded = load(&sources)?;
     models::check(&loaded)?;
     out.document(&json!({ "file": loaded.file, "ok": true }), |_| match &loaded.file {
-        Some(file) => format!("`{}` holds", file.display()),
-        None => "there is no configuration file, and the rest holds".to_owned(),
+        Some(file) => format!("`{}` is valid", file.display()),
+        None => "there is no configuration file; all other settings are valid".to_owned(),
     })?;
     Ok(Exit::Ok)
 }

@@ -1,13 +1,17 @@
-//! `events`: what happens in the cluster.
+//! `events`: the event feed of the cluster.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use clawnode_proto::{
-    NodeName, TurnId,
-    api::{EventsParams, Method},
+    EntityId, NodeName, TurnId,
+    api::{EventsParams, Method, SessionsList},
     feed::{ClusterEvent, EventBody},
     overview::{FeedRow, FeedView},
+    view::{SessionList, SessionRow},
 };
 use serde_json::json;
 
@@ -15,7 +19,7 @@ use super::{
     context::Context,
     link::Link,
     nodes::role_name,
-    output::{Output, Tone, clean, time},
+    output::{Output, Tone, clean, count, time},
 };
 use crate::{
     client::Client,
@@ -28,11 +32,15 @@ const WAIT_MS: u32 = 10_000;
 const PAGE: u32 = 1_000;
 /// Events that were read and are known again at another gateway.
 const READ_KEPT: usize = 256;
+/// Keys of sessions that are kept.
+const KEYS_KEPT: usize = 100_000;
+/// How often keys of new sessions are asked for.
+const ASK_KEYS_EVERY: Duration = Duration::from_secs(5);
 
 /// What `events --help` ends with.
 const EXAMPLES: &str = "\
-Nothing of a conversation is in the feed. It is told in passing: what happened while nobody
-listened is not in it, and a journal says what really was.
+The feed has no content of conversations. Each gateway remembers the last 1,024 events that it
+heard; the journal of a session is complete.
 
 Examples:
   clawnode events
@@ -43,10 +51,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct EventsArgs {
-    /// Go on until Ctrl-C
+    /// Follow new events until Ctrl-C
     #[arg(long, short)]
     follow: bool,
-    /// Events to begin with: the newest ones that the node remembers
+    /// Show this many of the newest events first
     #[arg(long, short = 'n', default_value_t = 100, value_name = "N",
           value_parser = clap::value_parser!(u32).range(0..=1_000))]
     last: u32,
@@ -62,8 +70,9 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     if args.last == 0 {
         page.events.clear();
     }
-    let mut told = VecDeque::new();
-    print(context.out, &page, &mut told)?;
+    let mut told = Told::default();
+    told.learn(gateways.current(), &page, context.out).await;
+    told.print(context.out, &page)?;
     if !args.follow {
         return Ok(Exit::Ok);
     }
@@ -75,7 +84,8 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
         if place.moved(link.gateways.current().url(), &mut page) && !context.out.json {
             context.out.aside("events may be missing here");
         }
-        print(context.out, &page, &mut told)?;
+        told.learn(link.gateways.current(), &page, context.out).await;
+        told.print(context.out, &page)?;
     }
 }
 
@@ -133,42 +143,96 @@ impl Place {
     }
 }
 
-/// Prints what happened; programs are told all of it.
-fn print(out: Output, page: &FeedView, told: &mut VecDeque<TurnId>) -> Result<(), Failure> {
-    if page.missed > 0 && !out.json {
-        out.talk(&format!("{} events are missing here", page.missed));
+/// The keys of sessions, as far as they are known. Events have ids alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keys(HashMap<EntityId, String>);
+
+impl Keys {
+    /// Takes those of a list.
+    pub(super) fn take(&mut self, rows: &[SessionRow]) {
+        if self.0.len() > KEYS_KEPT {
+            self.0.clear();
+        }
+        self.0.extend(rows.iter().filter_map(|row| Some((row.id, row.key.clone()?))));
     }
-    for row in &page.events {
-        if out.json {
-            out.json_line(row)?;
-        } else if !is_retold(&row.event, told) {
-            out.line(&human(out, row))?;
+
+    /// What people call a session.
+    fn name(&self, id: EntityId) -> String {
+        self.0.get(&id).cloned().unwrap_or_else(|| id.to_string())
+    }
+}
+
+/// What is known of events that are printed.
+#[derive(Debug, Default)]
+struct Told {
+    keys: Keys,
+    /// When the keys were asked for.
+    asked: Option<Instant>,
+    /// Turns whose end was printed, the newest last.
+    ended: VecDeque<TurnId>,
+}
+
+impl Told {
+    /// Asks for keys, if a session without a known one is in the page and the last question is some time
+    /// ago. Without an answer events have ids.
+    async fn learn(&mut self, client: &Client, page: &FeedView, out: Output) {
+        let is_unknown = |row: &FeedRow| {
+            session(&row.event).is_some_and(|session| !self.keys.0.contains_key(&session))
+        };
+        let is_late = self.asked.is_none_or(|asked| asked.elapsed() >= ASK_KEYS_EVERY);
+        if out.json || !is_late || !page.events.iter().any(is_unknown) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let all = SessionsList { limit: Some(PAGE), stateless: true, ..SessionsList::default() };
+        let answer = client.call(Method::SessionsList, json!(all)).await;
+        if let Ok(Ok(list)) = answer.map(serde_json::from_value::<SessionList>) {
+            self.keys.take(&list.sessions);
         }
     }
-    Ok(())
+
+    /// Prints what happened; programs are told all of it.
+    fn print(&mut self, out: Output, page: &FeedView) -> Result<(), Failure> {
+        if page.missed > 0 && !out.json {
+            out.talk(&format!("{} missing here", count(page.missed, "event")));
+        }
+        for row in &page.events {
+            if out.json {
+                out.json_line(row)?;
+            } else if !self.is_retold(&row.event) {
+                out.line(&human(out, row, &self.keys))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is the end of a turn that was printed: a crash may have it told again.
+    fn is_retold(&mut self, event: &ClusterEvent) -> bool {
+        let Some(turn) = ended(event) else { return false };
+        if self.ended.contains(&turn) {
+            return true;
+        }
+        if self.ended.len() == READ_KEPT {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(turn);
+        false
+    }
 }
 
-/// Whether it is the end of a turn that was `told`: a crash may have it told again.
-fn is_retold(event: &ClusterEvent, told: &mut VecDeque<TurnId>) -> bool {
-    let Some(turn) = ended(event) else { return false };
-    if told.contains(&turn) {
-        return true;
-    }
-    if told.len() == READ_KEPT {
-        told.pop_front();
-    }
-    told.push_back(turn);
-    false
-}
-
-fn human(out: Output, row: &FeedRow) -> String {
+fn human(out: Output, row: &FeedRow, keys: &Keys) -> String {
     let ClusterEvent { at, what, .. } = &row.event;
     let node = subject(&row.event);
     let name = format!("{:<14}", what.name());
     let name = tone(what).map_or_else(|| name.clone(), |tone| out.paint(tone, &name));
-    format!("{}  {:<16} {name} {}", time(*at), node.as_str(), clean(&detail(&row.event)))
-        .trim_end()
-        .to_owned()
+    format!(
+        "{}  {:<16} {name} {}",
+        time(*at),
+        node.as_str(),
+        clean(&detail(&row.event, keys, out.wide))
+    )
+    .trim_end()
+    .to_owned()
 }
 
 /// How an event looks; most are nothing special.
@@ -207,8 +271,23 @@ pub(super) const fn ended(event: &ClusterEvent) -> Option<TurnId> {
     }
 }
 
-/// What an event says beside its name.
-pub(super) fn detail(event: &ClusterEvent) -> String {
+/// The session that an event is about.
+const fn session(event: &ClusterEvent) -> Option<EntityId> {
+    match &event.what {
+        EventBody::TurnStarted { session, .. }
+        | EventBody::TurnEnded { session, .. }
+        | EventBody::ApprovalAsked { session, .. }
+        | EventBody::Claimed { session, .. }
+        | EventBody::Fenced { session }
+        | EventBody::Quarantined { session, .. } => Some(*session),
+        _ => None,
+    }
+}
+
+/// What an event says beside its name; `wide` has the ids of turns too.
+pub(super) fn detail(event: &ClusterEvent, keys: &Keys, wide: bool) -> String {
+    let turn_id = |turn: &TurnId| if wide { format!(" {turn}") } else { String::new() };
+    let name = |session: &EntityId| keys.name(*session);
     match &event.what {
         EventBody::NodeJoined { version, roles } => {
             let roles: Vec<_> = roles.iter().map(|&role| role_name(role)).collect();
@@ -217,21 +296,25 @@ pub(super) fn detail(event: &ClusterEvent) -> String {
         EventBody::NodeCordoned { on } => (if *on { "on" } else { "off" }).to_owned(),
         EventBody::NodeDraining | EventBody::NodeLeft | EventBody::Unknown => String::new(),
         EventBody::NodeDead { process, node } => match node {
-            Some(_) => format!("says {} ({process})", event.node),
+            Some(_) => format!("reported by {} ({process})", event.node),
             None => format!("{process}"),
         },
-        EventBody::ApprovalAsked { session, call, tool } => format!("{session} {call} {tool}"),
-        EventBody::TurnStarted { session, turn } => format!("{session} {turn}"),
-        EventBody::TurnEnded { session, turn, outcome } => format!("{session} {turn} {outcome}"),
-        EventBody::Claimed { session, from, epoch } => {
-            format!("{session} from {from}, epoch {epoch}")
+        EventBody::ApprovalAsked { session, call, tool } => {
+            format!("{} {call} {tool}", name(session))
         }
-        EventBody::Fenced { session } => session.to_string(),
-        EventBody::Quarantined { session, reason } => format!("{session}: {reason}"),
+        EventBody::TurnStarted { session, turn } => format!("{}{}", name(session), turn_id(turn)),
+        EventBody::TurnEnded { session, turn, outcome } => {
+            format!("{}{} {outcome}", name(session), turn_id(turn))
+        }
+        EventBody::Claimed { session, from, epoch } => {
+            format!("{} from {from}, epoch {epoch}", name(session))
+        }
+        EventBody::Fenced { session } => name(session),
+        EventBody::Quarantined { session, reason } => format!("{}: {reason}", name(session)),
         EventBody::Latched { scope, on, by, why } => {
-            let what = if *on { "stopped" } else { "goes on" };
+            let what = if *on { "stopped" } else { "continues" };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            format!("{scope} {what}, says {by}{why}")
+            format!("{scope} {what}, by {by}{why}")
         }
         EventBody::Warning { name, message } => format!("{name}: {message}"),
     }
@@ -239,7 +322,7 @@ pub(super) fn detail(event: &ClusterEvent) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{EntityId, ProcessId, Timestamp};
+    use clawnode_proto::{ProcessId, Timestamp};
 
     use super::*;
 
@@ -251,20 +334,40 @@ mod tests {
 
     #[test]
     fn the_end_of_a_turn_is_told_once_and_a_death_of_the_dead() {
-        let mut told = VecDeque::new();
+        let mut told = Told::default();
         let end = |turn| {
             let (session, turn) = (EntityId::from_u128(1), TurnId::from_u128(turn));
             let what = EventBody::TurnEnded { session, turn, outcome: "completed".to_owned() };
             ClusterEvent { what, ..row(1, 1, 1).event }
         };
-        assert!(!is_retold(&end(1), &mut told) && !is_retold(&end(2), &mut told));
-        assert!(is_retold(&end(1), &mut told));
-        assert!(!is_retold(&row(1, 1, 1).event, &mut told));
+        assert!(!told.is_retold(&end(1)) && !told.is_retold(&end(2)));
+        assert!(told.is_retold(&end(1)));
+        assert!(!told.is_retold(&row(1, 1, 1).event));
         let (process, dead) = (ProcessId::from_u128(2), "worker-3".parse().ok());
         let what = EventBody::NodeDead { process, node: dead };
         let event = ClusterEvent { what, ..row(1, 1, 1).event };
         assert_eq!(subject(&event).as_str(), "worker-3");
-        assert!(detail(&event).starts_with("says n ("));
+        assert!(detail(&event, &told.keys, false).starts_with("reported by n ("));
+    }
+
+    #[test]
+    fn a_session_has_its_key_where_that_is_known() {
+        let known = json!({
+            "id": EntityId::from_u128(1), "key": "default:cli:local:ada", "state": "idle", "turns": 1,
+            "events": 2, "updated": 1, "usage": { "input_tokens": 1, "output_tokens": 2 },
+        });
+        let mut keys = Keys::default();
+        keys.take(&[serde_json::from_value(known).unwrap()]);
+        let end = |session| {
+            let (session, turn) = (EntityId::from_u128(session), TurnId::from_u128(3));
+            let what = EventBody::TurnEnded { session, turn, outcome: "completed".to_owned() };
+            ClusterEvent { what, ..row(1, 1, 1).event }
+        };
+        assert_eq!(detail(&end(1), &keys, false), "default:cli:local:ada completed");
+        let turn = TurnId::from_u128(3);
+        assert_eq!(detail(&end(1), &keys, true), format!("default:cli:local:ada {turn} completed"));
+        let unknown = EntityId::from_u128(2);
+        assert_eq!(detail(&end(2), &keys, false), format!("{unknown} completed"));
     }
 
     fn page(rows: Vec<FeedRow>) -> FeedView {

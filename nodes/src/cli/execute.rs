@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     context::Context,
     link::Link,
-    output::{Output, Tone, clean, span, time},
+    output::{Output, Tone, clean, cut, span, time},
 };
 use crate::failure::{Exit, Failure};
 
@@ -27,16 +27,19 @@ const BRIEF: usize = 60;
 
 /// What `execute --help` ends with.
 const EXAMPLES: &str = "\
-A plan is JSON: {\"steps\":[{\"action\":\"TOOL\",\"params\":{…},\"continue_on_failure\":false},…]}.
-Its steps run one after the other, each as a call that an agent makes: by its rules, and with a
-person's approval where those ask for it. The first that does not end well ends the plan, unless it
-says otherwise. What was accepted goes on whatever becomes of nodes and clients; with the same key
-it is run once. With `--wait` the exit code is 1 unless it succeeds.
+A plan is JSON:
+
+  {\"steps\":[{\"action\":\"TOOL\",\"params\":{…},\"continue_on_failure\":false},…]}
+
+The steps run in order. Each is a tool call of the agent, under its rules and approvals. The first
+step that fails ends the plan, unless it has `continue_on_failure`. An accepted plan continues when
+nodes or clients end; a plan sent again with the same key runs once. With `--wait` the exit code is
+1 unless the plan succeeds.
 
 Examples:
   clawnode execute plan.json --wait
   echo '{\"steps\":[{\"action\":\"time_now\"}]}' | clawnode execute - --key nightly-7 --wait
-  clawnode execute show EXECUTION
+  clawnode execute show EXECUTION --wait
   clawnode execute cancel EXECUTION";
 
 /// `execute`.
@@ -52,31 +55,31 @@ pub(super) struct ExecuteArgs {
     /// The file with the plan; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     file: Option<String>,
-    /// Whose tools and rules; those of the default agent if absent
+    /// The agent whose tools and rules apply [default: `default`]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// A name for this request: sent again, it is run once
+    /// A name for this request: a plan sent again with it runs once
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Wait for its end
+    /// Wait until the plan has ended
     #[arg(long)]
     wait: bool,
 }
 
-/// What there is to do about one that was begun.
+/// What to do with an execution.
 #[derive(Debug, Subcommand)]
 enum ExecuteCommand {
-    /// Show how far one is, step by step
+    /// Show the state of an execution and of each step
     Show {
-        /// Its id
+        /// The execution's id
         execution: String,
-        /// Wait for its end
+        /// Wait until the execution has ended
         #[arg(long)]
         wait: bool,
     },
-    /// End one; what runs of it is stopped, and no further step begins
+    /// Cancel an execution: stop its running step and start no other
     Cancel {
-        /// Its id
+        /// The execution's id
         execution: String,
     },
 }
@@ -184,16 +187,16 @@ fn card(out: Output, it: &ExecutionView) -> String {
         lines.push(format!("started    {}", time(started)));
     }
     if let Some(took) = it.duration_ms {
-        lines.push(format!("took       {}", span(took)));
+        lines.push(format!("duration   {}", span(took)));
     }
-    let mut head = vec!["step", "action", "status", "risk", "took", "said"];
+    let mut head = vec!["step", "action", "status", "risk", "duration", "output"];
     if out.wide {
         head.extend(["job", "call"]);
     }
     let dash = || "-".to_owned();
     let row = |step: &ExecutionStep| {
         let said = step.error.as_ref().map(|error| &error.message).or(step.output.as_ref());
-        let said = said.map_or_else(dash, |text| clean(text).chars().take(BRIEF).collect());
+        let said = said.map_or_else(dash, |text| cut(text, BRIEF));
         let mut row = vec![
             step.step.to_string(),
             step.action.to_string(),

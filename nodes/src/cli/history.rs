@@ -39,12 +39,12 @@ fn standing(turn: &TurnView, session: &str) -> Vec<String> {
     }
     let asks = turn.asks.iter();
     let mut lines: Vec<String> = asks
-        .map(|call| format!("[waits for a person: `clawnode approvals approve {call}`, or `deny`]"))
+        .map(|call| format!("[waits for a person: `clawnode approvals approve {call}` or `deny`]"))
         .collect();
     if turn.wants_steps {
         let session = exact(session);
         lines.push(format!(
-            "[has used up its steps, and waits for a person: `clawnode sessions continue {session}`]"
+            "[has used all its steps and waits for a person: `clawnode sessions continue {session}`]"
         ));
     }
     if lines.is_empty() {
@@ -145,7 +145,7 @@ mod tests {
     fn a_turn_that_waits_names_the_command_it_waits_for() {
         let call = CallId::from_u128(7);
         let text = shown(TurnView { asks: vec![call], ..turn(None) });
-        let line = format!("[waits for a person: `clawnode approvals approve {call}`, or `deny`]");
+        let line = format!("[waits for a person: `clawnode approvals approve {call}` or `deny`]");
         assert!(text.ends_with(&line) && !text.contains("[running]"), "{text}");
         let text = shown(TurnView { wants_steps: true, ..turn(None) });
         assert!(text.ends_with("`clawnode sessions continue default:cli:local:ada`]"), "{text}");

@@ -14,9 +14,9 @@ use crate::{
 
 /// What `hooks --help` ends with.
 pub(super) const EXAMPLES: &str = "\
-A hook is an executable file, POINT/NAME in the folder of hooks; POINT is before_llm_call,
-before_tool_call or after_tool_call, and POINT/NAME.toml says how it is marked. It reads JSON and
-writes JSON. Nodes read the folder when they start.
+A hook is an executable file POINT/NAME in the folder of hooks. POINT is before_llm_call,
+before_tool_call or after_tool_call; POINT/NAME.toml has the hook's settings. A hook reads JSON
+and writes JSON (`clawnode help hooks`). Nodes read the folder when they start.
 
 Examples:
   clawnode hooks list
@@ -26,7 +26,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum HooksCommand {
-    /// List the hooks of this machine, and files that are refused, with why
+    /// List the hooks of this machine, and files that are refused, with the reason
     List,
 }
 

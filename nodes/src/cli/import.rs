@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     context::Context,
     offline::ImportView,
-    output::{Output, Tone, clean},
+    output::{Output, Tone, clean, count},
 };
 use crate::{
     failure::{Exit, Failure},
@@ -16,18 +16,19 @@ use crate::{
 
 /// Examples of `import`.
 const EXAMPLES: &str = "\
-Sessions keep their ids, events and hash chains; what is unfinished goes on in the cluster. Nothing
-there is overwritten. Cut off, it is run again. No node starts on the directory afterwards.
+Sessions keep their ids, events and hash chains; unfinished turns continue in the cluster.
+Nothing in the cluster is overwritten. After an interruption, run it again. Afterwards no node
+starts on the directory.
 
 Examples:
   clawnode import --from ~/.local/share/clawnode --nats nats://127.0.0.1:4222
-  clawnode journal verify --json       before and after: the same `head` of each session";
+  clawnode journal verify --json       the same `head` of each session before and after";
 
 /// `import`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ImportArgs {
-    /// The data directory whose sessions are moved; no node may run on it
+    /// The data directory whose sessions to move; no node may run on it
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
 }
@@ -41,9 +42,16 @@ pub(super) async fn run(args: ImportArgs, context: &Context) -> Result<Exit, Fai
 
 fn human(out: Output, it: &ImportView) -> String {
     let mut lines = vec![format!(
-        "`{}` to {}: {} sessions ({} of them now), {} waiting inputs, {} timers, {} jobs, \
-         {} blobs, {} settings",
-        it.from, it.to, it.sessions, it.moved, it.inputs, it.timers, it.jobs, it.blobs, it.values
+        "`{}` to {}: {} ({} of them now), {}, {}, {}, {}, {}",
+        it.from,
+        it.to,
+        count(it.sessions, "session"),
+        it.moved,
+        count(it.inputs, "waiting input"),
+        count(it.timers, "timer"),
+        count(it.jobs, "job"),
+        count(it.blobs, "blob"),
+        count(it.values, "setting"),
     )];
     for refusal in &it.refused {
         let line = format!("refused {}: {}", clean(&refusal.what), clean(&refusal.why));

@@ -1,4 +1,4 @@
-//! `jobs`: what is kept of tool calls that any node with the capability ran.
+//! `jobs`: the records, logs and files of tool calls that any node with the capability ran.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,17 +7,18 @@ use clap::{Args, Subcommand, ValueEnum};
 use clawnode_proto::{
     api::Method,
     archive::{
-        ArchiveStats, ArtifactView, CleanView, JobArtifact, JobList, JobLogs, JobParams, JobRun,
-        JobStatus, JobView, JobsClean, JobsList, LogCut, LogLine, LogStream, LogView, RESULT_NAME,
-        RunEnd,
+        ArchiveStats, ArtifactView, CleanView, JobArtifact, JobList, JobLogs, JobParams, JobStatus,
+        JobView, JobsClean, JobsList, LogCut, LogLine, LogStream, LogView,
     },
 };
 use serde_json::json;
 
 use super::{
     context::Context,
+    ids,
+    job_tables::{card, files, sums, table},
     link::Link,
-    output::{Output, clean, count, size, span, time},
+    output::{Output, clean, count, size, time},
 };
 use crate::{
     config::units::parse_duration,
@@ -31,52 +32,54 @@ const PAGE: u32 = 1_000;
 
 /// What `jobs --help` ends with.
 const EXAMPLES: &str = "\
-A job is a tool call that any node with the capability may run: a command, a call of an MCP server.
-What it says and the files that it leaves in CLAWNODE_ARTIFACTS are kept for `tools.keep_jobs`; its
-result is in its session. Of a run whose node died only the record is left. Logs may hold what a
-tool printed, whatever that is.
+A job is a tool call that any node with the capability may run, such as a command or a call of an
+MCP server. Its output and the files that it leaves in CLAWNODE_ARTIFACTS are kept for
+`tools.keep_jobs`; its result is in its session. If the node of a run dies, only the record
+remains. Logs may contain secrets that a tool printed. The first characters of an id are enough.
 
 Examples:
   clawnode jobs list --state failed
+  clawnode jobs show JOB
   clawnode jobs logs JOB --follow
   clawnode jobs logs JOB --stream stderr --search error --tail 20
   clawnode jobs artifacts JOB report.html --to report.html
-  clawnode jobs clean --older-than 1d";
+  clawnode jobs clean --older-than 1d
+  clawnode jobs stats";
 
 /// `jobs`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum JobsCommand {
-    /// List the jobs that are kept, the newest first
+    /// List jobs, the newest first
     List(ListArgs),
-    /// Show what is kept of one
+    /// Show a job and its runs
     Show {
-        /// Its id, as the list has it, or that of its call
+        /// The job's id or its call's id, or the first characters
         job: String,
     },
-    /// Print what one has said
+    /// Print the output of a job
     Logs(LogsArgs),
-    /// List the files that one has made, or fetch one of them
+    /// List the files that a job made, or fetch one of them
     Artifacts(ArtifactsArgs),
-    /// Remove what is kept of jobs; those that run stay
+    /// Remove records, logs and files of jobs; running jobs stay
     Clean(CleanArgs),
-    /// Show how much is kept
+    /// Show how many jobs are kept, and their size
     Stats,
 }
 
 /// `jobs list`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Only those of this session, by key or id
+    /// Only jobs of this session, by key or id
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// Only those of this agent
+    /// Only jobs of this agent
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// Only those of this tool
+    /// Only jobs of this tool
     #[arg(long, value_name = "TOOL")]
     tool: Option<String>,
-    /// Only those in this state
+    /// Only jobs in this state
     #[arg(long, value_enum, value_name = "STATE")]
     state: Option<State>,
     /// At most this many
@@ -88,21 +91,21 @@ pub(super) struct ListArgs {
 /// `jobs logs`.
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
-    /// Its id, as the list has it, or that of its call
+    /// The job's id or its call's id, or the first characters
     job: String,
-    /// Go on until it has ended
+    /// Follow the output until the job has ended
     #[arg(long, short)]
     follow: bool,
-    /// Begin with the last lines that fit, so many
+    /// Print only this many of the last lines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     tail: Option<u32>,
-    /// Only lines with this text, in upper or lower case
+    /// Only lines with this text; upper and lower case are equal
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// Only what was said there
+    /// Only this stream
     #[arg(long, value_enum, value_name = "STREAM")]
     stream: Option<Stream>,
-    /// Of this run, not of the last one
+    /// The number of the run [default: the last one]
     #[arg(long, value_name = "N")]
     run: Option<u32>,
 }
@@ -110,14 +113,14 @@ pub(super) struct LogsArgs {
 /// `jobs artifacts`.
 #[derive(Debug, Args)]
 pub(super) struct ArtifactsArgs {
-    /// Its id, as the list has it, or that of its call
+    /// The job's id or its call's id, or the first characters
     job: String,
-    /// The file to fetch, as the list has it
+    /// The name of the file to fetch, as listed
     name: Option<String>,
-    /// Write it there, not to standard output
+    /// Write to this file, not to standard output
     #[arg(long, value_name = "FILE", requires = "name")]
     to: Option<PathBuf>,
-    /// Of this run, not of the last one that made it
+    /// The number of the run [default: the last one that made the file]
     #[arg(long, value_name = "N")]
     run: Option<u32>,
 }
@@ -125,13 +128,13 @@ pub(super) struct ArtifactsArgs {
 /// `jobs clean`.
 #[derive(Debug, Args)]
 pub(super) struct CleanArgs {
-    /// Only those that ended longer ago than this: `7d`, `12h`
+    /// Only jobs that ended longer ago than this: `7d`, `12h`
     #[arg(long, value_name = "TIME", value_parser = parse_duration, required_unless_present_any = ["job", "session"])]
     older_than: Option<Duration>,
-    /// Only this one
+    /// Only this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Only those of this session, by key or id
+    /// Only jobs of this session, by key or id
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
 }
@@ -175,7 +178,8 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
                 limit: Some(args.limit),
             };
             let list: JobList = context.call(Method::JobsList, json!(params)).await?;
-            out.document(&list, |list| table(out, list))?;
+            let is_filtered = params != JobsList { limit: params.limit, ..JobsList::default() };
+            out.document(&list, |list| table(out, list, is_filtered))?;
         }
         JobsCommand::Show { job } => {
             let view = show(context, job).await?;
@@ -198,18 +202,41 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
     Ok(Exit::Ok)
 }
 
+/// The most jobs that one answer lists.
+const LISTED: u32 = 1_000;
+
+/// The id of the job that is meant.
+async fn whole(context: &Context, job: String) -> Result<String, Failure> {
+    if !ids::is_short(&job) {
+        return Ok(job);
+    }
+    let params = JobsList { limit: Some(LISTED), ..JobsList::default() };
+    let list: JobList = context.call(Method::JobsList, json!(params)).await?;
+    if list.more > 0 {
+        let what = format!("`{job}` is too short: there are more than {LISTED} jobs");
+        return Err(Failure::new(Exit::Usage, "ambiguous", what).hint("write the whole id"));
+    }
+    if let Some(id) = ids::find(&job, list.jobs.iter().map(|it| it.job.to_string()))? {
+        return Ok(id);
+    }
+    let found = ids::find(&job, list.jobs.iter().map(|it| it.call.to_string()))?;
+    found.ok_or_else(|| ids::none("job", &job, "jobs list"))
+}
+
 async fn show(context: &Context, job: String) -> Result<JobView, Failure> {
+    let job = whole(context, job).await?;
     context.call(Method::JobsShow, json!(JobParams { job })).await
 }
 
 /// Removes portion by portion.
 async fn remove(args: CleanArgs, context: &Context) -> Result<CleanView, Failure> {
     let millis = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    let params = JobsClean {
-        older_than_ms: args.older_than.map(millis),
-        job: args.job,
-        session: args.session,
+    let job = match args.job {
+        Some(job) => Some(whole(context, job).await?),
+        None => None,
     };
+    let params =
+        JobsClean { older_than_ms: args.older_than.map(millis), job, session: args.session };
     let mut all = CleanView::default();
     loop {
         let view: CleanView = context.call(Method::JobsClean, json!(params)).await?;
@@ -234,9 +261,10 @@ struct Printed {
 
 /// With `--json` one line of the log a line, so that a program can follow as well.
 async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
+    let job = whole(context, args.job).await?;
     let mut link = Link::at(context.out, context.reached().await?);
     let mut params = JobLogs {
-        job: args.job,
+        job,
         run: args.run,
         after: None,
         tail: args.tail,
@@ -287,7 +315,7 @@ impl Printed {
         if view.over && !self.told_lost {
             self.told_lost = true;
             if let Some(LogCut { unheard: bytes @ 1.., .. }) = view.cut {
-                out.aside(&format!("{} more were said and are not kept", size(bytes)));
+                out.aside(&format!("{} more of output were not kept", size(bytes)));
             }
             for lost in &view.lost {
                 out.aside(&format!("not kept: {}", clean(lost)));
@@ -302,7 +330,7 @@ impl Printed {
         if self.told_cut == 0 && self.last <= cut.after && n > cut.after + cut.lines {
             self.told_cut = cut.lines;
             let (lines, bytes) = (count(cut.lines, "line"), size(cut.bytes));
-            out.aside(&format!("{lines} ({bytes}) are left out here"));
+            out.aside(&format!("{lines} ({bytes}) left out here"));
         }
     }
 }
@@ -325,7 +353,8 @@ async fn artifacts(args: ArtifactsArgs, context: &Context) -> Result<(), Failure
         let view = show(context, args.job).await?;
         return out.document(&view, |view| files(out, view));
     };
-    let mut params = JobArtifact { job: args.job, name, run: args.run, offset: 0 };
+    let job = whole(context, args.job).await?;
+    let mut params = JobArtifact { job, name, run: args.run, offset: 0 };
     let mut whole = Vec::new();
     loop {
         let part: ArtifactView = context.call(Method::JobsArtifact, json!(params)).await?;
@@ -346,118 +375,6 @@ async fn artifacts(args: ArtifactsArgs, context: &Context) -> Result<(), Failure
     })?;
     out.aside(&format!("{} written to `{}`", size(whole.len() as u64), to.display()));
     Ok(())
-}
-
-fn files(out: Output, view: &JobView) -> String {
-    let of = |run: &JobRun| {
-        let row =
-            |name: &str, bytes: u64| vec![run.number.to_string(), name.to_owned(), size(bytes)];
-        let result = run.result.iter().map(|it| row(RESULT_NAME, it.bytes));
-        let made = run.artifacts.iter().map(|it| row(&it.name, it.bytes));
-        result.chain(made).collect::<Vec<_>>()
-    };
-    let rows: Vec<Vec<String>> = view.runs.iter().flat_map(of).collect();
-    if rows.is_empty() {
-        return format!("nothing is kept that job {} has made", view.job);
-    }
-    out.table(&["run", "name", "size"], rows)
-}
-
-// === tables ===
-
-fn table(out: Output, list: &JobList) -> String {
-    if list.jobs.is_empty() {
-        return "no such job is kept".to_owned();
-    }
-    let mut head = vec!["job", "tool", "state", "session", "node", "began", "took", "log", "files"];
-    if out.wide {
-        head.extend(["runs", "capability", "turn"]);
-    }
-    let row = |it: &JobView| {
-        let run = it.runs.last();
-        let of = |what: &dyn Fn(&JobRun) -> String| run.map_or_else(String::new, what);
-        let mut row = vec![
-            it.job.to_string(),
-            it.tool.to_string(),
-            it.status.as_str().to_owned(),
-            it.session.to_string(),
-            of(&|run| run.node.to_string()),
-            of(&|run| time(run.began)),
-            of(&took),
-            of(&|run| run.log.map_or_else(String::new, |log| size(log.bytes))),
-            of(&|run| run.artifacts.len().to_string()),
-        ];
-        if out.wide {
-            row.extend([it.runs.len().to_string(), it.capability.to_string(), it.turn.to_string()]);
-        }
-        row
-    };
-    let text = out.table(&head, list.jobs.iter().map(row));
-    match list.more {
-        0 => text,
-        more => format!("{text}\n{more} more; see `--limit`"),
-    }
-}
-
-fn took(run: &JobRun) -> String {
-    let millis = |at: clawnode_proto::Timestamp| {
-        u64::try_from(at.since(run.began).as_millis()).unwrap_or(u64::MAX)
-    };
-    run.ended.as_ref().map_or_else(String::new, |ended| span(millis(ended.at)))
-}
-
-fn card(out: Output, it: &JobView) -> String {
-    let mut lines = vec![
-        format!("job         {}", it.job),
-        format!("state       {}", it.status.as_str()),
-        format!("tool        {}", it.tool),
-        format!("capability  {}", it.capability),
-        format!("session     {}", it.session),
-        format!("turn        {}", it.turn),
-        format!("call        {}", it.call),
-    ];
-    for run in &it.runs {
-        let how = match run.ended.as_ref().map(|ended| &ended.how) {
-            None => "has no end".to_owned(),
-            Some(RunEnd::Done) => "done".to_owned(),
-            Some(RunEnd::Failed { failure }) => format!("failed: {}", failure.as_str()),
-            Some(RunEnd::Uncertain) => "nobody knows what it has done".to_owned(),
-            Some(RunEnd::Interrupted) => "interrupted".to_owned(),
-        };
-        let (number, node, process) = (run.number, &run.node, run.process);
-        lines.push(format!("run {number}       on {node} ({process}), {how}"));
-        lines.push(format!("  began     {}", time(run.began)));
-        if run.ended.is_some() {
-            lines.push(format!("  took      {}", took(run)));
-        }
-        if let Some(log) = &run.log {
-            let cut = log.cut.map_or_else(String::new, |cut| {
-                format!(", {} ({}) left out", count(cut.lines, "line"), size(cut.bytes))
-            });
-            lines.push(format!("  log       {}{cut}", count(log.lines, "line")));
-        }
-        lines.extend(run.lost.iter().map(|lost| format!("  not kept  {}", clean(lost))));
-    }
-    if it.runs.iter().any(|run| !run.artifacts.is_empty() || run.result.is_some()) {
-        lines.push(files(out, it));
-    }
-    lines.join("\n")
-}
-
-fn sums(out: Output, it: &ArchiveStats) -> String {
-    let mut rows = vec![
-        vec!["jobs".to_owned(), it.jobs.to_string()],
-        vec!["runs".to_owned(), it.runs.to_string()],
-        vec!["logs".to_owned(), size(it.log_bytes)],
-        vec!["files".to_owned(), format!("{} ({})", it.artifacts, size(it.artifact_bytes))],
-    ];
-    if let Some(oldest) = it.oldest {
-        rows.push(vec!["oldest".to_owned(), time(oldest)]);
-    }
-    let states = it.by_status.iter();
-    rows.extend(states.map(|(state, jobs)| vec![state.as_str().to_owned(), jobs.to_string()]));
-    rows.extend(it.by_tool.iter().map(|(tool, jobs)| vec![tool.to_string(), jobs.to_string()]));
-    out.table(&["what", "kept"], rows)
 }
 
 impl From<State> for JobStatus {

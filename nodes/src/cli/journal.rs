@@ -1,4 +1,4 @@
-//! `journal`: what has happened, event by event, and whether it holds.
+//! `journal`: the events of sessions, and whether their chains and invariants hold.
 
 use clap::Subcommand;
 use clawnode_proto::{
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     context::{Context, Door},
     offline::{RepairView, ReplayView},
-    output::{Output, Tone, clean, time},
+    output::{Output, Tone, clean, cut, time},
 };
 use crate::{
     failure::{Exit, Failure},
@@ -19,33 +19,48 @@ use crate::{
 
 /// Events of one page: the most that a node gives.
 const PAGE: usize = 1_000;
-/// Longest body of an event in a table; `--json` has it whole.
+/// Longest body of an event in a table; `--full` and `--json` have it whole.
 const BODY_CHARS: usize = 100;
 
 /// Characters of the last event's hash that are shown to people.
 const HEAD_CHARS: usize = 16;
 
+/// What `journal --help` ends with.
+const EXAMPLES: &str = "\
+Examples:
+  clawnode journal show default:cli:local:ada
+  clawnode journal show default:cli:local:ada --full
+  clawnode journal verify
+  clawnode journal verify default:cli:local:ada
+  clawnode journal replay                    with the node stopped or running
+  clawnode journal repair                    with the node stopped: lists damage
+  clawnode journal repair --yes              cuts it out; copy the directory first";
+
 /// `journal`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum JournalCommand {
     /// Show a session's events
     Show {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
+        /// Show each event's whole body
+        #[arg(long)]
+        full: bool,
     },
-    /// Check hash chains and invariants; exit code 1 if one does not hold
+    /// Check hash chains and invariants; exit code 1 if one is broken
     Verify {
         /// Only this session
         session: Option<String>,
     },
-    /// Play recorded turns again without a model, and compare what it would be shown
+    /// Replay recorded turns without a model, and compare the requests with the recorded ones
     Replay {
         /// Only this session
         session: Option<String>,
     },
-    /// Look for damage in the data directory, where no node may run, and cut it out
+    /// Find damage in the data directory, and cut it out; no node may run on it
     Repair {
-        /// Do it; without this, only say what would be done
+        /// Cut the damage out; without this, only list it
         #[arg(long)]
         yes: bool,
     },
@@ -55,9 +70,10 @@ pub(super) enum JournalCommand {
 pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
-        JournalCommand::Show { session } => {
+        JournalCommand::Show { session, full } => {
             let journal = read_all(&context.door().await?, &session).await?;
-            out.document(&journal, |journal| events(out, journal))?;
+            let most = if full { usize::MAX } else { BODY_CHARS };
+            out.document(&journal, |journal| events(out, journal, most))?;
             Ok(Exit::Ok)
         }
         JournalCommand::Verify { session } => verify(context, session).await,
@@ -81,20 +97,16 @@ async fn read_all(door: &Door, session: &str) -> Result<Vec<EventView>, Failure>
     }
 }
 
-fn events(out: Output, events: &[EventView]) -> String {
+/// One row an event, with at most so many characters of its body.
+fn events(out: Output, events: &[EventView], most: usize) -> String {
     let row = |it: &EventView| {
-        let mut body: String = it.body.to_string();
-        if let Some((cut, _)) = body.char_indices().nth(BODY_CHARS) {
-            body.truncate(cut);
-            body.push('…');
-        }
         vec![
             it.n.to_string(),
             time(it.ts),
             it.epoch.to_string(),
             it.kind.clone(),
             it.incarnation.to_string(),
-            clean(&body),
+            cut(&it.body.to_string(), most),
         ]
     };
     out.table(&["n", "time", "epoch", "kind", "incarnation", "body"], events.iter().map(row))
@@ -152,7 +164,7 @@ async fn repair(context: &Context, yes: bool) -> Result<Exit, Failure> {
     })?;
     let pending = !view.applied && !view.findings.is_empty();
     if pending && !out.json {
-        out.talk("nothing was changed; `--yes` does it (take a copy of the directory first)");
+        out.talk("nothing was changed; copy the directory, then add `--yes` to cut this out");
     }
     Ok(if pending { Exit::Failed } else { Exit::Ok })
 }

@@ -37,13 +37,13 @@ pub(super) fn lost_words(url: &str, error: &ClientError) -> String {
             format!("lost the node at {url} ({detail}); trying again")
         }
         // It was reached, and said so itself.
-        error => format!("{url} cannot go on now ({error}); trying again"),
+        error => format!("{url} cannot continue now ({error}); trying again"),
     }
 }
 
-/// What a command says when another gateway goes on with it, or the same one again.
+/// What a command says when it is connected again, to another gateway or the same one.
 pub(super) fn found_words(url: &str) -> String {
-    format!("goes on at {url}")
+    format!("connected to {url}")
 }
 
 /// How a turn is lost whose owner the gateway cannot hear any more.

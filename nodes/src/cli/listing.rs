@@ -1,4 +1,4 @@
-//! `sessions list`: the newest first, by what was said in them.
+//! `sessions list`: the newest first, by title.
 
 use clap::Args;
 use clawnode_cluster::{Clock as _, SystemClock};
@@ -30,16 +30,16 @@ pub(super) struct ListArgs {
     /// Only sessions in this state: `idle`, `running`, `waiting`, `quarantined`, `deleted`, `corrupt`
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only sessions in which something happened since then: `2h`, `2026-11-23`
+    /// Only sessions with activity since this time: `2h`, `2026-11-23`
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Also sessions of requests that name no `user`
+    /// Also sessions of API requests without a `user`
     #[arg(long)]
     stateless: bool,
     /// At most this many
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
-    /// Go on where an earlier list ended
+    /// Continue where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
 }
@@ -76,13 +76,15 @@ pub(super) async fn run(context: &Context, args: ListArgs) -> Result<Exit, Failu
 fn beside(out: Output, all: &SessionList) {
     if all.hidden > 0 {
         let hidden = count(all.hidden, "session");
-        out.talk(&format!("{hidden} of requests without a `user` not shown: `--stateless`"));
+        out.talk(&format!(
+            "{hidden} of requests without a `user` not shown; `--stateless` shows them"
+        ));
     }
     if all.partial {
-        out.talk("there are more than 100,000 sessions: some were not looked at");
+        out.talk("there are more than 100,000 sessions; some are not in this list");
     }
     if let Some(next) = &all.next {
-        out.talk(&format!("there are more: `--after {next}`"));
+        out.talk(&format!("there are more: add `--after {next}`"));
     }
 }
 

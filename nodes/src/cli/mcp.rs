@@ -1,4 +1,4 @@
-//! `mcp`: the servers whose tools agents are given, and what of those tools is approved.
+//! `mcp`: MCP servers, their tools, and which descriptions of tools are approved.
 
 use clap::Subcommand;
 use clawnode_proto::{
@@ -18,24 +18,33 @@ use crate::failure::{Exit, Failure};
 /// Characters of a description in a table.
 const SHORT: usize = 60;
 
+/// What `mcp --help` ends with.
+const EXAMPLES: &str = "\
+Examples:
+  clawnode mcp list
+  clawnode mcp show files
+  clawnode mcp approve files
+  clawnode mcp approve files --tool read_text_file";
+
 /// `mcp`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum McpCommand {
-    /// List the servers that are configured or were seen
+    /// List the servers: their state, and how many of their tools are approved
     List,
-    /// Show a server's tools, and where it describes one otherwise than was approved
+    /// Show a server's tools, and descriptions that differ from the approved ones
     Show {
         /// The server's name
         server: McpServerName,
     },
-    /// Approve what a server says of its tools now
+    /// Approve the current descriptions of a server's tools
     Approve {
         /// The server's name
         server: McpServerName,
         /// Only this tool
         #[arg(long)]
         tool: Option<String>,
-        /// Only if this is the digest of what it says, as `show` prints it
+        /// Approve only if the tool's description has this digest, as `show` prints it
         #[arg(long, requires = "tool")]
         digest: Option<String>,
     },
@@ -120,13 +129,13 @@ fn shown(out: Output, view: &McpServerView) -> String {
     for tool in &view.tools {
         let Some(listed) = &tool.listed else { continue };
         let head = match tool.state {
-            McpToolState::New => format!("{} is new; it says:", tool.name),
-            _ => format!("{} has changed; it was approved with:", tool.name),
+            McpToolState::New => format!("{} is new; its description is:", tool.name),
+            _ => format!("{} has changed; the approved description was:", tool.name),
         };
         parts.push(format!("\n{}", out.paint(Tone::Bad, &head)));
         if let Some(approved) = &tool.approved {
             parts.push(words(approved));
-            parts.push(out.paint(Tone::Bad, "and says now:"));
+            parts.push(out.paint(Tone::Bad, "the description now is:"));
         }
         parts.push(words(listed));
         let (server, name) = (&view.server, exact(&tool.tool));

@@ -1,8 +1,9 @@
 //! The command line: what is typed, in; what is printed, out. One file a noun.
 //!
-//! [`args`] is the shape of the command line, [`output`] the only place that prints, [`context`]
-//! what every command is given. Commands speak to a running node through [`crate::client`]; where
-//! none runs, those that only read open the data directory by [`offline`]'s door.
+//! [`args`] declares the command line, and [`shape`] gives each command its settings and examples.
+//! [`output`] is the only place that prints, [`context`] what every command is given. Commands speak
+//! to a running node through [`crate::client`]; where none runs, those that only read open the data
+//! directory as [`offline`] describes.
 
 mod agents;
 mod approvals;
@@ -16,13 +17,17 @@ mod context;
 mod doctor;
 mod events;
 mod execute;
+mod guide;
 mod history;
 mod hooks;
+mod ids;
 mod import;
+mod job_tables;
 mod jobs;
 mod journal;
 mod link;
 mod listing;
+mod manual;
 mod mcp;
 mod node;
 mod nodes;
@@ -35,6 +40,7 @@ mod providers;
 mod quarantine;
 mod run;
 mod sessions;
+mod shape;
 mod signals;
 mod status;
 mod tools;

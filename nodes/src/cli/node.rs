@@ -1,4 +1,4 @@
-//! `node`: what an operator does to one node of a cluster.
+//! `node`: drain, cordon and uncordon a node.
 
 use std::time::Duration;
 
@@ -18,14 +18,25 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long it is waited for: longer than any sensible `node.drain`.
 const PATIENCE: Duration = Duration::from_mins(10);
 
+/// What `node --help` ends with.
+const EXAMPLES: &str = "\
+NODE is a node's name or its process id, as `clawnode nodes -o wide` shows them.
+
+Examples:
+  clawnode node drain worker-1
+  clawnode node drain worker-1 --wait=false
+  clawnode node cordon worker-1
+  clawnode node uncordon worker-1";
+
 /// `node`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum NodeCommand {
-    /// Let a node hand its sessions over and end, as SIGTERM does
+    /// Move a node's sessions to other nodes and end it, as SIGTERM does
     Drain {
-        /// Its name, or its process id
+        /// The node's name or its process id
         node: String,
-        /// Whether to wait until it is gone
+        /// Wait until the node has ended
         #[arg(
             long,
             action = ArgAction::Set,
@@ -36,18 +47,18 @@ pub(super) enum NodeCommand {
             default_missing_value = "true"
         )]
         wait: bool,
-        /// Also if no worker is left then
+        /// Drain even the last worker
         #[arg(long)]
         force: bool,
     },
-    /// Let a node take no more sessions; it keeps those that it has
+    /// Send no more sessions to a node; it keeps those that it has
     Cordon {
-        /// Its name, or its process id
+        /// The node's name or its process id
         node: String,
     },
-    /// Let it take sessions again
+    /// Send sessions to a node again
     Uncordon {
-        /// Its name, or its process id
+        /// The node's name or its process id
         node: String,
     },
 }
@@ -84,12 +95,12 @@ async fn drain(context: &Context, node: String, wait: bool, force: bool) -> Resu
         tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_elapsed| {
             let message = format!("node `{}` is still draining", view.node);
             Err(Failure::new(Exit::Failed, "still_draining", message)
-                .hint("its log says what it waits for; a second SIGTERM ends it at once"))
+                .hint("see its log for what it waits for; a second SIGTERM ends it at once"))
         })?;
     }
     let drained = Drained { node: view, gone: wait };
     context.out.document(&drained, |it| {
-        let what = if it.gone { "has handed everything over and is gone" } else { "drains" };
+        let what = if it.gone { "has handed everything over and has ended" } else { "is draining" };
         format!("`{}` {what}", it.node.node)
     })?;
     Ok(Exit::Ok)

@@ -41,16 +41,25 @@ pub(super) const fn is_shown(out: Output, dead: &DeadView) -> bool {
 /// What `nodes` and `status` say of a dead process.
 pub(super) fn dead_line(out: Output, dead: &DeadView) -> String {
     let ago = dead.ago_ms.map(|ago| format!(" {}", span(ago))).unwrap_or_default();
-    let replaced = if dead.replaced { "; another one has its name" } else { "" };
+    let replaced = if dead.replaced { "; another process has its name" } else { "" };
     let tone = if dead.replaced { Tone::Warn } else { Tone::Bad };
-    out.paint(tone, &format!("{dead} dead{ago}: it fell silent{replaced}"))
+    out.paint(tone, &format!("{dead} dead{ago}: no heartbeat{replaced}"))
 }
 
 /// Nodes as `nodes` and `status` show them; `old` says who is heard now, and for how many
 /// milliseconds nobody else was.
 pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64)>) -> String {
-    let mut head =
-        vec!["node", "roles", "state", "sessions", "turns", "cpu", "memory", "clients", "first of"];
+    let mut head = vec![
+        "node",
+        "roles",
+        "state",
+        "sessions",
+        "turns",
+        "cpu",
+        "memory",
+        "clients",
+        "partitions",
+    ];
     if out.wide {
         head.extend(["process", "version", "speaks", "shed", "config", "capabilities", "started"]);
     }
@@ -97,7 +106,7 @@ pub(super) fn roles(it: &NodeView) -> String {
     roles.join(",")
 }
 
-/// How a node stands, in a word.
+/// The state of a node, in a word.
 pub(super) const fn state(it: &NodeView) -> &'static str {
     match (it.draining, it.cordoned) {
         (true, _) => "draining",

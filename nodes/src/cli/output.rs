@@ -131,9 +131,12 @@ impl Output {
         eprintln!("{}", clean(text));
     }
 
-    /// Tells the person, beside what matters, how things go.
+    /// Tells the person something about progress; programs read it as a line of JSON.
     pub(super) fn aside(self, text: &str) {
-        if self.color && io::stderr().is_terminal() {
+        if self.json {
+            let note = json!({ "event": "note", "message": text });
+            eprintln!("{}", seen_json(&note.to_string()));
+        } else if self.color && io::stderr().is_terminal() {
             eprintln!("\u{1b}[2m{}\u{1b}[0m", clean(text));
         } else {
             self.talk(text);
@@ -257,6 +260,15 @@ pub(super) fn exact(text: &str) -> String {
         if is_hidden(c) { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
+}
+
+/// Text that others wrote in a cell of a table: in one line, cut with `…`.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    let whole = exact(text);
+    match whole.char_indices().nth(most) {
+        None => whole,
+        Some((at, _)) => format!("{}…", whole.get(..at).unwrap_or_default()),
+    }
 }
 
 /// The same, at most so many characters, and how many more there are.

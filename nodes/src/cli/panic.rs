@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{
     context::Context,
+    ids,
     output::{Output, Tone, count, time},
 };
 use crate::failure::{Exit, Failure};
@@ -17,40 +18,40 @@ use crate::failure::{Exit, Failure};
 /// What `panic --help` ends with.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  clawnode panic                           stop everything, and see who heard of it
+  clawnode panic                           stop everything, and see which nodes confirmed it
   clawnode panic --tool shell --why 'it deletes too much'
   clawnode panic --no-egress
   clawnode panic --list
-  clawnode panic --clear                   let everything that is stopped go on
+  clawnode panic --clear                   clear all stops
 
-It exits with 1 if a node did not say in time that it stopped.";
+The exit code is 1 if a node did not confirm in time that it stopped.";
 
 /// `panic`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one flag each on the command line")]
 pub(super) struct PanicArgs {
-    /// Stop this tool, whoever calls it
+    /// Stop this tool, for every agent
     #[arg(long, value_name = "NAME", group = "scope")]
     pub tool: Option<ToolName>,
     /// Stop this agent, its model calls and its tools
     #[arg(long, value_name = "NAME", group = "scope")]
     pub agent: Option<AgentName>,
-    /// Stop whatever tools send to other machines
+    /// Stop everything that tools send to other machines
     #[arg(long, group = "scope")]
     pub no_egress: bool,
-    /// Stop everything (as without any of these): model calls, tools, and new messages
+    /// Stop everything: model calls, tools and new messages (the default)
     #[arg(long, group = "scope")]
     pub all: bool,
-    /// Why, for those who see it
+    /// The reason, shown with the stop
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["clear", "list"])]
     pub why: Option<String>,
-    /// Let it go on: what is named, or all that is stopped
+    /// Clear the named stop, or all stops
     #[arg(long, conflicts_with = "list")]
     pub clear: bool,
-    /// Clear the one that `--list` shows with this id, and no later one
-    #[arg(long, value_name = "LATCH", requires = "clear", conflicts_with = "scope")]
-    pub id: Option<LatchId>,
-    /// Show what is stopped, and stop nothing
+    /// Clear only the stop with this id, as `--list` shows it
+    #[arg(long, value_name = "ID", requires = "clear", conflicts_with = "scope")]
+    pub id: Option<String>,
+    /// List the stops, and stop nothing
     #[arg(long)]
     pub list: bool,
 }
@@ -81,17 +82,16 @@ fn exit_of(it: &PanicView) -> Exit {
 
 async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
-    let ids = if let Some(id) = args.id {
-        vec![id]
+    let list: LatchList = context.call(Method::PanicList, json!({})).await?;
+    let ids: Vec<LatchId> = if let Some(id) = &args.id {
+        let found = ids::find(id, list.latches.iter().map(|it| it.id.to_string()))?;
+        let latch = list.latches.iter().find(|it| Some(it.id.to_string()) == found);
+        vec![latch.ok_or_else(|| ids::none("stop", id, "panic --list"))?.id]
     } else {
-        let list: LatchList = context.call(Method::PanicList, json!({})).await?;
         let scope = args.scope();
         let meant = |latch: &&Latch| scope.as_ref().is_none_or(|scope| latch.scope == *scope);
         list.latches.iter().filter(meant).map(|latch| latch.id).collect()
     };
-    if ids.is_empty() {
-        out.talk("nothing of that is stopped");
-    }
     let mut cleared = Vec::new();
     for latch in ids {
         let params = PanicClear { latch, wait_ms: None };
@@ -99,6 +99,9 @@ async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
         cleared.push(view);
     }
     let human = |cleared: &Vec<PanicView>| {
+        if cleared.is_empty() {
+            return "nothing to clear: no such stop".to_owned();
+        }
         cleared.iter().map(|view| shown(out, view)).collect::<Vec<_>>().join("\n")
     };
     out.document(&cleared, human)?;
@@ -124,7 +127,7 @@ fn shown(out: Output, it: &PanicView) -> String {
             let since = time(it.latch.at);
             out.paint(Tone::Bad, &format!("{what} is stopped since {since}, by {}", it.latch.by))
         }
-        (false, _) => out.paint(Tone::Good, &format!("{what} goes on")),
+        (false, _) => out.paint(Tone::Good, &format!("{what} continues")),
     };
     let mut lines = vec![head, String::new(), acks(out, it)];
     let silent = it.nodes.iter().filter(|it| it.acknowledged_ms.is_none()).count();
@@ -133,12 +136,12 @@ fn shown(out: Output, it: &PanicView) -> String {
         lines.push(String::new());
         lines.push(out.paint(
             Tone::Bad,
-            &format!("{silent} did not answer, and will see it once the store is in reach there"),
+            &format!("{silent} did not answer, and will stop once the store can be reached there"),
         ));
     }
     if it.on {
         lines.push(String::new());
-        lines.push(format!("it stays so until `clawnode panic --clear --id {}`", it.latch.id));
+        lines.push(format!("the stop lasts until `clawnode panic --clear --id {}`", it.latch.id));
     }
     lines.join("\n")
 }
@@ -151,11 +154,11 @@ fn acks(out: Output, it: &PanicView) -> String {
             (Some(problem), ..) => problem.clone(),
             (None, true, running) if running > 0 => format!("{running} still running"),
             (None, true, _) => "stopped".to_owned(),
-            (None, false, _) => "goes on".to_owned(),
+            (None, false, _) => "continues".to_owned(),
         };
         vec![name, millis(ack.acknowledged_ms), millis(ack.dead_ms), state]
     };
-    out.table(&["node", "acknowledged", "all dead", "state"], it.nodes.iter().map(row))
+    out.table(&["node", "acknowledged", "all ended", "state"], it.nodes.iter().map(row))
 }
 
 fn latches(out: Output, latches: &[Latch]) -> String {

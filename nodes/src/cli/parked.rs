@@ -1,4 +1,4 @@
-//! `parked`: inputs that were put aside whole.
+//! `parked`: inputs that were set aside whole.
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
@@ -18,8 +18,8 @@ const PAGE: u32 = 1_000;
 
 /// What `parked --help` ends with.
 const EXAMPLES: &str = "\
-Parked are the inputs of quarantined sessions, and dead letters: what nobody can read as an input.
-`clawnode quarantine replay` has the former served.
+Parked inputs are those of quarantined sessions, and dead letters: stored messages that cannot be
+read as inputs. `clawnode quarantine replay` processes the inputs of a session.
 
 Examples:
   clawnode parked
@@ -37,11 +37,11 @@ pub(super) struct ParkedArgs {
 /// What to do with one.
 #[derive(Debug, Subcommand)]
 enum ParkedCommand {
-    /// Forget a dead letter
+    /// Delete a dead letter
     Drop {
-        /// Its name, as the list has it
+        /// The letter's name, as listed
         letter: String,
-        /// Really
+        /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
@@ -56,15 +56,15 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
             out.document(&all, |all| table(out, &all.parked))?;
         }
         Some(ParkedCommand::Drop { letter, yes: false }) => {
-            let what = format!("`{letter}` is not dropped: it would be gone for ever");
+            let what = format!("`{letter}` was not deleted: this cannot be undone");
             return Err(
-                Failure::new(Exit::Usage, "not_confirmed", what).hint("say so with `--yes`")
+                Failure::new(Exit::Usage, "not_confirmed", what).hint("add `--yes` to delete it")
             );
         }
         Some(ParkedCommand::Drop { letter, yes: true }) => {
             let params = json!(ParkedDrop { letter: letter.clone() });
             let answer: Value = context.call(Method::ParkedDrop, params).await?;
-            out.document(&answer, |_| format!("dropped {letter}"))?;
+            out.document(&answer, |_| format!("deleted {letter}"))?;
         }
     }
     Ok(Exit::Ok)
@@ -85,7 +85,7 @@ async fn read_all(door: &Door) -> Result<ParkedList, Failure> {
 
 fn table(out: Output, parked: &[ParkedRow]) -> String {
     if parked.is_empty() {
-        return out.paint(Tone::Good, "nothing is parked");
+        return out.paint(Tone::Good, "no inputs are parked");
     }
     let mut head = vec!["session", "where", "sent", "size", "why", "letter"];
     if out.wide {

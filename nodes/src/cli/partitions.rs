@@ -1,4 +1,4 @@
-//! `partitions`: who serves what, in which order, and what waits.
+//! `partitions`: the nodes of each partition, in order, and the inputs that wait.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn wide(out: Output, list: &PartitionList) -> String {
         row.extend((0..4).map(serve));
         row
     };
-    let head = ["partition", "waiting", "in hand", "first", "second", "third", "fourth"];
+    let head = ["partition", "waiting", "active", "first", "second", "third", "fourth"];
     out.table(&head, list.partitions.iter().map(row))
 }
 
@@ -83,10 +83,10 @@ fn short(out: Output, list: &PartitionList) -> String {
             ])
         })
         .collect();
-    let head = ["node", "first of", "second of", "waiting", "in hand", "partitions"];
+    let head = ["node", "first", "second", "waiting", "active", "partitions"];
     let mut text = out.table(&head, rows);
     if deaf > 0 {
-        let line = format!("partitions that nobody serves: {deaf}; what is sent to them waits");
+        let line = format!("partitions without a node: {deaf}; inputs for them wait");
         text.push('\n');
         text.push_str(&out.paint(Tone::Bad, &line));
     }

@@ -1,4 +1,5 @@
-//! `providers` and `diagnose`: who does the work, how it fares, and which node would be chosen.
+//! `providers` and `diagnose`: executors and model providers with their health, and which node would
+//! run a tool.
 
 use clap::Args;
 use clawnode_proto::{
@@ -34,13 +35,13 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = DIAGNOSE_EXAMPLES)]
 pub(super) struct DiagnoseArgs {
-    /// The tools that would be called
+    /// The tools to call
     #[arg(required = true, value_name = "TOOL")]
     tools: Vec<String>,
-    /// Whose tools; those of the default agent if absent
+    /// The agent whose tools they are [default: `default`]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// The node to name if none can run all of them
+    /// The node to choose if none can run all of them
     #[arg(long, value_name = "NODE")]
     fallback: Option<String>,
 }
@@ -54,7 +55,7 @@ pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
 }
 
 fn table(out: Output, view: &ProvidersView) -> String {
-    let mut head = vec!["provider", "kind", "node", "state", "in hand", "ok", "p50", "p95"];
+    let mut head = vec!["provider", "kind", "node", "state", "active", "success", "p50", "p95"];
     if out.wide {
         head.extend(["runs", "failures", "checked", "process"]);
     }
@@ -91,7 +92,7 @@ fn table(out: Output, view: &ProvidersView) -> String {
     let mut text = out.table(&head, view.providers.iter().map(row));
     for it in &view.providers {
         let line = || {
-            let why = clean(it.error.as_deref().unwrap_or("it does not say why"));
+            let why = clean(it.error.as_deref().unwrap_or("no reason given"));
             format!("\n{} on {}: {why}", it.provider, it.node)
         };
         match it.status {
@@ -139,14 +140,14 @@ fn verdict(out: Output, view: &DiagnoseView) -> String {
     let text = out.table(&head, view.candidates.iter().map(row));
     let names: Vec<String> = view.capabilities.iter().map(ToString::to_string).collect();
     let needs = if names.is_empty() {
-        "nothing but a worker is needed".to_owned()
+        "any worker can run this".to_owned()
     } else {
         format!("needed: {}", names.join(", "))
     };
     let chosen = match (&view.selected, view.fallback_used) {
-        (Some(node), false) => format!("{node} would be the best"),
-        (Some(node), true) => format!("no node can do all of it; the fallback is {node}"),
-        (None, _) => "no node can do all of it".to_owned(),
+        (Some(node), false) => format!("{node} is the best choice"),
+        (Some(node), true) => format!("no node can run all of them; the fallback is {node}"),
+        (None, _) => "no node can run all of them".to_owned(),
     };
     text + &format!("\n{needs}; {chosen}")
 }

@@ -1,4 +1,4 @@
-//! `quarantine`: sessions out of service, and what becomes of them.
+//! `quarantine`: list, show, restore and delete sessions that are out of service.
 
 use clap::Subcommand;
 use clawnode_proto::{
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::{Context, Door},
-    output::{Output, Tone, clean, size, time},
+    output::{Output, Tone, count, cut, size, time},
     parked,
 };
 use crate::failure::{Exit, Failure};
@@ -22,8 +22,8 @@ const BODY_CHARS: usize = 100;
 
 /// What `quarantine --help` ends with.
 const EXAMPLES: &str = "\
-A session is taken out of service when whoever opens it dies of it, again and again, or when its
-journal is damaged. Nothing of it is lost: what was sent to it is parked.
+A session is quarantined when it makes the nodes that open it crash repeatedly, or when its
+journal is damaged. Nothing is lost: inputs for it are parked.
 
 Examples:
   clawnode quarantine list
@@ -36,30 +36,30 @@ Examples:
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum QuarantineCommand {
-    /// List the sessions that are out of service, and why
+    /// List the sessions that are out of service, with the reason
     List,
-    /// Show one of them, with what is parked or waits for it
+    /// Show a session that is out of service, with its parked and waiting inputs
     Show {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
     },
-    /// Put one back in service, or all of them; what was parked is served
+    /// Put a session, or all, back in service, and process the parked inputs
     Replay {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         session: Option<String>,
-        /// All that are quarantined
+        /// All quarantined sessions
         #[arg(long)]
         all: bool,
-        /// Only those whose reason has this text in it
+        /// Only sessions whose reason contains this text
         #[arg(long, requires = "all", value_name = "TEXT")]
         why: Option<String>,
     },
-    /// Delete one, with what is parked or waits for it
+    /// Delete a session, with its parked and waiting inputs
     Drop {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
-        /// Really
+        /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
@@ -89,16 +89,17 @@ pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result
         QuarantineCommand::Drop { session, yes } => {
             if !yes {
                 let what = format!(
-                    "`{session}` is not dropped: what was said in it, and what is parked for it, \
-                     would be gone for ever"
+                    "`{session}` was not deleted: the conversation and its parked inputs would be \
+                     lost"
                 );
-                return Err(Failure::new(Exit::Usage, "not_confirmed", what)
-                    .hint("say so with `--yes`; `clawnode quarantine show` shows what is parked"));
+                return Err(Failure::new(Exit::Usage, "not_confirmed", what).hint(
+                    "add `--yes` to delete it; `clawnode quarantine show` shows what is parked",
+                ));
             }
             let done: QuarantineDone =
                 context.call(Method::QuarantineDrop, params(&session)).await?;
             out.document(&done, |done| {
-                format!("dropped {}, with inputs: {}", name(done), done.inputs)
+                format!("deleted {}, with {}", name(done), count(done.inputs, "input"))
             })?;
         }
     }
@@ -141,9 +142,11 @@ async fn replay_all(why: &str, context: &Context) -> Result<Exit, Failure> {
     context.out.document(&all, |all| {
         let mut lines: Vec<String> = all.done.iter().map(restored).collect();
         let failed = all.failed.iter();
-        lines.extend(failed.map(|one| format!("{} is not: {}", one.session, one.error)));
+        lines.extend(
+            failed.map(|one| format!("{} stays out of service: {}", one.session, one.error)),
+        );
         lines.push(format!(
-            "{} sessions are back in service, {} are not",
+            "back in service: {}; still out of service: {}",
             all.done.len(),
             all.failed.len()
         ));
@@ -153,7 +156,7 @@ async fn replay_all(why: &str, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn restored(done: &QuarantineDone) -> String {
-    format!("{} is back in service; inputs to serve: {}", name(done), done.inputs)
+    format!("{} is back in service, with {}", name(done), count(done.inputs, "input"))
 }
 
 fn params(session: &str) -> Value {
@@ -205,12 +208,9 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
 fn human(out: Output, view: &QuarantineView) -> String {
     let head = table(out, std::slice::from_ref(&view.session));
     let row = |it: &ParkedRow| {
-        let mut body = if it.body.is_null() { String::new() } else { it.body.to_string() };
-        if let Some((cut, _)) = body.char_indices().nth(BODY_CHARS) {
-            body.truncate(cut);
-            body.push('…');
-        }
-        vec![parked::place(it.at).to_owned(), time(it.ts), size(it.bytes), clean(&body)]
+        let body = if it.body.is_null() { String::new() } else { it.body.to_string() };
+        let body = cut(&body, BODY_CHARS);
+        vec![parked::place(it.at).to_owned(), time(it.ts), size(it.bytes), body]
     };
     let inputs = out.table(&["where", "sent", "size", "input"], view.inputs.iter().map(row));
     format!("{head}\n\n{inputs}")

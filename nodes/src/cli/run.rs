@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches as _;
 use clawnode_actors::tool::{mcp::keep, sandbox};
 use clawnode_proto::node::NodeRole;
 
@@ -13,9 +13,10 @@ use super::{
     args::{Cli, Command},
     backup, chat, config,
     context::Context,
-    doctor, events, execute, hooks, import, jobs, journal, mcp, node, nodes,
+    doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, node, nodes,
     output::Output,
-    panic, parked, partitions, providers, quarantine, sessions, status, tools, tree, up, verify,
+    panic, parked, partitions, providers, quarantine, sessions, shape, status, tools, tree, up,
+    verify,
 };
 use crate::{
     config::{Env, Origin},
@@ -24,8 +25,10 @@ use crate::{
     telemetry::{self, Telemetry},
 };
 
-/// What is logged by commands that are not a node, or talk at a terminal, unless somebody asks for more.
+/// The log level of commands that are not a node, or that talk in a terminal, unless one is set.
 const QUIET: &str = "warn";
+/// That of a node with a chat, which shows retries of model calls itself.
+const CHATTING: &str = "warn,clawnode_actors::llm::call=error";
 
 /// What keeps an MCP server, if that is what this process was started for. It has no command line
 /// of people's, and nothing of a node.
@@ -47,7 +50,10 @@ pub fn sandboxed_exec(args: &[OsString]) -> Option<u8> {
 
 /// Does what the command line says.
 pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
-    let cli = match Cli::try_parse_from(args) {
+    let parsed = shape::command().try_get_matches_from(args);
+    let read =
+        |matches| Cli::from_arg_matches(&matches).map_err(|it| it.format(&mut shape::command()));
+    let cli = match parsed.and_then(read) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -87,6 +93,10 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
     // They do without a configuration, or judge one that may be broken.
     match &command {
         Command::Verify(args) => return verify::run(args).await,
+        Command::Help(args) => return guide::run(args, out),
+        Command::Version => return manual::version(out),
+        Command::Completions(args) => return manual::completions(args, out),
+        Command::Man(args) => return manual::man(args, out),
         Command::Doctor(args) => return doctor::run(args, &flags, env, out).await,
         Command::Config(config::ConfigCommand::Check(args)) => {
             return config::check(args, &flags, env, out);
@@ -140,6 +150,10 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Config(config::ConfigCommand::Show) => config::show(context),
         // Done before the configuration was read.
         Command::Verify(_)
+        | Command::Help(_)
+        | Command::Version
+        | Command::Completions(_)
+        | Command::Man(_)
         | Command::Doctor(_)
         | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
     }
@@ -149,7 +163,8 @@ fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telem
     let mut options = context.loaded.config.telemetry.clone();
     let asked = context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default;
     if !logs && !asked {
-        QUIET.clone_into(&mut options.log);
+        let level = if is_node { CHATTING } else { QUIET };
+        level.clone_into(&mut options.log);
     }
     if context.out.json {
         options.format = crate::config::options::LogFormat::Json;
@@ -161,5 +176,5 @@ fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telem
 }
 
 fn conflict(message: &str) -> Exit {
-    usage(&Cli::command().error(clap::error::ErrorKind::ArgumentConflict, message))
+    usage(&shape::command().error(clap::error::ErrorKind::ArgumentConflict, message))
 }

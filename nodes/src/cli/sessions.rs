@@ -1,4 +1,4 @@
-//! `sessions`: what was said, with whom.
+//! `sessions`: list, show, follow, export and delete conversations.
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
     history,
     link::{Link, lost_sight},
     listing::{self, ListArgs},
-    output::exact,
+    output::{count, exact},
     turn::{Step, Turn},
 };
 use crate::{
@@ -27,45 +27,59 @@ use crate::{
 /// How often `tail --follow` asks whether a new turn has begun.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
+/// What `sessions --help` ends with.
+const EXAMPLES: &str = "\
+SESSION is a key (`agent:channel:account:peer`) or an id, as `list` shows them.
+
+Examples:
+  clawnode sessions list --since 2h
+  clawnode sessions list --agent ops --state running --json
+  clawnode sessions show default:cli:local:ada
+  clawnode sessions tail default:cli:local:ada --follow
+  clawnode sessions continue default:cli:local:ada
+  clawnode sessions export default:cli:local:ada --file ada.json
+  clawnode sessions delete default:cli:local:ada --yes";
+
 /// `sessions`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum SessionsCommand {
     /// List sessions, the newest first
     List(ListArgs),
-    /// Show what was said
+    /// Show the messages of a session
     Show {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
     },
-    /// Show the end of what was said, and follow what is said from now on
+    /// Show the last turns of a session, and follow new ones
     Tail {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
-        /// Turns to begin with
+        /// Show this many of the last turns first
         #[arg(long, short = 'n', default_value_t = 3, value_name = "N")]
         turns: usize,
-        /// Go on until Ctrl-C
+        /// Follow new turns until Ctrl-C
         #[arg(long, short)]
         follow: bool,
     },
-    /// Give the running turn more steps, if it has used up its own
+    /// Give a turn that has used all its steps more of them
     Continue {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
     },
-    /// Write everything known of a session as JSON
+    /// Write all data of a session as JSON
     Export {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
-        /// Write here instead of to standard output; the file must not exist
+        /// Write to this file, not to standard output; the file must not exist
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Delete a session and what is personal in it
+    /// Delete a session and its personal data
     Delete {
-        /// The session: `agent:channel:account:peer`, or its id
+        /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
-        /// Really
+        /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
@@ -87,8 +101,9 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
         SessionsCommand::Continue { session } => {
             let params = json!(ChatContinue { session, turn: None });
             let view: ContinuedView = context.call(Method::ChatContinue, params).await?;
-            let words =
-                |view: &ContinuedView| format!("{} has {} steps more", view.turn, view.steps);
+            let words = |view: &ContinuedView| {
+                format!("{} has {} more", view.turn, count(u64::from(view.steps), "step"))
+            };
             context.out.document(&view, words)?;
             Ok(Exit::Ok)
         }
@@ -119,7 +134,7 @@ async fn tail(
         return Err(Failure::new(
             Exit::Unreachable,
             "not_running",
-            "nothing can be followed, because no node runs",
+            "cannot follow: no node is running",
         )
         .hint("start one with `clawnode up`"));
     }
@@ -217,7 +232,7 @@ async fn follow_on(
                 let (tool, what, call) = (exact(&it.name), exact(&it.arguments), it.id);
                 out.talk(&format!(
                     "\n[waits for a person: {tool} {what}{cut}; `clawnode approvals show {call}` \
-                     has it whole, `approve` or `deny` decides]"
+                     shows it whole, `approve` or `deny` decides]"
                 ));
             }
             Step::Again => {
@@ -258,10 +273,9 @@ async fn export(context: &Context, session: &str, file: Option<PathBuf>) -> Resu
 
 async fn delete(context: &Context, session: &str, yes: bool) -> Result<Exit, Failure> {
     if !yes {
-        let what =
-            format!("`{session}` is not deleted: what was said in it would be gone for ever");
+        let what = format!("`{session}` was not deleted: its messages would be lost");
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)
-            .hint("say so with `--yes`; `clawnode sessions export` keeps a copy"));
+            .hint("add `--yes` to delete it; `clawnode sessions export` writes a copy"));
     }
     let answer: Value = context.call(Method::SessionsDelete, params(session)).await?;
     context.out.document(&answer, |_| format!("deleted {session}"))?;

@@ -10,7 +10,7 @@ use clawnode_proto::{
 use serde_json::json;
 
 use super::{
-    context::Context,
+    context::{Context, read},
     nodes,
     output::{Output, Tone, count, size, span},
 };
@@ -18,14 +18,18 @@ use crate::failure::{Exit, Failure};
 
 /// `status`.
 pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
-    let status: StatusView = context.call(Method::Status, json!({})).await?;
-    context.out.document(&status, |status| human(context.out, status))?;
+    let client = context.client().await?;
+    let answer = client.call(Method::Status, json!({})).await?;
+    let status: StatusView = read(Method::Status, answer)?;
+    context.out.document(&status, |status| human(context.out, status, client.url()))?;
     Ok(Exit::Ok)
 }
 
-fn human(out: Output, it: &StatusView) -> String {
+/// `address` is where the node answered.
+fn human(out: Output, it: &StatusView, address: &str) -> String {
     let mut facts = vec![
         ("version", it.version.clone()),
+        ("address", address.to_owned()),
         ("process", it.process.to_string()),
         ("substrate", it.substrate.clone()),
         ("partitions", it.partitions.to_string()),
@@ -80,13 +84,13 @@ fn add(text: &mut String, line: &str) {
 
 fn turns(it: &StatusView) -> String {
     let waiting = match it.approvals {
-        Some(0) => "none waits for a person".to_owned(),
+        Some(0) => "no call waits for a person".to_owned(),
         Some(calls) => {
             let verb = if calls == 1 { "waits" } else { "wait" };
             let calls = count(calls, "call");
             format!("{calls} {verb} for a person: `clawnode approvals list`")
         }
-        None => "the store does not say in time whether one waits for a person".to_owned(),
+        None => "the store did not answer in time whether a call waits for a person".to_owned(),
     };
     format!("{} running; {waiting}", it.running)
 }
@@ -95,15 +99,15 @@ fn quarantined(it: &StatusView) -> String {
     match it.looked {
         Some(looked) => {
             let (count, ago) = (it.quarantined.len(), span(looked.age_ms));
-            format!("{count} (of {} sessions looked at, {ago} ago)", looked.sessions)
+            format!("{count} (of {} sessions checked, {ago} ago)", looked.sessions)
         }
-        None => "not known yet: the sessions are being looked at".to_owned(),
+        None => "not known yet: the sessions are being checked".to_owned(),
     }
 }
 
 fn bus_line(out: Output, bus: &BusView) -> String {
     if let Some(silent) = bus.silent_ms {
-        let line = format!("{} does not answer since {}", bus.server, span(silent));
+        let line = format!("{} has not answered for {}", bus.server, span(silent));
         return out.paint(Tone::Bad, &line);
     }
     let replicas = bus.stores.iter().map(|it| it.replicas).filter(|it| *it > 0).min();
@@ -169,12 +173,14 @@ mod tests {
             "warnings": [warning("bus.replicas"), warning("bus.unreachable")],
         }))
         .unwrap();
-        let text = human(Output::new(false, false, &Env::default()), &status);
-        assert!(text.contains("turns        0 running; the store does not say"), "{text}");
+        let address = "http://127.0.0.1:3100";
+        let text = human(Output::new(false, false, &Env::default()), &status, address);
+        assert!(text.contains("address      http://127.0.0.1:3100\n"), "{text}");
+        assert!(text.contains("turns        0 running; the store did not answer"), "{text}");
         let calls = StatusView { running: 3, approvals: Some(1), ..status.clone() };
         let line = "3 running; 1 call waits for a person: `clawnode approvals list`";
         assert_eq!(turns(&calls), line);
-        assert!(text.contains("bus          n1 does not answer since 12s\n"), "{text}");
+        assert!(text.contains("bus          n1 has not answered for 12s\n"), "{text}");
         assert!(!text.contains("answers in"), "{text}");
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line("other ").contains("ready 12s ago"), "{text}");
@@ -182,8 +188,8 @@ mod tests {
         let at = |what: &str| text.find(what).unwrap();
         assert!(at("bus.unreachable") < at("bus.replicas"), "{text}");
         // Whose name lives is no news.
-        assert!(text.contains("dead 2m5s: it fell silent") && !text.contains("dead 9s"), "{text}");
-        let wide = human(Output::new(false, true, &Env::default()), &status);
-        assert!(wide.contains("dead 9s: it fell silent; another one has its name"), "{wide}");
+        assert!(text.contains("dead 2m5s: no heartbeat") && !text.contains("dead 9s"), "{text}");
+        let wide = human(Output::new(false, true, &Env::default()), &status, "");
+        assert!(wide.contains("dead 9s: no heartbeat; another process has its name"), "{wide}");
     }
 }

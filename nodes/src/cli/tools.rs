@@ -1,4 +1,4 @@
-//! `tools`: what agents can do, and whether it can be done now.
+//! `tools`: the tools of agents, and whether they can be called now.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ const SHORT: usize = 60;
 pub(super) enum ToolsCommand {
     /// List the tools of agents, and whether a node takes their calls now
     List {
-        /// Only those of this agent
+        /// Only tools of this agent
         #[arg(long, value_name = "NAME")]
         agent: Option<AgentName>,
     },

@@ -1,4 +1,4 @@
-//! `tree`: what every process of the cluster runs.
+//! `tree`: the tasks of every process of the cluster.
 
 use clap::Args;
 use clawnode_proto::{
@@ -26,7 +26,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TreeArgs {
-    /// Only this node, by its name or process id
+    /// Only this node, by name or process id
     node: Option<String>,
 }
 
@@ -80,7 +80,7 @@ fn label(out: Output, it: &Branch) -> String {
         text = format!("{text} ({})", clean(detail));
     }
     if it.restarts > 0 {
-        let restarts = format!("started again {}x", it.restarts);
+        let restarts = format!("restarted {}x", it.restarts);
         text = format!("{text} {}", out.paint(Tone::Warn, &restarts));
     }
     text

@@ -35,17 +35,17 @@ Examples:
   clawnode run --role gateway --nats nats://127.0.0.1:4222
   clawnode run --role worker  --nats nats://127.0.0.1:4222
   clawnode run --role gateway,worker
-  clawnode run --role worker --join-file token   join the cluster that the token is for";
+  clawnode run --role worker --join-file token   join the cluster of the token";
 
 /// How a node joins a cluster.
 #[derive(Debug, Default, Args)]
 #[group(id = "joining")]
 pub(super) struct JoinArgs {
-    /// Join the cluster that this token is for; `CLAWNODE_JOIN` and `--join-file` keep it out of
-    /// lists of processes
+    /// Join the cluster of this token; `CLAWNODE_JOIN` and `--join-file` keep the token out of process
+    /// lists
     #[arg(long, value_name = "TOKEN", conflicts_with = "join_file")]
     pub join: Option<String>,
-    /// Join the cluster that the token in this file is for
+    /// Join the cluster of the token in this file
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<PathBuf>,
 }
@@ -54,13 +54,13 @@ pub(super) struct JoinArgs {
 #[derive(Debug, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub(super) struct UpArgs {
-    /// Talk to the agent here; where a node already runs, use that one
+    /// Talk to the agent in this terminal; if a node already runs, use that one
     #[arg(long)]
     pub chat: bool,
     #[command(flatten)]
     pub which: chat::Which,
-    /// Use the data directory although its sessions were moved to a cluster: from then on there are
-    /// two of each, and they go different ways
+    /// Use the data directory although its sessions were moved to a cluster; the two copies of each
+    /// session then diverge
     #[arg(long)]
     pub take_back: bool,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub(super) struct UpArgs {
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(super) struct RunArgs {
-    /// What this node does: hold client connections (gateway), own sessions (worker), or both
+    /// Roles of this node: gateway (serves clients), worker (owns sessions), or both
     #[arg(long, value_enum, value_delimiter = ',', required = true, value_name = "ROLE")]
     pub role: Vec<Role>,
     #[command(flatten)]
@@ -100,11 +100,13 @@ pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure>
     if args.take_back
         && let Some(to) = keeping::take_back(&context.loaded.config).await?
     {
-        context.out.talk(&format!("taken back; its sessions were moved to {to}"));
+        context
+            .out
+            .aside(&format!("the data directory is in use again; its sessions were moved to {to}"));
     }
     if !args.chat {
         if args.which.is_given() {
-            let what = "`--continue` and `--session` say which conversation a chat is";
+            let what = "`--continue` and `--session` choose the conversation of a chat";
             return Err(Failure::new(Exit::Usage, "usage", what).hint("add `--chat`"));
         }
         return Box::pin(run(roles, args.join, context)).await;
@@ -186,7 +188,7 @@ async fn node_and_chat(
             }
             () = &mut soon, if !told => {
                 told = true;
-                context.out.talk("waiting for what runs to end; Ctrl-C stops at once");
+                context.out.aside("waiting for running turns to end; Ctrl-C stops at once");
             }
             _ = signals.next() => return Err(hurried()),
         }
@@ -194,8 +196,8 @@ async fn node_and_chat(
 }
 
 fn hurried() -> Failure {
-    Failure::new(Exit::Failed, "stopped", "stopped before it had drained")
-        .hint("nothing that was accepted is lost; the next start goes on with it")
+    Failure::new(Exit::Failed, "stopped", "stopped before the drain was complete")
+        .hint("no accepted message is lost; the next start continues with them")
 }
 
 fn joined(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
@@ -203,7 +205,7 @@ fn joined(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<
         Ok(ended) => ended,
         Err(error) => {
             Err(Failure::new(Exit::Failed, "internal", format!("the node died: {error}"))
-                .hint("this is a defect; the log says where"))
+                .hint("this is a bug; the log says where"))
         }
     }
 }

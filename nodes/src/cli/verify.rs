@@ -16,7 +16,7 @@ const USAGE: i32 = 2;
 /// `verify`.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// Do harm to real processes under load, and judge what is left
+    /// Harm real processes under load, and judge what is left
     #[arg(long, required = true)]
     pub chaos: bool,
     /// For the program that does it; `-- --help` says what it takes

@@ -14,6 +14,9 @@ const SECRET_KEYS: &[&str] = &["api_key", "token", "password"];
 /// Tables of which no value is.
 const SECRET_TABLES: &[&str] = &["env", "headers"];
 
+/// Keys of an agent's `sampling` that people write beside it.
+const SAMPLING: &[&str] = &["temperature", "top_p", "max_tokens", "stop"];
+
 /// Reads `tree` as a `T`.
 pub(super) fn read<T: de::DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
     T::deserialize(De { node: tree }).map_err(Fault::into_error)
@@ -71,7 +74,7 @@ impl de::Error for Fault {
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let (found, expected) = (plainly(&found), plainly(&expected));
-        Self::new(format!("{found} stands where {expected} belongs"), format!("write {expected}"))
+        Self::new(format!("{found} is not {expected}"), format!("write {expected}"))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -88,6 +91,9 @@ impl de::Error for Fault {
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
         let hint = match nearest(found, expected.iter().copied()) {
+            _ if SAMPLING.contains(&found) && expected.contains(&"sampling") => {
+                format!("it belongs to `sampling`: write `sampling.{found} = …`")
+            }
             Some(near) => format!("did you mean `{near}`? {}", one_of(expected)),
             None => format!("remove it; {}", one_of(expected)),
         };

@@ -71,7 +71,7 @@ impl Walk<'_> {
                     free.insert(Entry { key: self.places.at(start), node });
                 }
                 btree_map::Entry::Occupied(taken) => {
-                    let what = format!("key `{}` stands twice", taken.key());
+                    let what = format!("key `{}` is there twice", taken.key());
                     return Err(self.places.error(start, what, "remove one of them"));
                 }
             }

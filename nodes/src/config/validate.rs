@@ -475,6 +475,7 @@ mod tests {
             ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
             ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
             ("[agents.a]\nmodel = 'x'", "agents.a.model", "PROVIDER/MODEL"),
+            ("[agents.a]\nmax_tokens = 9", "agents.a.max_tokens", "write `sampling.max_tokens"),
             ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
             ("[agents.a.timeouts]\nglobal = '8d'", "agents.a.timeouts.global", "7 days"),

@@ -167,7 +167,8 @@ impl Backend for NodeBackend {
         trace: Option<Traceparent>,
     ) -> Result<(), ErrorBody> {
         let key = idempotency_key("cancel", &turn)?;
-        Ok(self.sessions.cancel(session.id, turn, key, trace).await?)
+        let done = self.sessions.cancel(session.id, turn, key, trace).await;
+        done.map_err(|error| named(session, error))
     }
 
     async fn follow(
@@ -176,7 +177,8 @@ impl Backend for NodeBackend {
         turn: Option<TurnId>,
         after: Option<FrameKey>,
     ) -> Result<Following, ErrorBody> {
-        let sent = self.sessions.follow(session.id, turn, after).await?;
+        let sent = self.sessions.follow(session.id, turn, after).await;
+        let sent = sent.map_err(|error| named(session, error))?;
         let key = session.key.as_ref().map_or_else(|| session.id.to_string(), ToString::to_string);
         Ok(following(sent, key))
     }
@@ -191,11 +193,11 @@ impl Backend for NodeBackend {
     }
 
     async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {
-        Ok(self.sessions.history(session.id).await?)
+        self.sessions.history(session.id).await.map_err(|error| named(session, error))
     }
 
     async fn export(&self, session: &SessionRef) -> Result<Value, ErrorBody> {
-        Ok(self.sessions.export(session.id).await?)
+        self.sessions.export(session.id).await.map_err(|error| named(session, error))
     }
 
     async fn delete(&self, session: &SessionRef) -> Result<(), ErrorBody> {
@@ -203,12 +205,11 @@ impl Backend for NodeBackend {
         match self.sessions.bury(session.id).await {
             Ok(_) => return Ok(()),
             Err(SendError::InService { .. }) => {}
-            Err(failure) => return Err(failure.into()),
+            Err(failure) => return Err(named(session, failure)),
         }
         let before = self.sessions.read(session.id).await?;
         if before.core.key.is_none() {
-            let name = session.id.to_string();
-            return Err(SendError::NotFound { session: name }.into());
+            return Err(named(session, SendError::NotFound { session: session.id.to_string() }));
         }
         let key = idempotency_key("delete", &before.core.tail.hash)?;
         self.sessions.delete(session.id, key).await?;
@@ -236,7 +237,8 @@ impl Backend for NodeBackend {
         after: Seq,
         limit: u32,
     ) -> Result<Vec<EventView>, ErrorBody> {
-        Ok(self.sessions.journal(session.id, after, limit as usize).await?)
+        let found = self.sessions.journal(session.id, after, limit as usize).await;
+        found.map_err(|error| named(session, error))
     }
 
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
@@ -249,15 +251,15 @@ impl Backend for NodeBackend {
     }
 
     async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody> {
-        Ok(self.sessions.quarantine(session.id).await?)
+        self.sessions.quarantine(session.id).await.map_err(|error| named(session, error))
     }
 
     async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
-        Ok(self.sessions.restore(session.id).await?)
+        self.sessions.restore(session.id).await.map_err(|error| named(session, error))
     }
 
     async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
-        Ok(self.sessions.bury(session.id).await?)
+        self.sessions.bury(session.id).await.map_err(|error| named(session, error))
     }
 
     async fn parked(&self, page: ListParams) -> Result<ParkedList, ErrorBody> {
@@ -435,6 +437,16 @@ fn unknown_agent(agent: &AgentName) -> ErrorBody {
         .hint("`clawnode agents list` shows the agents there are")
 }
 
+/// What is wrong with a session, by the name that the client gave it.
+pub(super) fn named(session: &SessionRef, error: SendError) -> ErrorBody {
+    match (error, &session.key) {
+        (SendError::NotFound { .. }, Some(key)) => {
+            SendError::NotFound { session: key.to_string() }.into()
+        }
+        (error, _) => error.into(),
+    }
+}
+
 fn following(sent: Sent, session: String) -> Following {
     let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
     Following { accepted, events: sent.events }
@@ -456,4 +468,18 @@ fn idempotency_key(what: &str, of: &dyn std::fmt::Display) -> Result<Idempotency
     format!("{what}:{of}")
         .parse()
         .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_not_there_has_the_name_that_was_typed() {
+        for typed in ["default:cli:local:nobody", "ent_00000000000000000000000001"] {
+            let session: SessionRef = typed.parse().unwrap();
+            let missing = SendError::NotFound { session: session.id.to_string() };
+            assert_eq!(named(&session, missing).message, format!("no session `{typed}`"));
+        }
+    }
 }

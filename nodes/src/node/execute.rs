@@ -169,7 +169,15 @@ pub(super) fn unknown_action(agent: &AgentName, profile: &Profile, action: &str)
     let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
     let action: String = action.chars().take(ACTION_SHOWN).collect();
     invalid(format!("unknown action `{action}`: agent `{agent}` has no such tool"))
-        .hint(format!("an action is the name of a tool; it has: {}", names.join(", ")))
+        .hint(tools_of(agent, &names))
+}
+
+/// Which actions there are.
+fn tools_of(agent: &AgentName, names: &[&str]) -> String {
+    if names.is_empty() {
+        return format!("agent `{agent}` has no tools: name them in `agents.{agent}.tools`");
+    }
+    format!("an action is the name of a tool; `{agent}` has: {}", names.join(", "))
 }
 
 /// What is wrong with one step of several.
@@ -250,6 +258,13 @@ mod tests {
             assert_eq!(error.code, code, "{error:?}");
             assert!(error.message.contains(says), "{error:?}");
         }
+    }
+
+    #[test]
+    fn an_agent_without_tools_is_told_from_one_with_others() {
+        let agent = "ops".parse().unwrap();
+        assert!(tools_of(&agent, &["a", "b"]).ends_with("`ops` has: a, b"));
+        assert!(tools_of(&agent, &[]).contains("name them in `agents.ops.tools`"));
     }
 
     #[test]

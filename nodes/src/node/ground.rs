@@ -95,8 +95,8 @@ const fn ack_wait(_loaded: &Loaded) -> Option<Duration> {
 /// A data directory has one process, so that has to do everything.
 fn whole(roles: &[NodeRole]) -> Result<(), Failure> {
     let missing = match roles {
-        [NodeRole::Gateway] => "nobody would ever serve what its gateway takes",
-        [NodeRole::Worker] => "nobody could ever reach its worker",
+        [NodeRole::Gateway] => "no worker would process the messages of its gateway",
+        [NodeRole::Worker] => "no gateway would reach its worker",
         _ => return Ok(()),
     };
     let message = format!("a node on its own data directory is alone: {missing}");

@@ -1,6 +1,6 @@
 //! The data directory of a node that does not run, opened for reading.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
@@ -15,7 +15,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{ground::refused, wanted};
+use super::{backend::named, ground::refused, wanted};
 use crate::{
     cli::offline::{Offline, ReplayRow, ReplayView},
     config::Config,
@@ -87,18 +87,23 @@ impl Offline for Directory {
             }
             Method::SessionsHistory => {
                 let SessionParams { session } = read(params)?;
-                json(self.sessions.history(id(&session)?).await?)
+                let session = reference(&session)?;
+                let found = self.sessions.history(session.id).await;
+                json(found.map_err(|error| named(&session, error))?)
             }
             Method::SessionsExport => {
                 let SessionParams { session } = read(params)?;
-                Ok(self.sessions.export(id(&session)?).await?)
+                let session = reference(&session)?;
+                let found = self.sessions.export(session.id).await;
+                found.map_err(|error| named(&session, error))
             }
             Method::JournalShow => {
                 let JournalShow { session, after, limit } = read(params)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
                 let after = after.unwrap_or(Seq(0));
-                let events = self.sessions.journal(id(&session)?, after, limit).await?;
-                json(events)
+                let session = reference(&session)?;
+                let events = self.sessions.journal(session.id, after, limit).await;
+                json(events.map_err(|error| named(&session, error))?)
             }
             Method::JournalVerify => {
                 let JournalVerify { session } = read(params)?;
@@ -144,12 +149,15 @@ impl Offline for Directory {
     }
 }
 
+fn reference(text: &str) -> Result<SessionRef, ErrorBody> {
+    text.parse().map_err(|error: <SessionRef as FromStr>::Err| {
+        ErrorBody::new(ErrorCode::InvalidParams, error.to_string())
+            .hint("`clawnode sessions list` shows the sessions there are")
+    })
+}
+
 fn id(text: &str) -> Result<EntityId, ErrorBody> {
-    match text.parse::<SessionRef>() {
-        Ok(session) => Ok(session.id),
-        Err(error) => Err(ErrorBody::new(ErrorCode::InvalidParams, error.to_string())
-            .hint("`clawnode sessions list` shows the sessions there are")),
-    }
+    reference(text).map(|session| session.id)
 }
 
 fn page(params: Value) -> Result<(Option<EntityId>, usize), ErrorBody> {

@@ -292,11 +292,8 @@ fn bus_warnings(bus: &BusView) -> Vec<WarningView> {
     if !leaderless.is_empty() {
         warnings.push(WarningView {
             name: "bus.no_leader".to_owned(),
-            message: format!(
-                "nobody leads {} now: what is stored there waits",
-                name_of(leaderless)
-            ),
-            hint: "an election takes seconds; if it lasts, look at the servers".to_owned(),
+            message: format!("no leader for {} now: writes wait", name_of(leaderless)),
+            hint: "an election takes seconds; if this lasts, check the NATS servers".to_owned(),
         });
     }
     if !behind.is_empty() {

@@ -236,9 +236,9 @@ fn unstored(error: &LatchError) -> ErrorBody {
         LatchError::Busy(_) => ErrorBody::new(ErrorCode::Conflict, text)
             .hint("`clawnode panic --list` shows what is stopped; try again"),
         LatchError::Store(_) => {
-            let message = format!("nobody knows whether this is stored: {text}");
+            let message = format!("it is not known whether the stop was stored: {text}");
             ErrorBody::new(ErrorCode::Unavailable, message)
-                .hint("say it again: it does no harm; or stop the nodes' processes")
+                .hint("send it again, which does no harm; or stop the nodes' processes")
         }
     }
 }

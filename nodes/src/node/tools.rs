@@ -21,7 +21,7 @@ use clawnode_proto::{
     tool::ToolSpec,
 };
 use tokio::sync::watch;
-use tracing::info;
+use tracing::debug;
 
 use super::{
     greet::Saying,
@@ -60,6 +60,7 @@ impl NodeTools {
 
     /// Lets go of everything outside this process; nothing is run after it.
     pub async fn close(&self) {
+        self.executors.close();
         Box::pin(self.docker.close()).await;
     }
 }
@@ -278,7 +279,7 @@ pub fn runner(
 /// in `current`.
 pub async fn run(context: RunnerContext, current: watch::Sender<Option<JobRunner>>) {
     let capabilities = context.available.peek(|it| it.capabilities.clone());
-    info!(?capabilities, "tool calls of these kinds are taken");
+    debug!(?capabilities, "tool calls of these kinds are taken");
     let (runner, work) = JobRunner::new(context);
     current.send_replace(Some(runner.clone()));
     work.await;

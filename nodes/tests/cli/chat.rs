@@ -71,7 +71,7 @@ async fn a_lost_connection_is_resumed_from_the_cursor() {
     assert_eq!(node.seen("chat.send").len(), 1, "what is stored is not sent again");
     let lost = format!("lost the node at {} (", node.url);
     assert!(ended.err.contains(&lost), "{}", ended.err);
-    assert!(ended.err.contains(&format!("goes on at {}\n", node.url)), "{}", ended.err);
+    assert!(ended.err.contains(&format!("connected to {}\n", node.url)), "{}", ended.err);
 }
 
 #[tokio::test]

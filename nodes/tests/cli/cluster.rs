@@ -146,7 +146,7 @@ async fn cluster() -> (Home, Node) {
 
 #[tokio::test]
 async fn what_operators_read_is_as_approved() {
-    let (home, _node) = cluster().await;
+    let (home, node) = cluster().await;
     for args in [
         &["status"][..],
         &["status", "-o", "wide"],
@@ -167,7 +167,8 @@ async fn what_operators_read_is_as_approved() {
         let ended = home.run(args).await;
         assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{args:?}");
         let name = args.join("_").replace("--", "");
-        insta::assert_snapshot!(name, ended.out.trim_end());
+        let shown = ended.out.replace(&node.url, "[address]");
+        insta::assert_snapshot!(name, shown.trim_end());
     }
 }
 
@@ -202,7 +203,7 @@ async fn following_says_what_is_missing_and_goes_on_from_there() {
     let err = command.stderr.take().unwrap();
     let (mut out, mut err) = (lines(out), lines(err));
     assert!(out.next_line().await.unwrap().unwrap().contains("node_left"));
-    assert_eq!(err.next_line().await.unwrap().unwrap(), "1 events are missing here");
+    assert_eq!(err.next_line().await.unwrap().unwrap(), "1 event missing here");
     // The answer to the next question.
     assert!(out.next_line().await.unwrap().unwrap().contains("node_joined"));
     command.kill().await.unwrap();
@@ -251,12 +252,42 @@ async fn following_goes_on_at_another_gateway() {
         let line = out.next_line().await.unwrap().unwrap();
         assert!(line.contains(expected), "{expected}: {line}");
     }
-    let lost = format!("{} cannot go on now (it stops); trying again", one.url);
+    let lost = format!("{} cannot continue now (it stops); trying again", one.url);
     assert_eq!(err.next_line().await.unwrap().unwrap(), lost);
-    assert_eq!(err.next_line().await.unwrap().unwrap(), format!("goes on at {}", other.url));
+    assert_eq!(err.next_line().await.unwrap().unwrap(), format!("connected to {}", other.url));
     assert_eq!(err.next_line().await.unwrap().unwrap(), "events may be missing here");
     command.kill().await.unwrap();
     assert_eq!(other.seen("events.list")[0].get("after"), None);
+}
+
+#[tokio::test]
+async fn sessions_in_events_have_their_keys_and_notes_are_json_if_asked_for() {
+    let node = Node::start(
+        |method, params| match method {
+            "ping" => Ok(json!("pong")),
+            "events.list" if params["after"].is_null() => Ok(events(params)),
+            "sessions.list" => Ok(json!({ "sessions": [{
+                "id": SESSION, "key": "default:web:site:ada", "state": "idle", "turns": 1, "events": 9,
+                "updated": 1, "usage": { "input_tokens": 1, "output_tokens": 2 },
+            }] })),
+            _ => Err(json!({ "code": "unavailable", "message": "it stops" })),
+        },
+        Vec::new(),
+    )
+    .await;
+    let home = Home::new();
+    home.announce(&node);
+    let table = home.run(&["events"]).await.out;
+    assert!(table.contains("turn_ended     default:web:site:ada completed\n"), "{table}");
+    let wide = home.run(&["events", "-o", "wide"]).await.out;
+    assert!(wide.contains("ada turn_00000000000000000000000001 completed\n"), "{wide}");
+
+    let mut command = home.command(&["events", "-f", "--json"], &[]).spawn().unwrap();
+    let mut err = lines(command.stderr.take().unwrap());
+    let told: Value = serde_json::from_str(&err.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!(told["event"], "note");
+    assert!(told["message"].as_str().unwrap().contains("cannot continue now"), "{told}");
+    command.kill().await.unwrap();
 }
 
 fn lines<R: tokio::io::AsyncRead + Unpin>(from: R) -> tokio::io::Lines<tokio::io::BufReader<R>> {

@@ -102,7 +102,7 @@ async fn a_good_file_is_told_to_be_one() {
     let home = Home::new();
     let path = home.write("config.toml", "[session]\nsnapshot_every = 1\n");
     let ended = home.run(&["config", "check", &path]).await;
-    assert_eq!((ended.code, ended.out.as_str()), (0, "`[home]/config.toml` holds\n"));
+    assert_eq!((ended.code, ended.out.as_str()), (0, "`[home]/config.toml` is valid\n"));
     let ended = home.run(&["config", "check"]).await;
     assert_eq!(ended.code, 0, "no file is fine");
 }

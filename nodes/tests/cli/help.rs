@@ -37,6 +37,14 @@ async fn help_is_as_approved() {
         "doctor",
         "config",
         "config check",
+        "approvals",
+        "approvals approve",
+        "jobs",
+        "mcp",
+        "cluster",
+        "help",
+        "completions",
+        "man",
     ] {
         let mut args: Vec<&str> = command.split_whitespace().collect();
         args.push("--help");
@@ -59,4 +67,42 @@ async fn help_is_as_approved() {
 async fn the_version_is_told() {
     let ended = Home::new().run(&["--version"]).await;
     assert_eq!(ended.out, format!("clawnode {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(Home::new().run(&["version"]).await.out, ended.out);
+}
+
+#[tokio::test]
+async fn topics_and_completions_need_no_configuration() {
+    let home = Home::new();
+    home.write("broken.toml", "no toml");
+    for (args, part) in [
+        (&["help", "models"][..], "clawnode config check"),
+        (&["help", "sessions", "list"], "Usage: clawnode sessions list"),
+        (&["completions", "zsh"], "#compdef clawnode"),
+        (&["completions", "fish"], "complete -c clawnode"),
+    ] {
+        let ended = home.run_with(args, &[("CLAWNODE_CONFIG", "broken.toml")], "").await;
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{args:?}");
+        assert!(ended.out.contains(part), "{args:?}\n{}", ended.out);
+    }
+    assert_eq!(home.run(&["help", "nothing"]).await.code, 2);
+}
+
+/// Bash itself takes the script, and completes a command, a setting that the command uses and none
+/// that it does not use.
+#[tokio::test]
+async fn bash_completes_commands_and_their_settings() {
+    let home = Home::new();
+    let script = home.run(&["completions", "bash"]).await.out;
+    home.write("completions.bash", &script);
+    let complete = "source completions.bash; COMP_WORDS=(clawnode sessions list --); COMP_CWORD=3; \
+                    _clawnode clawnode -- list; echo ${COMPREPLY[@]}";
+    let shown = tokio::process::Command::new("bash")
+        .args(["-euc", complete])
+        .current_dir(home.path())
+        .output()
+        .await
+        .unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("--since") && shown.contains("--url"), "{shown}");
+    assert!(!shown.contains("--tls-cert"), "{shown}");
 }

@@ -8,4 +8,6 @@ mod cluster;
 mod config;
 mod harness;
 mod help;
+mod ids;
 mod node;
+mod up;

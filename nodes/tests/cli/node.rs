@@ -258,6 +258,9 @@ async fn a_journal_is_shown_to_its_end() {
     let ended = home.run(&["journal", "show", "default:cli:local:ada"]).await;
     assert_eq!(ended.out.lines().count(), 1_501, "{}", ended.err);
     assert!(ended.out.lines().nth(1500).is_some_and(|line| line.starts_with("1500 ")));
+    assert!(ended.out.contains("xxx…") && !ended.out.contains(&"x".repeat(100)), "cut");
+    let ended = home.run(&["journal", "show", "default:cli:local:ada", "--full"]).await;
+    assert!(ended.out.contains(&"x".repeat(200)) && !ended.out.contains('…'), "whole");
     let ended = home.run(&["journal", "show", "default:cli:local:ada", "--json"]).await;
     let whole: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(whole[1_499]["n"], 1_500);

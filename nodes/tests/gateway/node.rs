@@ -269,9 +269,9 @@ impl JobArchive for Node {
     }
 
     async fn show(&self, job: JobId) -> Result<JobView, ErrorBody> {
-        let Action { session, turn, call, tool, .. } = approval().action;
-        let capability = "docker".parse().unwrap();
-        let record = JobRecord { job, session, turn, call, tool, capability, runs: Vec::new() };
+        let Action { session, turn, call, tool, arguments, .. } = approval().action;
+        let (capability, runs) = ("docker".parse().unwrap(), Vec::new());
+        let record = JobRecord { job, session, turn, call, tool, capability, arguments, runs };
         Ok(record.view(|_| false))
     }
 

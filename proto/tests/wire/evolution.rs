@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use clawnode_proto::{
     CallId, Digest, Grammar, Input, TurnId,
+    archive::JobRecord,
     codec::{decode, encode},
     envelope::{InputError, VERSIONS},
     id::{AgentName, Attempt},
@@ -190,4 +191,14 @@ fn an_unknown_variant_is_an_error_that_names_the_type() {
     let body = encode(&serde_json::json!({"type": "invented_later"})).unwrap();
     let error = decode::<SessionInput>(&body).unwrap_err();
     assert!(error.to_string().contains("SessionInput"), "{error}");
+}
+
+/// Records of builds that did not write down arguments.
+#[test]
+fn a_job_record_without_arguments_is_read() {
+    let record = sample::archived();
+    let mut old = serde_json::to_value(&record).unwrap();
+    old.as_object_mut().unwrap().remove("arguments").unwrap();
+    let read: JobRecord = serde_json::from_value(old).unwrap();
+    assert_eq!(read, JobRecord { arguments: String::new(), ..record });
 }

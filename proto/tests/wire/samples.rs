@@ -742,7 +742,7 @@ pub(crate) fn log_lines() -> Vec<LogLine> {
 }
 
 pub(crate) fn archived() -> JobRecord {
-    let Job { id, session, turn, call, tool, capability, .. } = job();
+    let Job { id, session, turn, call, tool, capability, arguments, .. } = job();
     let run = |number, how: Option<RunEnd>| JobRun {
         number,
         process: process(),
@@ -770,7 +770,7 @@ pub(crate) fn archived() -> JobRecord {
         run(4, Some(failed)),
         full,
     ];
-    JobRecord { job: id, session, turn, call, tool, capability, runs }
+    JobRecord { job: id, session, turn, call, tool, capability, arguments, runs }
 }
 
 fn tree() -> ProcessTree {

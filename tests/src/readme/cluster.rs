@@ -19,7 +19,7 @@ pub const CLUSTER: Scene = Scene {
         Step::new(
             "clawnode import --from",
             "printf 'hello\\n' | USER=grace clawnode up --chat --listen 127.0.0.1:3200 2>/dev/null",
-            "shows '1 sessions'",
+            "shows '1 session'",
         ),
     ],
 };
@@ -33,7 +33,7 @@ pub const KEYS: Scene = Scene {
         "ip addr add 10.0.0.1/24 dev lo
          SERVER=$HOME/.local/share/clawnode/cluster/servers/n1
          nats() { (cd \"$SERVER\" && exec \"$REPOSITORY/.tools/nats/bin/nats-server\" -c nats.conf); }",
-        "shows 'it is good for an hour'; shows worker-1; shows 'revoked `worker-1`'",
+        "shows 'within an hour'; shows worker-1; shows 'revoked `worker-1`'",
     )
     .but(&[
         Change {

@@ -79,12 +79,12 @@ pub const INSIDE: Scene = Scene {
         Step::new(
             "clawnode panic ",
             "",
-            "shows 'everything is stopped'; shows 'everything goes on'",
+            "shows 'everything is stopped'; shows 'everything continues'",
         ),
         Step::new(
             "clawnode status ",
             "",
-            "shows 'demo/echo'; shows 'gateway,worker'; shows 'node_joined'; shows 'nothing is parked'",
+            "shows 'demo/echo'; shows 'gateway,worker'; shows 'node_joined'; shows 'no inputs are parked'",
         )
         .but(&[
             Change { written: "tree [NODE]", run: "tree", why: "the brackets are no part of it" },

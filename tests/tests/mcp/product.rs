@@ -156,6 +156,8 @@ async fn what_a_person_approves_an_agent_gets_while_the_node_runs() -> Outcome {
     assert_eq!(seen[0], ("acted".to_owned(), Value::Null));
     node.stop().await?;
     assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
+    // Finding 34: a node that leaves has no trouble with its servers.
+    assert!(!log().contains("WARN"), "{}", log());
     Ok(())
 }
 
@@ -223,7 +225,7 @@ async fn a_server_that_cannot_start_is_named_wherever_people_look() -> Outcome {
         (&["tools", "list"], &["calculate", "healthy", "any worker"]),
         (
             &["agents", "show", "default"],
-            &["anthropic/", "deny: calculate", "calculate", "a step 15m"],
+            &["anthropic/", "deny: calculate", "calculate", "step 15m"],
         ),
         (&["doctor"], &["agents.served", "MCP server `nope`"]),
     ] {

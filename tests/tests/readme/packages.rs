@@ -48,6 +48,13 @@ chat chroot --userspec=clawnode:clawnode debian env -i PATH=/usr/bin HOME=/var/l
 # Talked to again after it is installed again, and gone after it is purged.
 chroot debian dpkg --install /tmp/clawnode.deb
 [ -e debian/var/lib/clawnode/token ]
+# What is in it: a small system may leave manuals out.
+dpkg-deb --extract "$OUT"/*.deb files
+share=files/usr/share
+gzip -cd $share/man/man1/clawnode-sessions-list.1.gz | grep -q 'sessions list'
+bash -n $share/bash-completion/completions/clawnode
+grep -q '^#compdef clawnode' $share/zsh/vendor-completions/_clawnode
+grep -q 'complete -c clawnode' $share/fish/vendor_completions.d/clawnode.fish
 chroot debian dpkg --purge clawnode
 [ ! -e debian/var/lib/clawnode ] && [ ! -e debian/usr/bin/clawnode ] && [ ! -e debian/etc/clawnode ]
 "#;

@@ -8,7 +8,7 @@ use clawnode_proto::{
     JobId, Position, ProcessId, Timestamp,
     archive::{JobRecord, JobRun, LogCut, LogLine, StoredLog},
     job::Job,
-    limits::RUNS_KEPT,
+    limits::{JOB_ARGUMENTS_CHARS, RUNS_KEPT},
     subject::{ARCHIVE_KEYS, archive_key},
 };
 use serde::{Deserialize, Serialize};
@@ -127,6 +127,7 @@ fn empty(job: &Job) -> JobRecord {
         call: job.call,
         tool: job.tool.clone(),
         capability: job.capability.clone(),
+        arguments: job.arguments.chars().take(JOB_ARGUMENTS_CHARS).collect(),
         runs: Vec::new(),
     }
 }

@@ -16,31 +16,46 @@ use crate::{
 /// Where the keys are below the data directory, unless `--dir` says otherwise.
 const FOLDER: &str = "cluster";
 
+/// What `cluster --help` ends with.
+const EXAMPLES: &str = "\
+These commands need the directory with the cluster's keys, which `init` creates.
+
+Examples:
+  clawnode cluster init --server n1=10.0.0.1:4222
+  clawnode cluster join-token --role worker > token
+  clawnode cluster users
+  clawnode cluster revoke worker-1
+  clawnode cluster certify --server n4=10.0.0.4:4222
+  clawnode cluster push                  after an update of clawnode
+  clawnode cluster mirror --keep 30d
+  clawnode cluster restore";
+
 /// `cluster`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(in crate::cli) enum ClusterCommand {
-    /// Make keys, certificates and the configuration of NATS servers for a new cluster
+    /// Create keys, certificates and NATS configuration for a new cluster
     Init(init::InitArgs),
-    /// Make a token with which one host joins the cluster, once
+    /// Create a token with which one node can join the cluster, once
     JoinToken(join_token::JoinTokenArgs),
-    /// List the credentials that were made for nodes
+    /// List the credentials of nodes
     Users(DirArgs),
-    /// End a node's credential, or all credentials of a role, at once
+    /// Revoke a node's credential, or all credentials of a role, at once
     Revoke(revoke::RevokeArgs),
-    /// Make the folder of one more server, or of one that needs another certificate
+    /// Create the folder of another server, or renew the certificate of one
     Certify(CertifyArgs),
-    /// Tell the servers the permissions of this build, and create what the cluster lacks
+    /// Send the permissions of this version to the servers, and create missing streams
     Push(DirArgs),
-    /// Have the servers keep every record of sessions, whatever nodes remove or destroy
+    /// Keep a copy of every record of sessions that no node can remove
     Mirror(keep::MirrorArgs),
-    /// Bring sessions back from the mirror; all nodes must be stopped
+    /// Restore sessions from the mirror; all nodes must be stopped
     Restore(keep::RestoreArgs),
 }
 
 /// Where the keys are.
 #[derive(Debug, Default, Args)]
 pub(in crate::cli) struct DirArgs {
-    /// The directory with the cluster's keys; `cluster` in the data directory unless named
+    /// The directory with the cluster's keys [default: `cluster` in the data directory]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -50,7 +65,7 @@ pub(in crate::cli) struct DirArgs {
 pub(in crate::cli) struct CertifyArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// The server, as nodes and other servers reach it
+    /// The server, with the address that nodes and other servers use
     #[arg(long, required = true, value_name = "NAME=HOST:PORT")]
     pub server: BusServer,
 }
@@ -84,7 +99,7 @@ fn certify(args: &CertifyArgs, context: &Context) -> Result<Exit, Failure> {
     operator.certify(&args.server)?;
     let folder = folder.display().to_string();
     context.out.document(&json!({ "folder": folder }), |_| {
-        format!("wrote `{folder}`; copy it to that host and start `nats-server -c nats.conf` there")
+        format!("wrote `{folder}`; copy it to the server's host and start `nats-server -c nats.conf` there")
     })?;
     Ok(Exit::Ok)
 }
@@ -95,7 +110,7 @@ async fn push(args: &DirArgs, context: &Context) -> Result<Exit, Failure> {
     operator.mend(&context.loaded.config).await?;
     warn_of_missing(context.out, &operator, &pushed);
     context.out.document(&json!({ "servers": pushed.servers }), |_| {
-        format!("told {} of {} servers", pushed.servers.len(), operator.servers().len())
+        format!("updated {} of {} servers", pushed.servers.len(), operator.servers().len())
     })?;
     Ok(Exit::Ok)
 }
@@ -104,9 +119,9 @@ async fn push(args: &DirArgs, context: &Context) -> Result<Exit, Failure> {
 pub(super) fn warn_of_missing(out: Output, operator: &Operator, pushed: &Pushed) {
     for server in operator.servers() {
         if !pushed.servers.contains(&server.name) {
-            out.talk(&format!(
-                "warning: server `{}` did not answer; it learns of this from the others, within a \
-                 minute of being back",
+            out.aside(&format!(
+                "warning: server `{}` did not answer; the other servers update it within a minute \
+                 after it is back",
                 server.name
             ));
         }

@@ -17,7 +17,7 @@ Examples:
   clawnode cluster init                                       one server on this host
   clawnode cluster init --server n1=10.0.0.1:4222 --server n2=10.0.0.2:4222 --server n3=10.0.0.3:4222
 
-Beside the port for clients a server needs the port 2000 above it, which other servers reach.";
+Besides the port for clients, each server needs the port 2000 above it, for the other servers.";
 /// The server that is made if none is named.
 const ALONE: &str = "nats=127.0.0.1:4222";
 /// Servers of one cluster; `JetStream` votes among an odd few.
@@ -29,10 +29,10 @@ const SERVERS_MOST: usize = 9;
 pub(in crate::cli) struct InitArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// A NATS server, as nodes and other servers reach it; with three, one may be lost
+    /// A NATS server, with the address that nodes and other servers use; of three, one may fail
     #[arg(long, value_name = "NAME=HOST:PORT")]
     pub server: Vec<BusServer>,
-    /// What the cluster is called
+    /// The name of the cluster
     #[arg(long, value_name = "NAME", default_value = "clawnode")]
     pub cluster: String,
 }
@@ -67,12 +67,12 @@ fn check(cluster: &str, servers: &[BusServer]) -> Result<(), Failure> {
         |message: String, hint: &str| Err(Failure::new(Exit::Usage, "usage", message).hint(hint));
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if cluster.is_empty() || cluster.len() > 64 || !cluster.chars().all(plain) {
-        let message = format!("`{cluster}` is no cluster name");
-        return usage(message, "write 1 to 64 of a-z, A-Z, 0-9, `-`, `_`");
+        let message = format!("`{cluster}` is not a valid cluster name");
+        return usage(message, "use 1 to 64 of a-z, A-Z, 0-9, `-`, `_`");
     }
     if servers.len() == 2 || servers.len() > SERVERS_MOST {
-        let message = format!("{} servers cannot vote well", servers.len());
-        return usage(message, "name one server, or three, of which one may be lost");
+        let message = format!("{} servers cannot form a majority well", servers.len());
+        return usage(message, "name one server, or three, of which one may fail");
     }
     for (at, server) in servers.iter().enumerate() {
         let twin = |it: &&BusServer| it.name == server.name || it.url() == server.url();
@@ -89,7 +89,7 @@ fn check(cluster: &str, servers: &[BusServer]) -> Result<(), Failure> {
 /// What to type now.
 fn next_steps(dir: &str, operator: &Operator) -> String {
     let mut lines = vec![
-        format!("The keys of the cluster are in `{dir}`: keep a copy, and show it to nobody."),
+        format!("The keys of the cluster are in `{dir}`: keep a copy, and keep both secret."),
         String::new(),
         "1. Start the servers, each on its host, in its folder (copy the folder there):".to_owned(),
     ];
@@ -99,7 +99,7 @@ fn next_steps(dir: &str, operator: &Operator) -> String {
     }
     lines.extend([
         String::new(),
-        "2. Make a token for each node; it is good for an hour, and once:".to_owned(),
+        "2. Make a token for each node; it can be used once, within an hour:".to_owned(),
         format!("     clawnode cluster join-token --role gateway --dir {dir}"),
         format!("     clawnode cluster join-token --role worker --dir {dir}"),
         String::new(),

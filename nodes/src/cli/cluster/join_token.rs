@@ -21,8 +21,8 @@ Examples:
   clawnode cluster join-token --role worker > token
   clawnode --role worker --join-file token       on the host that joins
 
-A token is used once, within its time. What the host gets for it is a credential of its own, which
-it keeps, and which lasts as long as `--credential-ttl` or until it is revoked.";
+A token can be used once, within its time. The host exchanges it for a credential of its own,
+which lasts for `--credential-ttl` or until it is revoked.";
 /// The longest that a token may wait to be used.
 const TTL_MOST: Duration = Duration::from_hours(7 * 24);
 /// The longest that a credential may last.
@@ -34,16 +34,16 @@ const CREDENTIAL_MOST: Duration = Duration::from_hours(366 * 24);
 pub(in crate::cli) struct JoinTokenArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// What the node may be
+    /// Roles that the node may have
     #[arg(long, value_enum, value_delimiter = ',', required = true, value_name = "ROLE")]
     pub role: Vec<Role>,
-    /// How long the token may be used, at most 7d
+    /// How long the token can be used, at most 7d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub ttl: Duration,
-    /// How long the node may stay with what it gets for it, at most 366d
+    /// How long the node's credential lasts, at most 366d
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = parse_duration)]
     pub credential_ttl: Duration,
-    /// What its credential is called, to revoke it by; made up from the role unless named
+    /// The name of the credential, for `cluster revoke` [default: the role and a number]
     #[arg(long, value_name = "NAME")]
     pub name: Option<NodeName>,
 }
@@ -80,7 +80,7 @@ pub(super) async fn run(args: JoinTokenArgs, context: &Context) -> Result<Exit, 
     });
     if !context.out.json {
         context.out.talk(&format!(
-            "credential `{name}` for a {role}: the token is good until {}, once; the node may stay \
+            "credential `{name}` for a {role}: use the token once, before {}; the credential lasts \
              until {}",
             end(ttl),
             end(credential_ttl)
@@ -92,7 +92,7 @@ pub(super) async fn run(args: JoinTokenArgs, context: &Context) -> Result<Exit, 
 
 fn free(operator: &Operator, name: NodeName) -> Result<NodeName, Failure> {
     if operator.authority().issued().iter().any(|issued| issued.name == name.as_str()) {
-        let message = format!("a credential is called `{name}` already");
+        let message = format!("a credential named `{name}` exists already");
         return Err(Failure::new(Exit::Usage, "usage", message).hint("choose another `--name`"));
     }
     Ok(name)

@@ -15,14 +15,21 @@ use crate::{
 
 /// What people must know of a mirror.
 const KEEPS: &str = "\
-A mirror is two more streams on the same servers, CN_JOURNAL_KEPT and CN_BLOBS_KEPT, to which the servers
-copy each record. No node may touch them. They also keep what is deleted: name a time with `--keep` after which
-that is gone.";
+A mirror is two more streams on the same servers, CN_JOURNAL_KEPT and CN_BLOBS_KEPT, to which the
+servers copy each record. No node may write to them. They also keep deleted records; `--keep`
+limits for how long.
+
+Examples:
+  clawnode cluster mirror --keep 30d";
 /// What people must know of a restoration.
 const BRINGS: &str = "\
-Stop all nodes, and revoke the credential that did the harm, before. Every record comes back where it was; left
-out are messages that replaced everything, and with `--without-last` what was stored in that time. Cut off,
-it is run again.";
+First stop all nodes, and revoke the credential that did the harm. Every record returns to its
+place, except messages that replaced everything, and with `--without-last` records of that time.
+After an interruption, run it again.
+
+Examples:
+  clawnode cluster restore
+  clawnode cluster restore --without-last 2h";
 
 /// `cluster mirror`.
 #[derive(Debug, Args)]
@@ -30,7 +37,7 @@ it is run again.";
 pub(in crate::cli) struct MirrorArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// For how long records are kept; for ever unless named
+    /// How long records are kept [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub keep: Option<Duration>,
 }
@@ -41,7 +48,7 @@ pub(in crate::cli) struct MirrorArgs {
 pub(in crate::cli) struct RestoreArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// Leave out what was stored in this time until now
+    /// Leave out records of this last period
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub without_last: Duration,
 }
@@ -51,7 +58,7 @@ pub(super) async fn mirror(args: &MirrorArgs, context: &Context) -> Result<Exit,
     let operator = Operator::open(&args.dir.path(context))?;
     let streams = operator.mirror(args.keep).await?;
     context.out.document(&json!({ "streams": streams }), |_| {
-        format!("every record is kept in {}", streams.join(" and "))
+        format!("every record is copied to {}", streams.join(" and "))
     })?;
     Ok(Exit::Ok)
 }

@@ -8,15 +8,20 @@ use serde_json::{Value, json};
 use super::command::{DirArgs, warn_of_missing};
 use crate::{
     bus::operator::{Operator, now},
-    cli::{args::Role, context::Context, output},
+    cli::{
+        args::Role,
+        context::Context,
+        output::{self, count},
+    },
     failure::{Exit, Failure},
 };
 
 /// `cluster revoke`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "`clawnode cluster users` lists names. Connections are closed at once; the \
-                        node ends with exit code 77."
+    after_help = "`clawnode cluster users` lists names. Connections are closed at once; the node \
+                  ends with exit code 77.\n\nExamples:\n  clawnode cluster revoke worker-1\n  clawnode \
+                  cluster revoke --role worker"
 )]
 #[group(id = "whom", required = true, multiple = false, args = ["user", "role"])]
 pub(in crate::cli) struct RevokeArgs {
@@ -25,7 +30,7 @@ pub(in crate::cli) struct RevokeArgs {
     /// The name or public key of a credential
     #[arg(value_name = "USER")]
     pub user: Option<String>,
-    /// All credentials that were made for exactly this
+    /// All credentials for exactly this role or these roles
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
     pub role: Vec<Role>,
 }
@@ -55,7 +60,7 @@ pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Fa
     let pushed = operator.push().await?;
     warn_of_missing(context.out, &operator, &pushed);
     context.out.document(&json!({ "revoked": whom, "servers": pushed.servers }), |_| {
-        format!("revoked {whom} on {} servers", pushed.servers.len())
+        format!("revoked {whom} on {}", count(pushed.servers.len() as u64, "server"))
     })?;
     Ok(Exit::Ok)
 }

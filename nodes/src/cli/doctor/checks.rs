@@ -53,9 +53,9 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     }
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
-        let found = "no server tells its clients whether it writes to disk before it acknowledges: \
-                     with `sync_interval: always` a power cut loses nothing, with its default the \
-                     last two minutes";
+        let found = "servers do not report whether they write to disk before they acknowledge: with \
+                     `sync_interval: always` a power cut loses nothing, with the default it may lose \
+                     the last two minutes";
         checks.push(Check::green("nats.durability", found));
     } else {
         checks.extend(membership(&config.node.data_dir).await);
@@ -80,8 +80,8 @@ async fn running(context: &Context) -> (Option<StatusView>, Vec<Check>) {
             (Some(status), checks)
         }
         Err(why) => {
-            let found = format!("our node does not say: {why}");
-            (None, vec![Check::yellow(NAME, found, "look at the node's log")])
+            let found = format!("the node does not answer: {why}");
+            (None, vec![Check::yellow(NAME, found, "see the node's log")])
         }
     }
 }
@@ -95,11 +95,12 @@ fn of_status(status: &StatusView) -> Vec<Check> {
     };
     let mut checks = told(CLOCK, &|name| name == observe::CLOCK_DIFFERS);
     if checks.is_empty() && status.nodes.len() > 1 {
-        checks.push(Check::green(CLOCK, format!("those of {} nodes", status.nodes.len())));
+        checks
+            .push(Check::green(CLOCK, format!("the clocks of {} nodes agree", status.nodes.len())));
     }
     let bad = told(WORKS, &|name| health::WARNINGS.contains(&name));
     if bad.is_empty() {
-        let found = "models, tools, MCP servers, plugins and hooks, as far as they were tried";
+        let found = "models, tools, MCP servers, plugins and hooks work, as far as they were tried";
         checks.push(Check::green(WORKS, found));
     }
     checks.extend(bad);
@@ -170,12 +171,16 @@ fn data_dir(path: &Path) -> Check {
     let shown = path.display();
     // The nearest directory that exists tells whether the rest can be made.
     let Some(there) = path.ancestors().find(|path| path.exists()) else {
-        return Check::red(NAME, format!("`{shown}` cannot be"), "name another with `--data-dir`");
+        return Check::red(
+            NAME,
+            format!("`{shown}` cannot be created"),
+            "choose another directory with `--data-dir`",
+        );
     };
-    let fix = "correct the owner of the directory, or name another with `--data-dir`";
+    let fix = "correct the owner of the directory, or choose another with `--data-dir`";
     match tempfile_in(there) {
         Ok(()) if there == path => Check::green(NAME, format!("`{shown}`")),
-        Ok(()) => Check::green(NAME, format!("`{shown}`, made when a node starts")),
+        Ok(()) => Check::green(NAME, format!("`{shown}`, created when a node starts")),
         Err(error) => Check::red(NAME, format!("`{}`: {error}", there.display()), fix),
     }
 }
@@ -194,15 +199,19 @@ fn private(path: &Path) -> Check {
     match fs::metadata(path) {
         // The six lowest bits are what the group and others may do.
         Ok(about) if about.permissions().mode().trailing_zeros() >= 6 => {
-            Check::green(NAME, format!("`{shown}` is its owner's alone"))
+            Check::green(NAME, format!("only its owner can read `{shown}`"))
         }
         Ok(about) => {
             let mode = about.permissions().mode() & 0o777;
-            let found = format!("`{shown}` has mode {mode:03o}: others may look into it");
-            Check::red(NAME, found, &format!("chmod 700 {shown}; a node does it when it starts"))
+            let found = format!("`{shown}` has mode {mode:03o}: other users can read it");
+            Check::red(
+                NAME,
+                found,
+                &format!("run `chmod 700 {shown}`; a node does this when it starts"),
+            )
         }
         // Whether it can be made and used is another check.
-        Err(_) => Check::green(NAME, "no data directory yet; made when a node starts"),
+        Err(_) => Check::green(NAME, "no data directory yet; a node creates it when it starts"),
     }
 }
 
@@ -222,7 +231,7 @@ fn files(limit: u64, wanted: u64) -> Check {
 fn disk(path: &Path) -> Check {
     const NAME: &str = "disk.free";
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
-    let fix = "make room, or name another directory with `--data-dir`";
+    let fix = "free some space, or choose another directory with `--data-dir`";
     match rustix::fs::statvfs(there) {
         Ok(about) => {
             let free = about.f_bavail.saturating_mul(about.f_frsize);
@@ -236,7 +245,7 @@ fn disk(path: &Path) -> Check {
                 Check::green(NAME, found)
             }
         }
-        Err(error) => Check::yellow(NAME, format!("cannot be known: {error}"), fix),
+        Err(error) => Check::yellow(NAME, format!("unknown: {error}"), fix),
     }
 }
 
@@ -245,15 +254,16 @@ fn token(path: &Path) -> Check {
     // The six lowest bits are what the group and others may do.
     match fs::metadata(path) {
         Ok(about) if about.permissions().mode().trailing_zeros() >= 6 => {
-            Check::green(NAME, format!("`{}` is its owner's alone", path.display()))
+            Check::green(NAME, format!("only its owner can read `{}`", path.display()))
         }
         Ok(about) => {
             let mode = about.permissions().mode() & 0o777;
-            let found = format!("`{}` has mode {mode:03o}: others may read it", path.display());
-            Check::red(NAME, found, &format!("chmod 600 {}", path.display()))
+            let found =
+                format!("`{}` has mode {mode:03o}: other users can read it", path.display());
+            Check::red(NAME, found, &format!("run `chmod 600 {}`", path.display()))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Check::green(NAME, "no token yet; made when a node starts")
+            Check::green(NAME, "no token yet; a node creates it when it starts")
         }
         Err(error) => {
             let found = format!("`{}`: {error}", path.display());
@@ -269,12 +279,12 @@ fn exposure(context: &Context) -> Check {
     let listen = gateway.listen;
     if gateway.no_auth {
         let found =
-            format!("`{listen}` asks for no token: every program on this machine may use it");
-        return Check::yellow(NAME, found, "leave out `no_auth`");
+            format!("`{listen}` requires no token: every program on this machine can use it");
+        return Check::yellow(NAME, found, "remove `no_auth`");
     }
     if !listen.ip().is_loopback() && gateway.tls_cert.is_none() {
-        let found = format!("`{listen}` is open to other machines without TLS");
-        return Check::yellow(NAME, found, "make sure that only a proxy with TLS reaches it");
+        let found = format!("`{listen}` serves other machines without TLS");
+        return Check::yellow(NAME, found, "make sure that only a proxy with TLS can reach it");
     }
     for path in [&gateway.tls_cert, &gateway.tls_key].into_iter().flatten() {
         if let Err(error) = fs::File::open(path) {
@@ -296,7 +306,11 @@ fn providers(context: &Context) -> Vec<Check> {
             .collect::<Vec<_>>();
         return vec![if found.is_empty() {
             let fix = "set `ANTHROPIC_API_KEY` or `OPENAI_API_KEY`, or run Ollama";
-            Check::yellow(NAME, "none configured: Ollama if it runs here, else the demo", fix)
+            Check::yellow(
+                NAME,
+                "none configured: nodes use Ollama if it runs here, else the demo",
+                fix,
+            )
         } else {
             Check::green(NAME, format!("none configured; found {}", found.join(", ")))
         }];
@@ -315,7 +329,7 @@ fn provider(context: &Context, name: &str, it: &ProviderOptions) -> Check {
             Ok(about) if about.len() > 0 => present(format!("key in `{}`", path.display())),
             Ok(_) => {
                 let found = format!("`{name}`: `{}` is empty", path.display());
-                Check::red(NAME, found, "write the key into it")
+                Check::red(NAME, found, "write the key to the file")
             }
             Err(error) => {
                 let found = format!("`{name}`: cannot read `{}`: {error}", path.display());
@@ -332,7 +346,7 @@ fn provider(context: &Context, name: &str, it: &ProviderOptions) -> Check {
         _ => None,
     };
     let Some(variable) = it.api_key_env.as_deref().or(usual) else {
-        return present("no key is configured, as local servers have it".to_owned());
+        return present("no key is configured; local servers need none".to_owned());
     };
     if context.loaded.env().get(variable).is_some() {
         present(format!("key in `{variable}`"))
@@ -348,11 +362,11 @@ fn clock(now: Timestamp) -> Check {
     if now < NOT_BEFORE {
         Check::red(
             NAME,
-            format!("it is {shown}, which cannot be"),
-            "set the clock, run an NTP client",
+            format!("the clock shows {shown}, which is wrong"),
+            "set the clock, or run an NTP client",
         )
     } else {
-        Check::green(NAME, format!("it is {shown}"))
+        Check::green(NAME, format!("the clock shows {shown}"))
     }
 }
 

@@ -12,7 +12,11 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
         .iter()
         .filter_map(|it| {
             let what = format!("`{}`: {}", it.entry.path.display(), it.refused.as_ref()?);
-            Some(Check::red(NAME, what, "mend it, or move it elsewhere: no node starts with it"))
+            Some(Check::red(
+                NAME,
+                what,
+                "correct the file, or move it elsewhere; a node does not start with it",
+            ))
         })
         .collect();
     if !refused.is_empty() {
@@ -36,8 +40,8 @@ fn gone(loaded: &Loaded) -> Vec<Check> {
     let file = file.display();
     match hooks::gone(loaded) {
         Ok(gone) => {
-            let fix = format!("put it back; if you removed it, take its line out of `{file}`");
-            let told = |hook| format!("`{hook}` was here when a node began, and is gone");
+            let fix = format!("put it back; if you removed it, delete its line in `{file}`");
+            let told = |hook| format!("`{hook}` was there at an earlier start, and is missing now");
             gone.iter().map(|hook| Check::yellow(NAME, told(hook), &fix)).collect()
         }
         Err(error) => {

@@ -24,10 +24,10 @@ pub(super) async fn check(config: &Config) -> Option<Check> {
     let shown = config.node.data_dir.display();
     if rustix::process::geteuid().is_root() {
         let found = format!(
-            "programs of MCP servers run as root, as the node does: what keeps them from `{shown}` \
-             they can undo"
+            "programs of MCP servers run as root, like the node: they can undo what hides \
+             `{shown}` from them"
         );
-        return Some(Check::yellow(NAME, found, "run the node as another user than root"));
+        return Some(Check::yellow(NAME, found, "run the node as a user other than root"));
     }
     // Any directory tells whether it can be done.
     let there = config.node.data_dir.ancestors().find(|it| it.is_dir())?;
@@ -40,7 +40,7 @@ pub(super) async fn check(config: &Config) -> Option<Check> {
         Err(_elapsed) => format!("{NOT_HIDDEN}: it takes too long"),
     };
     Some(match said.lines().find(|line| line.starts_with(NOT_HIDDEN)) {
-        None => Check::green(NAME, format!("programs of MCP servers do not see `{shown}`")),
+        None => Check::green(NAME, format!("programs of MCP servers cannot see `{shown}`")),
         Some(why) => {
             let found = format!("programs of MCP servers can read `{shown}`: {why}");
             Check::yellow(

@@ -21,9 +21,18 @@ use crate::{
     failure::{Exit, Failure},
 };
 
+/// What `doctor --help` ends with.
+const EXAMPLES: &str = "\
+Green is as it should be, yellow is worth knowing, red keeps a node from working or is unsafe.
+The exit code is 1 if a check is red, 78 if the configuration is.
+
+Examples:
+  clawnode doctor
+  clawnode doctor --json | jq '.checks[] | select(.verdict == \"red\")'";
+
 /// `doctor`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1 if something is red, 78 if that is the configuration.")]
+#[command(after_help = EXAMPLES)]
 pub(super) struct DoctorArgs {}
 
 /// How one check went.

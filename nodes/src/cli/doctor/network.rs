@@ -30,10 +30,13 @@ pub(super) async fn listen(context: &Context) -> Check {
     let listen = context.loaded.config.gateway.listen;
     match context.running().await {
         Ok(Some(client)) => {
-            return Check::green(NAME, format!("our node runs at `{}`", client.url()));
+            return Check::green(
+                NAME,
+                format!("a node of this data directory runs at `{}`", client.url()),
+            );
         }
         Err(failure) => {
-            let fix = failure.hint.unwrap_or_else(|| "look at the node's log".to_owned());
+            let fix = failure.hint.unwrap_or_else(|| "see the node's log".to_owned());
             return Check::red(NAME, failure.message, &fix);
         }
         Ok(None) => {}
@@ -42,7 +45,11 @@ pub(super) async fn listen(context: &Context) -> Check {
         Ok(_) => Check::green(NAME, format!("`{listen}` is free")),
         Err(error) => {
             let found = format!("cannot listen on `{listen}`: {error}");
-            Check::red(NAME, found, "stop what listens there, or choose another with `--listen`")
+            Check::red(
+                NAME,
+                found,
+                "stop the program that listens there, or choose another address with `--listen`",
+            )
         }
     }
 }
@@ -74,7 +81,7 @@ async fn nats_server(server: &str) -> Vec<Check> {
     const NAME: &str = "nats.reachable";
     let fix = "start the server, or correct `--nats`";
     let Some(address) = address_of(server) else {
-        return vec![Check::red(NAME, "an address without a host", fix)];
+        return vec![Check::red(NAME, "the address has no host", fix)];
     };
     let greeting = match timeout(NATS_TIMEOUT, greet(&address)).await {
         Ok(Ok(greeting)) => greeting,
@@ -95,13 +102,13 @@ fn usable(address: &str, greeting: &Greeting) -> Check {
         return Check::red(NAME, found, "start the server with `-js`");
     }
     if number(version).is_none_or(|it| it < NATS_NEEDED) {
-        let found = format!("`{address}` is NATS {version}, too old");
+        let found = format!("`{address}` is NATS {version}, which is too old");
         return Check::red(NAME, found, "use NATS 2.15.1 or newer");
     }
     Check::green(NAME, format!("`{address}` is NATS {version}"))
 }
 
-/// Whoever reaches a server without a login reads and writes everything in it.
+/// Anyone who reaches a server without a login can read and change everything in it.
 fn open_to_others(address: &str, greeting: &Greeting) -> Check {
     const NAME: &str = "nats.exposure";
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -109,14 +116,19 @@ fn open_to_others(address: &str, greeting: &Greeting) -> Check {
     let loopback = host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback());
     let fix = "make a cluster with logins and TLS: `clawnode cluster init`";
     match (greeting.auth_required, greeting.tls_required) {
-        (true, true) => Check::green(NAME, format!("`{address}` asks for a login, over TLS")),
-        _ if loopback => Check::green(NAME, format!("`{address}` is on this host alone")),
+        (true, true) => Check::green(NAME, format!("`{address}` requires a login, over TLS")),
+        _ if loopback => {
+            Check::green(NAME, format!("`{address}` can be reached from this host only"))
+        }
         (false, _) => {
-            let found = format!("`{address}` asks nobody for a login: whoever reaches it has all");
+            let found = format!(
+                "`{address}` requires no login: anyone who reaches it can change everything"
+            );
             Check::yellow(NAME, found, fix)
         }
         (true, false) => {
-            let found = format!("`{address}` has no TLS: who listens on the way reads everything");
+            let found =
+                format!("`{address}` has no TLS: others on the network can read everything");
             Check::yellow(NAME, found, fix)
         }
     }
@@ -139,7 +151,7 @@ async fn greet(address: &str) -> std::io::Result<Greeting> {
     let greeting = line.strip_prefix("INFO ").map(serde_json::from_str::<Greeting>);
     match greeting {
         Some(Ok(greeting)) => Ok(greeting),
-        _ => Err(std::io::Error::other("what listens there is not NATS")),
+        _ => Err(std::io::Error::other("the server there is not NATS")),
     }
 }
 

@@ -39,7 +39,10 @@ fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: Place) -> Check
     if check.verdict == Verdict::Green || is_needed {
         return check;
     }
-    Check::green(check.name, format!("no agent has a tool that needs it ({})", check.found))
+    Check::green(
+        check.name,
+        format!("not needed: no agent has a tool that uses it ({})", check.found),
+    )
 }
 
 async fn docker(options: &SandboxOptions) -> Vec<Check> {
@@ -50,12 +53,12 @@ async fn docker(options: &SandboxOptions) -> Vec<Check> {
     let shown = options.docker.socket.display();
     let mut checks = match docker.health_check().await {
         Ok(()) => {
-            let answers = Check::green(NAME, format!("an engine answers at `{shown}`"));
+            let answers = Check::green(NAME, format!("Docker answers at `{shown}`"));
             vec![answers, engine(&docker).await]
         }
         Err(error) => {
-            let fix = "start Docker, or set `sandbox.docker.socket`; without it tools that need \
-                       it run on other nodes, or not at all";
+            let fix = "start Docker, or set `sandbox.docker.socket`; without Docker, its tools run \
+                       on other nodes or not at all";
             vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)]
         }
     };
@@ -73,21 +76,20 @@ fn images(options: &SandboxOptions) -> Check {
     let tags: BTreeSet<&str> =
         all.into_iter().map(Image::as_str).filter(|it| !it.contains("@sha256:")).collect();
     if tags.is_empty() {
-        return Check::green(NAME, "each is named with its digest");
+        return Check::green(NAME, "each image is named by its digest");
     }
     let shown: Vec<String> = tags.into_iter().map(|it| format!("`{it}`")).collect();
-    let found =
-        format!("named by a tag, which may be another image tomorrow: {}", shown.join(", "));
-    let fix = "name them with their digests: `docker image inspect -f '{{index .RepoDigests 0}}' \
-               IMAGE` prints it";
+    let found = format!("named by tags, which may change: {}", shown.join(", "));
+    let fix = "name images by digest: `docker image inspect -f '{{index .RepoDigests 0}}' IMAGE` \
+               prints it";
     Check::yellow(NAME, found, fix)
 }
 
 /// Whether the engine's parts are known to let containers out.
 async fn engine(docker: &Docker) -> Check {
     const NAME: &str = "sandbox.engine";
-    let fix = "update Docker, containerd and runc; a distribution may have mended this without \
-               another version, as its changelog says";
+    let fix = "update Docker, containerd and runc; a distribution may have fixed this without a \
+               new version number, see its changelog";
     match docker.versions().await {
         Ok(said) => {
             let versions::Verdict { found, bad } = versions::judge(&said);
@@ -116,19 +118,21 @@ async fn process(options: &SandboxOptions, node: u32) -> Vec<Check> {
         return vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)];
     }
     let wall = match processes.second_wall() {
-        Ok(strength) => Check::green(WALL, format!("a second wall by Landlock ({strength})")),
+        Ok(strength) => {
+            Check::green(WALL, format!("Landlock restricts commands as well ({strength})"))
+        }
         Err(why) if options.process.landlock == Landlock::Off => Check::green(WALL, why),
         Err(why) => {
-            let fix = "use a kernel with Landlock (6.12 or later has all of it); commands are \
-                       isolated without it too";
-            Check::yellow(WALL, format!("no second wall: {why}"), fix)
+            let fix = "use a kernel with Landlock (complete from 6.12 on); bubblewrap isolates \
+                       commands without it too";
+            Check::yellow(WALL, format!("no Landlock: {why}"), fix)
         }
     };
     let filter = match processes.filter() {
         Ok(()) => Check::green(FILTER, "system calls of commands are filtered"),
         Err(why) => {
             let fix = "use a kernel with seccomp filters (`CONFIG_SECCOMP_FILTER`)";
-            let found = format!("commands reach keyrings and other parts of the kernel: {why}");
+            let found = format!("commands can use keyrings and other parts of the kernel: {why}");
             Check::yellow(FILTER, found, fix)
         }
     };
@@ -140,11 +144,11 @@ async fn process(options: &SandboxOptions, node: u32) -> Vec<Check> {
 fn limits(processes: &Processes, node: u32) -> Check {
     const NAME: &str = "sandbox.limits";
     match processes.limits_of(node) {
-        Ok(held) => Check::green(NAME, format!("of each command as a whole: {held}")),
+        Ok(held) => Check::green(NAME, format!("for each command as a whole: {held}")),
         Err(why) => {
             let found = format!(
-                "of single processes only ({why}): memory that they share or that many have, and \
-                 processor time, are not limited"
+                "for single processes only ({why}): shared memory, the total of many processes, and \
+                 processor time are not limited"
             );
             let fix = "run the node as a service with `Delegate=yes`, or name a control group that it \
                        may divide (`sandbox.process.cgroup`), or run commands in Docker";

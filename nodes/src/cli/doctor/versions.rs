@@ -127,7 +127,7 @@ pub(super) fn judge(said: &[(String, String)]) -> Verdict {
         }
     }
     if found.is_empty() {
-        wrong.push("the engine does not say which versions of what it runs".to_owned());
+        wrong.push("the engine does not report its versions".to_owned());
     }
     Verdict { found: found.join(", "), bad: wrong }
 }

@@ -23,7 +23,7 @@ pub(super) fn check(config: &Config) -> Option<Check> {
 }
 
 fn judge(root: &Path, mount: Result<StatVfsMountFlags, String>) -> Check {
-    let fix = "mount it with `nosuid,nodev`, or run the node as another user than root";
+    let fix = "mount it with `nosuid,nodev`, or run the node as a user other than root";
     let root = root.display();
     match mount {
         Ok(flags) if flags.contains(StatVfsMountFlags::NOSUID) => {
@@ -31,13 +31,13 @@ fn judge(root: &Path, mount: Result<StatVfsMountFlags, String>) -> Check {
         }
         Ok(_) => {
             let found = format!(
-                "the node is root, and agents' commands write `{root}`, on a mount without \
-                 `nosuid`: a program there that they mark set-user-ID runs as its owner, whoever \
-                 of this host starts it"
+                "the node is root, and agents' commands write to `{root}`, on a mount without \
+                 `nosuid`: a set-user-ID program that they create there runs as its owner for any \
+                 user of this host"
             );
             Check::yellow(NAME, found, fix)
         }
-        Err(error) => Check::yellow(NAME, format!("`{root}` cannot be looked at: {error}"), fix),
+        Err(error) => Check::yellow(NAME, format!("cannot inspect `{root}`: {error}"), fix),
     }
 }
 

@@ -34,11 +34,11 @@ const NAME_MOST: usize = 32;
 /// What the help says.
 const HELP: [&str; 7] = [
     "tab, left, right  another list",
-    "up, down, j, k    move in it",
+    "up, down, j, k    move in the list",
     "pgup, pgdn        move ten rows",
-    "home, end         first, last",
+    "home, end         first, last row",
     "?                 this help",
-    "q, esc            leave",
+    "q, esc            quit",
     "nothing can be changed here",
 ];
 
@@ -174,7 +174,7 @@ fn alarm_line(screen: &Screen, problem: &Problem, look: Look) -> Line<'static> {
 fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
     let warnings = screen.status.iter().flat_map(|it| &it.warnings);
     let (fatal, told): (Vec<&WarningView>, Vec<_>) = warnings.partition(|it| it.is_fatal());
-    let mut spans = vec![Span::raw("q leave  tab lists  ? help")];
+    let mut spans = vec![Span::raw("q quit  tab lists  ? help")];
     for (word, warnings, tone) in [("", fatal, Tone::Bad), ("warnings: ", told, Tone::Warn)] {
         let names: Vec<&str> = warnings.iter().map(|warning| warning.name.as_str()).collect();
         if !names.is_empty() {
@@ -297,7 +297,7 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         Row::new(cells).style(style)
     };
     if screen.sessions.is_none() {
-        frame.render_widget(Line::from("the sessions are being read"), area);
+        frame.render_widget(Line::from("reading the sessions"), area);
         return;
     }
     let rows = screen.sessions.iter().flatten().map(row);
@@ -322,13 +322,17 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         };
         let it = match it {
             Told::Event(it) => it,
-            Told::Gap(count) => return gap("missing", format!("{count} events")),
+            Told::Gap(missed) => return gap("missing", count(*missed, "event")),
             Told::Moved(url) => {
-                return gap("goes on at", format!("{}; some may be missing", clean(url)));
+                return gap("reconnected", format!("{}; events may be missing", clean(url)));
             }
         };
         let what = &it.event.what;
-        let mut cells = vec![clock(it.event.at), what.name().to_owned(), clean(&detail(&it.event))];
+        let mut cells = vec![
+            clock(it.event.at),
+            what.name().to_owned(),
+            clean(&detail(&it.event, &screen.keys, false)),
+        ];
         if roomy {
             cells.insert(1, subject(&it.event).to_string());
         }

@@ -54,7 +54,7 @@ const EVENTS: u32 = 1_000;
 
 /// What `top --help` ends with.
 const EXAMPLES: &str = "\
-Keys: tab and the arrows to look around, ? for help, q to leave. Nothing can be changed here.
+Keys: Tab and arrows navigate, ? shows help, q quits. Nothing can be changed here.
 
 Examples:
   clawnode top
@@ -90,9 +90,9 @@ impl Drop for Restore {
 pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
     if out.json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        let what = "`top` draws on a terminal, and this is none";
+        let what = "`top` needs a terminal";
         return Err(Failure::new(Exit::Failed, "not_a_terminal", what)
-            .hint("`clawnode status --json` says the same to programs"));
+            .hint("use `clawnode status --json` in scripts"));
     }
     // Before the terminal is taken: what is wrong from the start is said as by any command.
     let mut asker = Asker::at(context.reached().await?);
@@ -106,7 +106,7 @@ pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit
 }
 
 fn broken(error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, "terminal", format!("the terminal does not obey: {error}"))
+    Failure::new(Exit::Failed, "terminal", format!("cannot use the terminal: {error}"))
         .hint("`clawnode status` prints the same once")
 }
 
@@ -285,14 +285,14 @@ impl Asker {
     }
 }
 
-/// Lists the sessions now and then, while somebody looks at them.
+/// Lists the sessions now and then, while their list is shown, or events that name them.
 async fn sessions(
     current: watch::Receiver<Client>,
     mut chosen: watch::Receiver<Tab>,
     answer: mpsc::Sender<Answer>,
 ) {
     loop {
-        if chosen.wait_for(|tab| *tab == Tab::Sessions).await.is_err() {
+        if chosen.wait_for(|tab| *tab != Tab::Nodes).await.is_err() {
             return;
         }
         let page = SessionsList { limit: Some(SESSIONS), ..SessionsList::default() };

@@ -12,7 +12,7 @@ use clawnode_proto::{
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::cli::events::ended;
+use crate::cli::events::{Keys, ended};
 
 /// Seconds of throughput that are drawn.
 const RATES_MAX: usize = 240;
@@ -73,6 +73,8 @@ pub(super) struct Screen {
     /// Those that were busy last come first. Absent until somebody looks at them, because to list
     /// sessions is to read them.
     pub(super) sessions: Option<Vec<SessionRow>>,
+    /// The keys of sessions that were listed.
+    pub(super) keys: Keys,
     /// The newest first.
     pub(super) events: VecDeque<Told>,
     /// Turns a second in tenths, the newest last.
@@ -154,6 +156,7 @@ impl Screen {
 
     /// Takes a list of sessions.
     pub(super) fn list(&mut self, mut sessions: Vec<SessionRow>) {
+        self.keys.take(&sessions);
         sessions.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| a.id.cmp(&b.id)));
         self.sessions = Some(sessions);
         self.scroll(0, false);

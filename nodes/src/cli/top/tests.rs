@@ -148,7 +148,7 @@ fn keys_lead_around_and_out() {
     assert_eq!(press(&mut screen, KeyCode::Tab), Then::Draw);
     assert_eq!(screen.tab, Tab::Sessions);
     let listed = screen.sessions.take();
-    assert!(drawn(&screen, 80, 24).join("\n").contains("being read"));
+    assert!(drawn(&screen, 80, 24).join("\n").contains("reading the sessions"));
     screen.list(listed.unwrap());
     let text = drawn(&screen, 80, 24).join("\n");
     let at = |key: &str| text.find(key).unwrap();
@@ -186,7 +186,7 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
     let text = drawn(&screen, 80, 24).join("\n");
     assert!(text.contains("12s old; trying http://b: it is gone"), "{text}");
     assert!(text.contains("worker-1"), "what was known stays\n{text}");
-    assert!(text.contains("q leave"), "and so does the help\n{text}");
+    assert!(text.contains("q quit"), "and so does the help\n{text}");
     let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
     terminal.draw(|frame| draw(frame, &screen, Look { color: false })).unwrap();
     let buffer = terminal.backend().buffer();
@@ -209,7 +209,7 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
     assert_eq!(screen.rate(), 0, "a gateway that started again counts from zero");
     screen.tab = Tab::Events;
     let text = drawn(&screen, 80, 24).join("\n");
-    assert!(text.contains("goes on at    http://b; some may be missing"), "{text}");
+    assert!(text.contains("reconnected   http://b; events may be missing"), "{text}");
     assert!(text.contains("missing       5 events"), "{text}");
 }
 
