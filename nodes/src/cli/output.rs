@@ -4,7 +4,8 @@
 use std::io::{self, IsTerminal, Write};
 
 use clawnode_proto::visible::is_hidden;
-use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 use serde_json::json;
 
@@ -22,7 +23,12 @@ pub(super) struct Output {
     pub wide: bool,
     /// Whether colours may be used on standard output.
     color: bool,
+    /// How many characters a row of standard output holds, where that is a terminal.
+    columns: Option<u16>,
 }
+
+/// Characters that the last column of a table needs to be wrapped in a readable way.
+const LAST_COLUMN_MIN: u16 = 16;
 
 /// A colour with a meaning.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +45,10 @@ impl Output {
     /// Output for this environment: `NO_COLOR` is honoured (<https://no-color.org>).
     pub(super) fn new(json: bool, wide: bool, env: &Env) -> Self {
         let wanted = env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb");
-        Self { json, wide, color: wanted && io::stdout().is_terminal() }
+        let terminal = io::stdout().is_terminal();
+        let columns = tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
+        let columns = columns.filter(|&columns| terminal && columns > 0);
+        Self { json, wide, color: wanted && terminal, columns }
     }
 
     /// Whether colours may be used.
@@ -165,7 +174,8 @@ impl Output {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    /// A table; on a terminal it is as wide as that, elsewhere as wide as it needs to be.
+    /// A table. Where it is wider than the terminal, its last column is wrapped at words; elsewhere
+    /// each row is one line, as programs read it.
     pub(super) fn table(
         self,
         head: &[&str],
@@ -182,9 +192,34 @@ impl Output {
             column.set_padding((0, 2));
         }
         table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|text| exact(&text))));
+        if let Some(columns) = self.columns {
+            wrap_last_column(&mut table, columns);
+        }
         let lines: Vec<String> =
             table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
         lines.join("\n")
+    }
+}
+
+/// Wraps the last column of a table that is wider than `columns` characters. Without room for it the
+/// table stays as it is, and the terminal breaks its lines.
+fn wrap_last_column(table: &mut Table, columns: u16) {
+    let widths = table.column_max_content_widths();
+    let Some((last, others)) = widths.split_last() else { return };
+    let padding = 2;
+    let taken =
+        others.iter().fold(0u16, |sum, width| sum.saturating_add(*width).saturating_add(padding));
+    let room = columns.saturating_sub(taken).saturating_sub(padding);
+    if *last <= room || room < LAST_COLUMN_MIN {
+        return;
+    }
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_constraint(if index == others.len() {
+            ColumnConstraint::Absolute(Width::Fixed(room + padding))
+        } else {
+            ColumnConstraint::ContentWidth
+        });
     }
 }
 
@@ -332,6 +367,28 @@ mod tests {
         ] {
             assert_eq!(time(Timestamp(seconds * 1_000)), text);
         }
+    }
+
+    #[test]
+    fn a_table_is_wrapped_in_its_last_column_alone() {
+        let row = || vec!["ent_0123456789".into(), "waits for a person to approve it".into()];
+        let table = |columns| {
+            let output = Output { json: false, wide: false, color: false, columns };
+            output.table(&["id", "reason"], [row(), row()])
+        };
+        let one_line = "ID              REASON\n\
+                        ent_0123456789  waits for a person to approve it\n\
+                        ent_0123456789  waits for a person to approve it";
+        assert_eq!(table(None), one_line);
+        assert_eq!(table(Some(80)), one_line);
+        assert_eq!(
+            table(Some(40)),
+            "ID              REASON\n\
+             ent_0123456789  waits for a person to\n                approve it\n\
+             ent_0123456789  waits for a person to\n                approve it"
+        );
+        // Too narrow for both: nothing is gained by columns of a few characters.
+        assert_eq!(table(Some(20)), one_line);
     }
 
     #[test]

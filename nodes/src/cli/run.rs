@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::FromArgMatches as _;
+use clap::{ArgMatches, FromArgMatches as _};
 use clawnode_actors::tool::{mcp::keep, sandbox};
 use clawnode_proto::node::NodeRole;
 
@@ -51,13 +51,21 @@ pub fn sandboxed_exec(args: &[OsString]) -> Option<u8> {
 /// Does what the command line says.
 pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
     let parsed = shape::command().try_get_matches_from(args);
-    let read =
-        |matches| Cli::from_arg_matches(&matches).map_err(|it| it.format(&mut shape::command()));
-    let cli = match parsed.and_then(read) {
-        Ok(cli) => cli,
+    let read = |matches: ArgMatches| {
+        let cli = Cli::from_arg_matches(&matches).map_err(|it| it.format(&mut shape::command()))?;
+        Ok((cli, shape::unused(&matches)))
+    };
+    let (cli, (path, unused)) = match parsed.and_then(read) {
+        Ok(read) => read,
         Err(error) => return usage(&error),
     };
     let out = Output::new(cli.flags.is_json(), cli.flags.is_wide(), &env);
+    for flag in unused {
+        out.aside(&format!(
+            "note: `clawnode {path}` does not use `{flag}`; it is a setting of the command that \
+             starts the node"
+        ));
+    }
     match dispatch(cli, &env, out).await {
         Ok(exit) => exit,
         Err(failure) => {

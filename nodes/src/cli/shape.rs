@@ -4,7 +4,7 @@
 //! Groups of commands, such as `sessions`, have their examples in one text; a command without a text
 //! of its own shows the lines that are about it.
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, ArgMatches, Command, CommandFactory as _, parser::ValueSource};
 
 use super::args::Cli;
 
@@ -33,6 +33,24 @@ pub(super) fn command() -> Command {
 /// The command line for manuals and completions: settings that a command does not use are left out.
 pub(super) fn documented() -> Command {
     shaped(false)
+}
+
+/// The settings of a node that the command line gives to a command that starts none, and the path of
+/// that command.
+pub(super) fn unused(matches: &ArgMatches) -> (String, Vec<String>) {
+    let (mut deepest, mut path) = (matches, Vec::new());
+    while let Some((name, below)) = deepest.subcommand() {
+        path.push(name);
+        deepest = below;
+    }
+    let used = used(&path);
+    let is_typed = |id: &str| deepest.value_source(id) == Some(ValueSource::CommandLine);
+    let flags = NODE
+        .iter()
+        .filter(|id| !path.is_empty() && !used.contains(*id) && is_typed(id))
+        .map(|id| format!("--{}", id.replace('_', "-")))
+        .collect();
+    (path.join(" "), flags)
 }
 
 /// The settings that a command uses.
@@ -111,6 +129,23 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn a_setting_without_effect_is_named() {
+        for (line, flags) in [
+            ("chat --model demo/slow", &["--model"] as &[&str]),
+            ("--no-auth --model demo/slow sessions list", &["--model", "--no-auth"]),
+            ("up --model demo/slow --chat", &[]),
+            ("--model demo/slow up", &[]),
+            ("doctor --listen 127.0.0.1:1", &[]),
+            ("--role worker --model demo/slow", &[]),
+            ("chat --data-dir d --config c --json", &[]),
+        ] {
+            let words = ["clawnode"].into_iter().chain(line.split(' '));
+            let matches = command().try_get_matches_from(words).unwrap();
+            assert_eq!(unused(&matches).1, flags, "{line}");
+        }
+    }
 
     /// Every command, by its path.
     fn all() -> BTreeMap<String, Command> {

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::{Authority, AuthorityError};
 
-/// From a server's client port to the one for routes between servers.
+/// From a server's client port to the one for routes between servers, where none is named.
 const ROUTES: u16 = 2_000;
 /// Longest name of a server.
 const NAME_MOST: usize = 64;
@@ -17,13 +17,18 @@ pub struct BusServer {
     pub name: String,
     /// A name or an address.
     pub host: String,
-    /// Where clients connect; routes are [`ROUTES`] above it.
+    /// Where clients connect.
     pub port: u16,
+    /// Where the other servers connect.
+    pub route_port: u16,
 }
 
 /// Text that names no server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a server: write `NAME=HOST:PORT`, with a port of 1 to {}", u16::MAX - ROUTES)]
+#[error(
+    "not a server: write `NAME=HOST:PORT`, with a port of 1 to {}, or `NAME=HOST:PORT/ROUTE_PORT`",
+    u16::MAX - ROUTES
+)]
 pub struct ServerNameError;
 
 // === impl BusServer ===
@@ -35,7 +40,14 @@ impl FromStr for BusServer {
         let (name, address) = text.split_once('=').ok_or(ServerNameError)?;
         let (host, port) = address.rsplit_once(':').ok_or(ServerNameError)?;
         let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
-        let port: u16 = port.parse().map_err(|_error| ServerNameError)?;
+        let number = |text: &str| text.parse::<u16>().map_err(|_error| ServerNameError);
+        let (port, route_port) = match port.split_once('/') {
+            Some((port, route_port)) => (number(port)?, number(route_port)?),
+            None => {
+                let port = number(port)?;
+                (port, port.checked_add(ROUTES).ok_or(ServerNameError)?)
+            }
+        };
         let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
         let fits = !name.is_empty()
             && name.len() <= NAME_MOST
@@ -43,9 +55,11 @@ impl FromStr for BusServer {
             && !host.is_empty()
             && host.bytes().all(|c| plain(c) || matches!(c, b'.' | b':'))
             && (!host.contains(':') || host.parse::<IpAddr>().is_ok())
-            && (1..=u16::MAX - ROUTES).contains(&port);
+            && port != 0
+            && route_port != 0
+            && port != route_port;
         if fits {
-            Ok(Self { name: name.to_owned(), host: host.to_owned(), port })
+            Ok(Self { name: name.to_owned(), host: host.to_owned(), port, route_port })
         } else {
             Err(ServerNameError)
         }
@@ -54,7 +68,11 @@ impl FromStr for BusServer {
 
 impl fmt::Display for BusServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.at(self.port))
+        write!(f, "{}={}", self.name, self.at(self.port))?;
+        if self.port.checked_add(ROUTES) == Some(self.route_port) {
+            return Ok(());
+        }
+        write!(f, "/{}", self.route_port)
     }
 }
 
@@ -62,6 +80,12 @@ impl BusServer {
     /// Where clients connect.
     pub fn url(&self) -> String {
         format!("tls://{}", self.at(self.port))
+    }
+
+    /// Whether both would listen on one port of one host.
+    pub fn collides(&self, other: &Self) -> bool {
+        let ports = [other.port, other.route_port];
+        self.host == other.host && (ports.contains(&self.port) || ports.contains(&self.route_port))
     }
 
     /// Whether only its own host reaches it.
@@ -152,7 +176,7 @@ resolver_preload {{
 /// The block that joins the servers: only those with a certificate of the cluster's own authority.
 fn routes(authority: &Authority, server: &BusServer, servers: &[BusServer]) -> String {
     let routes: Vec<String> =
-        servers.iter().map(|it| format!("\"tls://{}\"", it.at(it.port + ROUTES))).collect();
+        servers.iter().map(|it| format!("\"tls://{}\"", it.at(it.route_port))).collect();
     format!(
         r#"
 cluster {{
@@ -170,8 +194,8 @@ cluster {{
 }}
 "#,
         name = authority.cluster(),
-        listen = server.listen(server.port + ROUTES),
-        advertise = server.at(server.port + ROUTES),
+        listen = server.listen(server.route_port),
+        advertise = server.at(server.route_port),
         routes = routes.join(", "),
     )
 }
@@ -199,7 +223,27 @@ mod tests {
         assert_eq!((one.url(), one.is_loopback()), ("tls://10.0.0.1:4222".to_owned(), false));
         let six: BusServer = "n2=[::1]:4222".parse().unwrap();
         assert_eq!((six.url(), six.is_loopback()), ("tls://[::1]:4222".to_owned(), true));
-        for text in ["", "n", "n=h", "n=h:0", "n=:1", "=h:1", "n=h:65000", "a b=h:1", "n=h\":1"] {
+        for (text, route_port) in
+            [("n=h:4222", 6222), ("n=h:4222/5222", 5222), ("n=[::1]:65000/1", 1)]
+        {
+            let server: BusServer = text.parse().unwrap();
+            assert_eq!((server.route_port, server.to_string().as_str()), (route_port, text));
+        }
+        for text in [
+            "",
+            "n",
+            "n=h",
+            "n=h:0",
+            "n=:1",
+            "=h:1",
+            "n=h:65000",
+            "a b=h:1",
+            "n=h\":1",
+            "n=h:1/0",
+            "n=h:1/1",
+            "n=h:1/",
+            "n=h:1/70000",
+        ] {
             assert_eq!(text.parse::<BusServer>(), Err(ServerNameError), "{text}");
         }
     }

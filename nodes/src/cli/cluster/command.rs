@@ -66,7 +66,7 @@ pub(in crate::cli) struct CertifyArgs {
     #[command(flatten)]
     pub dir: DirArgs,
     /// The server, with the address that nodes and other servers use
-    #[arg(long, required = true, value_name = "NAME=HOST:PORT")]
+    #[arg(long, required = true, value_name = "NAME=HOST:PORT[/ROUTE_PORT]")]
     pub server: BusServer,
 }
 

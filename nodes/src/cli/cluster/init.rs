@@ -17,7 +17,8 @@ Examples:
   clawnode cluster init                                       one server on this host
   clawnode cluster init --server n1=10.0.0.1:4222 --server n2=10.0.0.2:4222 --server n3=10.0.0.3:4222
 
-Besides the port for clients, each server needs the port 2000 above it, for the other servers.";
+Besides the port for clients, each server needs one for the other servers: the port 2000 above it, or
+the one that you name: --server n1=10.0.0.1:4222/5222";
 /// The server that is made if none is named.
 const ALONE: &str = "nats=127.0.0.1:4222";
 /// Servers of one cluster; `JetStream` votes among an odd few.
@@ -30,7 +31,7 @@ pub(in crate::cli) struct InitArgs {
     #[command(flatten)]
     pub dir: DirArgs,
     /// A NATS server, with the address that nodes and other servers use; of three, one may fail
-    #[arg(long, value_name = "NAME=HOST:PORT")]
+    #[arg(long, value_name = "NAME=HOST:PORT[/ROUTE_PORT]")]
     pub server: Vec<BusServer>,
     /// The name of the cluster
     #[arg(long, value_name = "NAME", default_value = "clawnode")]
@@ -75,11 +76,12 @@ fn check(cluster: &str, servers: &[BusServer]) -> Result<(), Failure> {
         return usage(message, "name one server, or three, of which one may fail");
     }
     for (at, server) in servers.iter().enumerate() {
-        let twin = |it: &&BusServer| it.name == server.name || it.url() == server.url();
-        if servers.iter().take(at).any(|it| twin(&it)) {
+        let twin = |it: &BusServer| it.name == server.name || it.collides(server);
+        if servers.iter().take(at).any(twin) {
             return usage(
-                format!("server `{server}` is named twice"),
-                "give each its own name and address",
+                format!("server `{server}` has a name or a port of a server before it"),
+                "give each its own name and ports; the second port is 2000 above the first, or what \
+                 `NAME=HOST:PORT/ROUTE_PORT` says",
             );
         }
     }
