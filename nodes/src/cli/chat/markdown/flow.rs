@@ -3,13 +3,18 @@
 use unicode_width::UnicodeWidthChar;
 
 /// A style of words; styles are added.
-pub(super) const BOLD: u8 = 1;
-pub(super) const ITALIC: u8 = 2;
-pub(super) const CODE: u8 = 4;
-pub(super) const LINK: u8 = 8;
-pub(super) const DIM: u8 = 16;
-pub(super) const STRUCK: u8 = 32;
-pub(super) const HEAD: u8 = 64;
+pub(super) const BOLD: u16 = 1;
+pub(super) const ITALIC: u16 = 2;
+pub(super) const CODE: u16 = 4;
+pub(super) const LINK: u16 = 8;
+pub(super) const DIM: u16 = 16;
+pub(super) const STRUCK: u16 = 32;
+pub(super) const HEAD: u16 = 64;
+pub(super) const KEYWORD: u16 = 128;
+pub(super) const STRING: u16 = 256;
+pub(super) const REMOVED: u16 = 512;
+/// Added lines look like strings: green.
+pub(super) const ADDED: u16 = STRING;
 
 /// Fewest columns that lines are wrapped at.
 const LEAST: usize = 8;
@@ -22,11 +27,11 @@ pub(super) struct Flow {
     out: String,
     column: usize,
     /// The style that the terminal is in.
-    style: u8,
+    style: u16,
     /// What a wrapped line goes on with, and how wide that is.
     further: (String, usize),
     /// A word that is not whole yet.
-    word: Vec<(char, u8)>,
+    word: Vec<(char, u16)>,
     wide: usize,
     /// Spaces before it.
     gap: usize,
@@ -85,7 +90,7 @@ impl Flow {
     }
 
     /// A character of words.
-    pub(super) fn put(&mut self, c: char, style: u8) {
+    pub(super) fn put(&mut self, c: char, style: u16) {
         self.last = Some(c);
         if c == ' ' || c == '\t' {
             self.end_word();
@@ -138,7 +143,7 @@ impl Flow {
     }
 
     /// A character of code: as it is, wherever the terminal wraps it.
-    pub(super) fn raw(&mut self, c: char, style: u8) {
+    pub(super) fn raw(&mut self, c: char, style: u16) {
         self.set(style);
         self.out.push(c);
         self.column += c.width().unwrap_or(0);
@@ -166,7 +171,7 @@ impl Flow {
     }
 
     /// Turns the terminal to a style.
-    fn set(&mut self, style: u8) {
+    fn set(&mut self, style: u16) {
         if !self.color || style == self.style {
             return;
         }
@@ -180,6 +185,9 @@ impl Flow {
             (STRUCK, ";9"),
             (CODE, ";33"),
             (HEAD, ";36"),
+            (KEYWORD, ";35"),
+            (STRING, ";32"),
+            (REMOVED, ";31"),
         ] {
             if style & flag != 0 {
                 self.out.push_str(code);

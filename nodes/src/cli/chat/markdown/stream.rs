@@ -2,6 +2,7 @@
 
 use super::{
     super::look::Look,
+    code::Colors,
     flow::{self, Flow},
     span, table,
 };
@@ -25,6 +26,8 @@ pub(in crate::cli::chat) struct Markdown {
     table: Vec<String>,
     /// The fence that ends the code.
     fence: Option<(char, usize)>,
+    /// The colours of the code, if its language is known and colours may be used.
+    colors: Option<Colors>,
     /// Whether the line before was blank, or there was none.
     blank: bool,
 }
@@ -35,7 +38,7 @@ enum At {
     /// Where it is not clear yet what the line is.
     Start,
     /// In words, of this style.
-    Words(u8),
+    Words(u16),
     /// In a line of code.
     Code,
 }
@@ -62,7 +65,7 @@ impl Markdown {
     pub(in crate::cli::chat) fn new(look: Look, width: usize) -> Self {
         let flow = Flow::new(look.color, width);
         let (held, table) = (Vec::new(), Vec::new());
-        Self { look, flow, at: At::Start, held, table, fence: None, blank: true }
+        Self { look, flow, at: At::Start, held, table, fence: None, colors: None, blank: true }
     }
 
     /// The window has another size.
@@ -84,7 +87,7 @@ impl Markdown {
             self.take('\n');
         }
         self.end_table();
-        self.fence = None;
+        (self.fence, self.colors) = (None, None);
         self.flow.printed()
     }
 
@@ -107,7 +110,8 @@ impl Markdown {
                 self.held.push(c);
                 if let Some((sign, _)) = self.fence {
                     let could_end = self.held.iter().all(|it| *it == sign || *it == ' ');
-                    if !could_end || self.held.len() > 80 {
+                    let most = if self.colors.is_some() { HELD } else { 80 };
+                    if (!could_end && self.colors.is_none()) || self.held.len() > most {
                         self.at = At::Code;
                         self.code_held();
                     }
@@ -170,22 +174,23 @@ impl Markdown {
                     self.end_table();
                 }
             }
-            Block::Fence(sign, many, _) => {
+            Block::Fence(sign, many, language) => {
                 self.held.clear();
+                self.colors = Colors::of(language).filter(|_| self.look.color);
                 self.fence = Some((*sign, *many));
             }
         }
     }
 
     /// A line of words begins: with `first`, and `further` where it is wrapped.
-    fn line(&mut self, first: &str, further: &str, taken: usize, style: u8) {
+    fn line(&mut self, first: &str, further: &str, taken: usize, style: u16) {
         self.held.drain(..taken.min(self.held.len()));
         self.flow.begin_line(first, further);
         self.at = At::Words(style);
         self.words(style, false);
     }
 
-    fn words(&mut self, style: u8, whole: bool) {
+    fn words(&mut self, style: u16, whole: bool) {
         let before = self.flow.last();
         let (runs, taken) = span::read(&self.held, before, style, whole, self.look.color);
         self.held.drain(..taken);
@@ -200,7 +205,7 @@ impl Markdown {
         let ends = signs >= many && self.held.iter().all(|it| *it == sign || *it == ' ');
         if ends {
             self.held.clear();
-            self.fence = None;
+            (self.fence, self.colors) = (None, None);
             return;
         }
         self.code_held();
@@ -211,8 +216,13 @@ impl Markdown {
         if !self.held.is_empty() {
             self.flow.begin_line("  ", "");
         }
-        for c in std::mem::take(&mut self.held) {
-            self.flow.raw(c, flow::CODE);
+        let held = std::mem::take(&mut self.held);
+        let colored = match &mut self.colors {
+            Some(colors) => colors.line(&held),
+            None => held.into_iter().map(|c| (c, flow::CODE)).collect(),
+        };
+        for (c, style) in colored {
+            self.flow.raw(c, style);
         }
     }
 
@@ -354,6 +364,8 @@ mod tests {
             Just(" ".to_owned()),
             Just("\n".to_owned()),
             Just("```\n".to_owned()),
+            Just("```rs\n".to_owned()),
+            Just("\"let x\" // ".to_owned()),
             Just("| a | b |\n|---|---|\n".to_owned()),
             Just("- ".to_owned()),
         ];
@@ -364,14 +376,16 @@ mod tests {
         #[test]
         fn however_it_is_cut_it_is_the_same(text in source(), size in 1usize..9, width in 10usize..60) {
             let whole = shown(&text, PLAIN, width);
-            let mut markdown = Markdown::new(PLAIN, width);
             let chars: Vec<char> = text.chars().collect();
-            let mut parts: String = chars
-                .chunks(size)
-                .map(|chunk| markdown.push(&chunk.iter().collect::<String>()))
-                .collect();
-            parts.push_str(&markdown.finish());
-            prop_assert_eq!(&parts, &whole);
+            for look in [PLAIN, Look { color: true, utf8: true }] {
+                let mut markdown = Markdown::new(look, width);
+                let mut parts: String = chars
+                    .chunks(size)
+                    .map(|chunk| markdown.push(&chunk.iter().collect::<String>()))
+                    .collect();
+                parts.push_str(&markdown.finish());
+                prop_assert_eq!(parts, shown(&text, look, width));
+            }
             let letters = |text: &str| {
                 let mut all: Vec<char> = text.chars().filter(|c| c.is_alphabetic()).collect();
                 all.sort_unstable();

@@ -11,7 +11,7 @@ use crate::cli::chat::look::Look;
 /// Fewest columns of a cell.
 const LEAST: usize = 4;
 
-type Cell = Vec<(char, u8)>;
+type Cell = Vec<(char, u16)>;
 
 /// Prints a table; what is none is printed as it stands.
 pub(super) fn print(rows: &[String], look: Look, flow: &mut Flow) {
@@ -87,7 +87,7 @@ fn print_row(row: &[Cell], widths: &[usize], right: &[bool], bar: &str, flow: &m
     }
 }
 
-fn width(cell: &[(char, u8)]) -> usize {
+fn width(cell: &[(char, u16)]) -> usize {
     cell.iter().map(|(c, _)| c.width().unwrap_or(0)).sum()
 }
 
