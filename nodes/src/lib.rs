@@ -12,6 +12,7 @@ pub mod failure;
 pub mod gateway;
 pub mod host;
 pub mod keeping;
+pub mod log_file;
 pub mod node;
 pub mod telemetry;
 pub mod watchdog;

@@ -1,22 +1,26 @@
-//! What is told of the work: log lines on standard error, and traces over OTLP under the standard
-//! `OTEL_*` variables (feature `otel`). Content of conversations is in neither.
+//! What is told of the work: log lines on standard error or in a file, and traces over OTLP under the
+//! standard `OTEL_*` variables (feature `otel`). Content of conversations is in neither.
 //!
 //! One trace follows a turn through gateway, bus and owner by its W3C `traceparent`:
 //! [`current_traceparent`] writes it on what is sent, [`set_parent`] takes it from what came in,
 //! [`adopt`] does both. Without the feature, or without an exporter, they do nothing.
 
-use std::io::IsTerminal;
+use std::{io::IsTerminal, path::Path, sync::Mutex};
 
 use clawnode_proto::Traceparent;
 use tracing::{Level, Metadata, Span, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::{FilterExt, filter_fn},
+    fmt::writer::BoxMakeWriter,
     layer::SubscriberExt,
     util::SubscriberInitExt,
 };
 
-use crate::config::{Env, TelemetryOptions, options::LogFormat};
+use crate::{
+    config::{Env, TelemetryOptions, options::LogFormat},
+    log_file::LogFile,
+};
 
 /// A filter that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +39,15 @@ pub enum TelemetryError {
         /// Why.
         detail: String,
     },
+}
+
+/// Where log lines go.
+#[derive(Clone, Copy, Debug)]
+pub enum LogTo<'a> {
+    /// Standard error.
+    Stderr,
+    /// A file, because the terminal is a chat's.
+    File(&'a Path),
 }
 
 /// Running telemetry. [`Telemetry::stop`] exports what is left; dropping it tries to.
@@ -60,9 +73,9 @@ type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 pub fn start(
     options: &TelemetryOptions,
     env: &Env,
-    is_node: bool,
+    (is_node, to): (bool, LogTo<'_>),
 ) -> Result<Telemetry, TelemetryError> {
-    let mut layers = vec![log_layer(options, env)?];
+    let mut layers = vec![log_layer(options, env, to)?];
     let telemetry = start_export(env, is_node, &mut layers)?;
     if tracing_subscriber::registry().with(layers).try_init().is_err() {
         tracing::debug!("telemetry was started before");
@@ -76,13 +89,21 @@ pub fn start(
     Ok(telemetry)
 }
 
-fn log_layer(options: &TelemetryOptions, env: &Env) -> Result<Boxed, TelemetryError> {
+fn log_layer(
+    options: &TelemetryOptions,
+    env: &Env,
+    to: LogTo<'_>,
+) -> Result<Boxed, TelemetryError> {
     let mut filter = EnvFilter::try_new(&options.log)
         .map_err(|source| TelemetryError::Filter { filter: options.log.clone(), source })?;
     if let Ok(quiet) = QUIET_RMCP.parse() {
         filter = filter.add_directive(quiet);
     }
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let (writer, is_terminal) = match to {
+        LogTo::Stderr => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
+        LogTo::File(path) => (BoxMakeWriter::new(Mutex::new(LogFile::new(path.to_owned()))), false),
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let loggable = |about: &Metadata<'_>| {
         may_be_logged(about.target(), *about.level()) && !is_for_traces(about)
     };
@@ -91,7 +112,7 @@ fn log_layer(options: &TelemetryOptions, env: &Env) -> Result<Boxed, TelemetryEr
     Ok(match options.format {
         LogFormat::Json => lines.json().with_filter(filter).boxed(),
         LogFormat::Text => {
-            let color = std::io::stderr().is_terminal() && env.get("NO_COLOR").is_none();
+            let color = is_terminal && env.get("NO_COLOR").is_none();
             lines.with_ansi(color).with_filter(filter).boxed()
         }
     })
@@ -334,7 +355,7 @@ mod tests {
             [("info", LevelFilter::INFO), ("warn,clawnode=debug", LevelFilter::DEBUG)]
         {
             let options = TelemetryOptions { log: log.to_owned(), ..TelemetryOptions::default() };
-            let layer = log_layer(&options, &Env::from([])).unwrap();
+            let layer = log_layer(&options, &Env::from([]), LogTo::Stderr).unwrap();
             assert_eq!(layer.max_level_hint(), Some(most), "{log}");
         }
     }

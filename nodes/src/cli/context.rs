@@ -18,6 +18,8 @@ use crate::{
 pub(super) struct Context {
     pub out: Output,
     pub loaded: Loaded,
+    /// Where the log of this process goes, if it does not go to standard error.
+    pub log_file: Option<PathBuf>,
     url: Option<String>,
     token_file: Option<PathBuf>,
 }
@@ -37,7 +39,7 @@ impl Context {
     pub(super) fn new(flags: &GlobalFlags, env: &Env, out: Output) -> Result<Self, Failure> {
         let loaded = load(&sources(flags, env))?;
         let url = flags.url.clone().or_else(|| env.get(env::URL).map(str::to_owned));
-        Ok(Self { out, loaded, url, token_file: flags.token_file.clone() })
+        Ok(Self { out, loaded, log_file: None, url, token_file: flags.token_file.clone() })
     }
 
     /// The data directory.

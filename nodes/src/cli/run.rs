@@ -1,6 +1,6 @@
 //! From the command line to an exit code.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, io::IsTerminal as _};
 
 use clap::{ArgMatches, FromArgMatches as _};
 use clawnode_actors::tool::{mcp::keep, sandbox};
@@ -22,12 +22,14 @@ use crate::{
     config::{Env, Origin},
     failure::{Exit, Failure},
     node::{mcp::KEEPER, tools::SANDBOXED_EXEC},
-    telemetry::{self, Telemetry},
+    telemetry::{self, LogTo, Telemetry},
 };
 
 /// The log level of commands that are not a node, or that talk in a terminal, unless one is set.
 const QUIET: &str = "warn";
-/// That of a node with a chat, which shows retries of model calls itself.
+/// The file of a node's log in its data directory, where its terminal is a chat's.
+const LOG_FILE: &str = "node.log";
+/// That of a node with a chat without a terminal, which shows retries of model calls itself.
 const CHATTING: &str = "warn,clawnode_actors::llm::call=error";
 
 /// What keeps an MCP server, if that is what this process was started for. It has no command line
@@ -111,9 +113,12 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
         }
         _ => {}
     }
-    let context = Context::new(&flags, env, out)?;
+    let mut context = Context::new(&flags, env, out)?;
     let is_node = matches!(command, Command::Up(_) | Command::Run(_));
     let talks = matches!(&command, Command::Up(args) if args.chat);
+    if talks && is_shared(&context) {
+        context.log_file = Some(context.data_dir().join(LOG_FILE));
+    }
     let telemetry = start_telemetry(&context, is_node, is_node && !talks)?;
     let done = perform(command, &context).await;
     telemetry.stop().await;
@@ -167,17 +172,27 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
+/// Whether log lines would be written between those of a chat: at a terminal, unless a log was asked
+/// for.
+fn is_shared(context: &Context) -> bool {
+    chat::is_at_terminal(context) && std::io::stderr().is_terminal() && !asks_for_log(context)
+}
+
+fn asks_for_log(context: &Context) -> bool {
+    context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default
+}
+
 fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telemetry, Failure> {
     let mut options = context.loaded.config.telemetry.clone();
-    let asked = context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default;
-    if !logs && !asked {
+    if !logs && !asks_for_log(context) && context.log_file.is_none() {
         let level = if is_node { CHATTING } else { QUIET };
         level.clone_into(&mut options.log);
     }
     if context.out.json {
         options.format = crate::config::options::LogFormat::Json;
     }
-    telemetry::start(&options, context.loaded.env(), is_node).map_err(|error| {
+    let to = context.log_file.as_deref().map_or(LogTo::Stderr, LogTo::File);
+    telemetry::start(&options, context.loaded.env(), (is_node, to)).map_err(|error| {
         Failure::new(Exit::Config, "config_invalid", error.to_string())
             .hint("write `--log info`, or a filter such as `--log info,clawnode=debug`")
     })

@@ -13,7 +13,7 @@ use super::{args::Role, chat, context::Context, signals::Signals};
 use crate::{
     app::{self, NodeArgs, Ready},
     client::{Client, Gateways},
-    config::{Env, Secret, env},
+    config::{Env, Secret, env, paths},
     failure::{Exit, Failure},
     keeping,
 };
@@ -246,6 +246,10 @@ fn announce(context: &Context, ready: &Ready, chatting: bool) -> Result<(), Fail
         for line in &ready.banner {
             out.talk(line);
         }
+    }
+    if let (true, Some(log)) = (has_head, &context.log_file) {
+        let log = paths::shown(log, context.loaded.env());
+        out.aside(&format!("The log of this node is in {log}."));
     }
     let line = if out.json {
         json!(Line {

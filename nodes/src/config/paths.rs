@@ -42,6 +42,15 @@ pub fn resolve(path: &Path, folder: Option<&Path>, env: &Env) -> PathBuf {
     }
 }
 
+/// A path as people write it: `~` is the home directory.
+pub fn shown(path: &Path, env: &Env) -> String {
+    let in_home = env.get("HOME").and_then(|home| path.strip_prefix(home).ok());
+    match in_home {
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
+}
+
 /// What this host is called, as far as that is a node name: `/etc/hostname`, else `HOSTNAME`.
 pub fn node_name(env: Option<&Env>) -> NodeName {
     let of_file = std::fs::read_to_string("/etc/hostname").ok();

@@ -6,6 +6,7 @@ mod approvals;
 mod conversations;
 mod input;
 mod screens;
+mod warnings;
 
 use clawnode_tests::{
     model::{ModelServer, Script},

@@ -41,6 +41,7 @@ mod place;
 #[cfg(feature = "test-util")]
 mod planted;
 mod reply;
+mod restarts;
 mod secrets;
 mod server;
 mod session;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use clawnode_cluster::{Backoff, Bucket, Clock, Peek, membership::Members};
+use clawnode_cluster::{Bucket, Clock, Peek, membership::Members};
 use clawnode_proto::{
     Capability, Digest, ErrorChain, McpServerName, NodeName, ProcessId, ToolName,
     mcp::mcp_digest,
@@ -24,6 +24,7 @@ use super::{
     phase::{Life, Phase, Up},
     pins::{self, Heard, Pins},
     place::hosts_it,
+    restarts::Restarts,
     secrets::Secrets,
     session::{Session, TOOLS, bounded},
     wire::{Ending, Wire},
@@ -35,8 +36,6 @@ use crate::{latch::LatchDoor, tool::schema};
 const RELIST: Duration = Duration::from_mins(1);
 /// How soon after a list the next one may be asked for, however often it says that it has changed.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a server must have been up for its past ends to be forgotten.
-const FORGIVEN: Duration = Duration::from_mins(1);
 /// How long calls may take to end when the server moves to another node (30 s).
 const MOVE_GRACE: Duration = Duration::from_secs(30);
 /// How long calls are still served after the server moved (2 s): what this node takes until it no
@@ -177,8 +176,8 @@ impl Inner {
     }
 
     async fn run(&self) {
-        let (server, options) = (&self.options.name, &self.options);
-        let mut backoff = Backoff::new(options.restart_first, options.restart_most);
+        let server = &self.options.name;
+        let mut restarts = Restarts::new(&self.options);
         loop {
             if self.context.shared && !self.is_down() {
                 self.enter(Phase::StandsBy);
@@ -204,12 +203,7 @@ impl Inner {
                     }
                 }
                 End::Broken(why) => {
-                    if began.elapsed() > FORGIVEN {
-                        backoff = Backoff::new(options.restart_first, options.restart_most);
-                    }
-                    let wait = backoff.next(&mut rand::rng());
-                    let tries = backoff.tries();
-                    warn!(%server, why, tries, ?wait, "an MCP server is down; it is started again");
+                    let wait = restarts.wait(&why, began.elapsed());
                     self.enter(Phase::Down(why));
                     tokio::select! {
                         () = sleep(wait) => {}

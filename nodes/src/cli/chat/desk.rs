@@ -15,6 +15,7 @@ use super::{
     keys::Key,
     look::{Look, Role},
     screen::{Screen, cut},
+    warnings::Warnings,
 };
 use crate::{
     cli::{
@@ -66,6 +67,7 @@ pub(super) struct Desk {
     pub since: Instant,
     pub heard: Instant,
     pub tokens: u64,
+    pub warnings: Warnings,
 }
 
 /// A call of a tool.
@@ -117,6 +119,7 @@ impl Desk {
             since: now,
             heard: now,
             tokens: 0,
+            warnings: Warnings::new(),
         }
     }
 

@@ -30,6 +30,7 @@ mod screen;
 mod script;
 mod start;
 mod tty;
+mod warnings;
 
 pub(super) use self::start::{ChatArgs, Which, is_at_terminal, run, talk};
 use self::{

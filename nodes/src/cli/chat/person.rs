@@ -1,7 +1,7 @@
 //! A person at a terminal: a line, what it says or does, and again.
 
 use super::{
-    Chat, Did, Heard, Person, Said, Which, attach,
+    Chat, Heard, Person, Said, Which, attach,
     commands::{self, Line},
     editor::Typed,
     look::Role,
@@ -44,21 +44,18 @@ impl Chat<'_> {
         }
         desk.draw_line()?;
         loop {
-            let did = tokio::select! {
-                did = self.person.next() => did,
-                _ = self.signals.next() => Did::Heard(Heard::Closed),
-            };
+            let heard = self.heard().await?;
             let (Some(desk), Person::Tty(tty)) = (&mut self.desk, &mut self.person) else {
                 return Ok(None);
             };
-            let key = match did {
-                Did::Heard(Heard::Key(key)) => key,
-                Did::Heard(Heard::Resized) => {
+            let key = match heard {
+                Heard::Key(key) => key,
+                Heard::Resized => {
                     desk.screen.resize(tty.size())?;
                     desk.draw_line()?;
                     continue;
                 }
-                Did::Heard(Heard::Closed) | Did::Read(_) => {
+                Heard::Closed => {
                     desk.screen.keep()?;
                     return Ok(None);
                 }
