@@ -39,11 +39,7 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
                         continue;
                     }
                     it.scanned += 1;
-                    let path = if folder.is_empty() {
-                        target.into()
-                    } else {
-                        format!("{folder}/{target}")
-                    };
+                    let path = linked(folder, target);
                     let there = tree.files.iter().any(|it| it.path.starts_with(&path));
                     if !there {
                         it.found.push(format!("{}:{number}: `{target}`", file.path));
@@ -53,8 +49,21 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
         }
         it
     },
-    bad: &[("A.md", "# A\n\n[b](b.md)\n")],
+    bad: &[("A.md", "# A\n\n[b](b.md)\n"), ("a/B.md", "# B\n\n[c](../c.md)\n")],
 };
+
+/// What a link in this folder leads to, from the root of the repository.
+fn linked(folder: &str, target: &str) -> String {
+    let mut path: Vec<&str> = folder.split('/').filter(|it| !it.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(path.pop()),
+            part => path.push(part),
+        }
+    }
+    path.join("/")
+}
 
 pub(super) const INVARIANTS_ARE_WRITTEN_DOWN: Check = Check {
     name: "every invariant that the code names is in ARCHITECTURE.md",
