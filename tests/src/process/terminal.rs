@@ -14,7 +14,11 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcgetattr, tcsetwinsize},
 };
-use tokio::{process::Child, sync::watch, time::timeout};
+use tokio::{
+    process::{Child, Command},
+    sync::watch,
+    time::timeout,
+};
 
 use super::{Home, ProcessError, home::PATIENCE};
 
@@ -54,6 +58,16 @@ impl Terminal {
         home: &Home,
         args: &[&str],
         vars: &[(&str, &str)],
+        size: (u16, u16),
+    ) -> Result<Self, ProcessError> {
+        let mut command = home.at_terminal(args);
+        command.env("TERM", "xterm-256color").env("LANG", "C.UTF-8").envs(vars.iter().copied());
+        Self::run(command, size)
+    }
+
+    /// Starts a command that makes its standard input its terminal, as `setsid --ctty` does.
+    pub(crate) fn run(
+        mut command: Command,
         (columns, rows): (u16, u16),
     ) -> Result<Self, ProcessError> {
         let failed = |error: rustix::io::Errno| ProcessError::io("make a terminal")(error.into());
@@ -65,8 +79,6 @@ impl Terminal {
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).map_err(failed)?;
-        let mut command = home.at_terminal(args);
-        command.env("TERM", "xterm-256color").env("LANG", "C.UTF-8").envs(vars.iter().copied());
         let end = || {
             let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
             file.map(Stdio::from).map_err(ProcessError::io("open a terminal"))

@@ -4,6 +4,8 @@
 //! processes of its own, so that ports and paths can stay as the README has them. It runs some blocks
 //! of one README in their order. A block that cannot run as written says in its [`Step`] what runs
 //! instead and why. [`faults()`] finds the blocks that no step names, so a new block cannot be forgotten.
+//!
+//! The tutorial is for two terminals: [`tasks`] reads what its page has a reader type, and [`tour()`] types it.
 
 mod cluster;
 mod examples;
@@ -12,6 +14,8 @@ mod page;
 mod play;
 mod scene;
 mod tools;
+mod tour;
+mod typed;
 
 pub use cluster::{CLUSTER, KEYS, RUNNING, UNPLAYED};
 pub use examples::{HOOKS, ONE_MACHINE, TWO_MACHINES};
@@ -20,3 +24,5 @@ pub use page::{Block, blocks, chat_lines};
 pub use play::{play, play_with};
 pub use scene::{Change, How, Scene, Step, faults};
 pub use tools::TOOLS;
+pub use tour::tour;
+pub use typed::{Task, counted, tasks};

@@ -46,7 +46,8 @@ pub fn chat_lines(readme: &str) -> Vec<String> {
     fenced(readme).iter().find(talk).map(said).unwrap_or_default()
 }
 
-fn fenced(readme: &str) -> Vec<Block> {
+/// All blocks.
+pub(super) fn fenced(readme: &str) -> Vec<Block> {
     let mut found = Vec::new();
     let mut open: Option<Block> = None;
     for (number, line) in (1..).zip(readme.lines()) {

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(110);
 /// What a scene sees of the repository.
 const COPIED: [&str; 4] = ["README.md", "examples", "docker", "tests/plugins/echo"];
 /// Where programs of the machine are, those of its administrator included.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Characters of each log that are shown of a scene that fails.
 const SHOWN: usize = 24_000;
 
@@ -81,7 +81,7 @@ pub async fn play_with(scene: &Scene, vars: &[(&str, &Path)]) -> Result<(), Proc
     Err(ProcessError::Broken(format!("what `{}` says does not work: {ended}", scene.readme)))
 }
 
-fn root() -> Result<PathBuf, ProcessError> {
+pub(super) fn root() -> Result<PathBuf, ProcessError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     root.canonicalize().map_err(ProcessError::io("find the repository"))
 }

@@ -10,11 +10,14 @@ use clawnode_tests::{
     process::ProcessError,
     readme::{
         CLUSTER, FIRST, HOOKS, INSIDE, KEYS, MODELS, ONE_MACHINE, RUNNING, Scene, TOOLS,
-        TWO_MACHINES, UNPLAYED, faults, play,
+        TWO_MACHINES, UNPLAYED, counted, faults, play, tasks, tour,
     },
 };
 
 type Outcome = Result<(), ProcessError>;
+
+/// The page for a new user's first hour.
+const TUTORIAL: &str = "docs/tutorial.md";
 
 const SCENES: [Scene; 11] = [
     FIRST,
@@ -90,4 +93,24 @@ async fn a_node_is_looked_into_as_written() -> Outcome {
 #[tokio::test]
 async fn hooks_run_as_written() -> Outcome {
     play(&HOOKS).await
+}
+
+#[tokio::test]
+async fn a_first_hour_goes_as_the_tutorial_has_it() -> Outcome {
+    for (task, seconds) in tour(TUTORIAL).await? {
+        println!("| {} | {} | {:.0} |", task.title, task.typed(), seconds.ceil());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_tutorial_says_how_much_is_typed() {
+    let page = std::fs::read_to_string(root().join(TUTORIAL)).unwrap();
+    let typed: Vec<_> = tasks(&page).iter().map(|it| (it.title.clone(), it.typed())).collect();
+    assert_eq!(typed.len(), 10);
+    assert_eq!(counted(&page), typed);
+    // A block of another kind would not be typed.
+    let kinds = page.lines().filter_map(|line| line.strip_prefix("```"));
+    let other: Vec<&str> = kinds.filter(|it| !["", "sh", "text", "log"].contains(it)).collect();
+    assert!(other.is_empty(), "{other:?}");
 }
