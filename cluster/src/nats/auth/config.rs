@@ -41,12 +41,11 @@ impl FromStr for BusServer {
         let (host, port) = address.rsplit_once(':').ok_or(ServerNameError)?;
         let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
         let number = |text: &str| text.parse::<u16>().map_err(|_error| ServerNameError);
-        let (port, route_port) = match port.split_once('/') {
-            Some((port, route_port)) => (number(port)?, number(route_port)?),
-            None => {
-                let port = number(port)?;
-                (port, port.checked_add(ROUTES).ok_or(ServerNameError)?)
-            }
+        let (port, route_port) = if let Some((port, route_port)) = port.split_once('/') {
+            (number(port)?, number(route_port)?)
+        } else {
+            let port = number(port)?;
+            (port, port.checked_add(ROUTES).ok_or(ServerNameError)?)
         };
         let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
         let fits = !name.is_empty()
