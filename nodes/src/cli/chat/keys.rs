@@ -4,7 +4,7 @@
 //! terminal without these marks it comes as text with line ends in the middle of what is read at
 //! once: no person types so, and such a line end is a new line, not an order to send.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use clawnode_proto::limits;
 
@@ -14,6 +14,8 @@ const PASTE: &[u8] = b"\x1b[200~";
 const PASTE_END: &[u8] = b"\x1b[201~";
 /// Bytes of a paste that are kept: more than any message may have, and the person is told.
 const PASTE_BYTES: usize = 4 * limits::MESSAGE_BYTES;
+/// How long nothing may have come of a paste before its end mark counts as lost.
+pub(super) const PASTE_QUIET: Duration = Duration::from_secs(5);
 /// Bytes of an escape sequence, at most; what is longer is none.
 const SEQUENCE_BYTES: usize = 32;
 
@@ -135,6 +137,28 @@ impl Keys {
             self.dropped = true;
         }
         self.paste.is_some()
+    }
+
+    /// Whether a paste has begun and not ended.
+    pub(super) const fn is_pasting(&self) -> bool {
+        self.paste.is_some()
+    }
+
+    /// Nothing has come for so long: a paste ends at last whose end mark was lost, and is what came
+    /// of it. Else all that is typed from then on would be part of it.
+    pub(super) fn quiet(&mut self, quiet: Duration, keys: &mut VecDeque<Key>) {
+        if quiet < PASTE_QUIET {
+            return;
+        }
+        let Some(mut paste) = self.paste.take() else { return };
+        if std::mem::take(&mut self.dropped) {
+            return;
+        }
+        // A part of the mark is no text.
+        let part = (1..PASTE_END.len()).rev().filter_map(|count| PASTE_END.get(..count));
+        let part = part.map(|part| (part.len(), paste.ends_with(part))).find(|(_, ends)| *ends);
+        paste.truncate(paste.len() - part.map_or(0, |(count, _)| count));
+        keys.push_back(Key::Paste(Paste::of(&paste)));
     }
 
     /// Whether the last byte was an escape that may begin more.
@@ -395,5 +419,24 @@ mod tests {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             keys(&parts);
         }
+    }
+
+    #[test]
+    fn a_paste_whose_end_mark_never_comes_ends_after_a_while() {
+        let mut read = Keys::default();
+        let mut keys = VecDeque::new();
+        read.take(b"a\x1b[200~one\rtwo\x1b[20", &mut keys);
+        assert_eq!(keys.drain(..).collect::<Vec<Key>>(), [Key::Char('a')]);
+        read.quiet(PASTE_QUIET.saturating_sub(Duration::from_millis(1)), &mut keys);
+        assert!(read.is_pasting() && keys.is_empty(), "the rest of it may be on its way");
+        read.quiet(PASTE_QUIET, &mut keys);
+        let paste = Paste { text: "one\ntwo".to_owned(), foreign: 0, cut: false };
+        assert_eq!(keys.drain(..).collect::<Vec<Key>>(), [Key::Paste(paste)]);
+        // What is typed then is keys, and what was dropped stays so.
+        read.take(b"b\x1b[200~x", &mut keys);
+        assert!(read.forget());
+        read.quiet(PASTE_QUIET, &mut keys);
+        read.take(b"c", &mut keys);
+        assert_eq!(keys, [Key::Char('b'), Key::Char('c')]);
     }
 }

@@ -23,9 +23,10 @@ use rustix::{
 use tokio::{
     io::unix::AsyncFd,
     signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, sleep, sleep_until},
 };
 
-use super::keys::{Key, Keys};
+use super::keys::{Key, Keys, PASTE_QUIET};
 use crate::failure::{Exit, Failure};
 
 /// Bytes that are read at once.
@@ -49,6 +50,8 @@ pub(super) struct Tty {
     raw: bool,
     keys: Keys,
     waiting: VecDeque<Key>,
+    /// When something was read last.
+    read: Instant,
     resized: Signal,
 }
 
@@ -80,7 +83,8 @@ impl Tty {
         )]
         let file = AsyncFd::new(file)?;
         let (keys, waiting) = (Keys::default(), VecDeque::new());
-        let mut tty = Self { file, before, raw: false, keys, waiting, resized };
+        let read = Instant::now();
+        let mut tty = Self { file, before, raw: false, keys, waiting, read, resized };
         tty.enter()?;
         Ok(tty)
     }
@@ -156,7 +160,16 @@ impl Tty {
                     Err(_) => return Heard::Closed,
                 },
                 _ = self.resized.recv() => return Heard::Resized,
-                () = tokio::time::sleep(ESCAPE), if self.keys.is_escape() => {
+                () = sleep_until(self.read + PASTE_QUIET), if self.keys.is_pasting() => {
+                    // This process may have stood still, and the rest of it waits.
+                    if self.has_unread() {
+                        self.read = Instant::now();
+                    } else {
+                        self.keys.quiet(self.read.elapsed(), &mut self.waiting);
+                    }
+                    continue;
+                }
+                () = sleep(ESCAPE), if self.keys.is_escape() => {
                     self.keys.forget();
                     return Heard::Key(Key::Other);
                 }
@@ -166,6 +179,7 @@ impl Tty {
                 Ok(Ok(0)) => return Heard::Closed,
                 Ok(Ok(length)) => {
                     let read = bytes.get(..length).unwrap_or_default();
+                    self.read = Instant::now();
                     self.keys.take(read, &mut self.waiting);
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -182,8 +196,11 @@ impl Tty {
 
     /// Whether anything was typed that was not taken yet, read or not.
     pub(super) fn has_typed(&self) -> bool {
-        let unread = rustix::io::ioctl_fionread(self.file.get_ref()).unwrap_or_default();
-        unread > 0 || !self.waiting.is_empty()
+        self.has_unread() || !self.waiting.is_empty()
+    }
+
+    fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(self.file.get_ref()).unwrap_or_default() > 0
     }
 
     /// Keys for the next line, before those that were not read yet.
