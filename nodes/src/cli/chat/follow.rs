@@ -14,11 +14,11 @@ use super::{
     asked::Asked,
     conversation::Conversation,
     keys::Key,
-    patience::{Patience, given_up, headless},
+    patience::{Patience, given_up, is_over, sign},
 };
 use crate::{
     cli::{
-        link::{RECONNECT_FOR, backoff, found_words, lost_sight, lost_words},
+        link::{RECONNECT_FOR, backoff, lost_sight, lost_words},
         signals::Stop,
         turn::{Step, Turn, result_line},
     },
@@ -64,7 +64,7 @@ impl Chat<'_> {
     pub(super) async fn take_turn(&mut self, turn: &mut Turn) -> Result<Said, Failure> {
         let mut waits = backoff();
         let until = Instant::now() + RECONNECT_FOR;
-        let mut patience = Patience { until, interrupted: false, again: false, waits: false };
+        let mut patience = Patience::new(until);
         if let Some(desk) = &mut self.desk {
             desk.begin();
         }
@@ -88,7 +88,8 @@ impl Chat<'_> {
             if patience.again && lost.is_refused() && self.gateways.forget() {
                 continue;
             }
-            if !(lost.is_lost() || lost.is_passing()) || Instant::now() >= patience.until {
+            let stays = self.desk.is_some() && turn.accepted().is_some();
+            if is_over(&lost, stays, Instant::now() >= patience.until) {
                 self.finish(turn)?;
                 return Ok(Said::Lost(given_up(lost, turn)));
             }
@@ -197,8 +198,8 @@ impl Chat<'_> {
             Some(Err(error)) => return Ok(Followed::Lost(error)),
             None => return Ok(Followed::Ended(Said::Left)),
         };
-        let mut headless = std::pin::pin!(headless(&client));
-        let mut quiet = !self.out.json;
+        let (mut quiet, words) = (true, !self.out.json);
+        let mut watch = std::pin::pin!(sign(client.clone(), quiet));
         let mut asked = Asked::default();
         let mut tick = ticks();
         loop {
@@ -216,12 +217,9 @@ impl Chat<'_> {
                     self.tick()?;
                     continue;
                 }
-                nobody = &mut headless, if quiet => {
-                    quiet = false;
-                    let stored = turn.accepted().is_some();
-                    if nobody && stored && !std::mem::replace(&mut patience.waits, true) {
-                        self.aside("no worker is alive; your message is stored and waits")?;
-                    }
+                seen = &mut watch, if words => {
+                    watch.set(sign(client.clone(), quiet));
+                    self.seen(&seen, turn, patience)?;
                     continue;
                 }
                 stop = self.signals.next() => {
@@ -353,14 +351,7 @@ impl Chat<'_> {
                 *quiet &= matches!(event, Event::Accepted(_));
                 // Only what moves the turn on counts: a node that refuses is not there again.
                 if cursor.is_some() {
-                    patience.until = Instant::now() + RECONNECT_FOR;
-                    if std::mem::take(&mut patience.again) {
-                        self.gateways.found();
-                        self.aside(&found_words(self.gateways.current().url()))?;
-                        if let Some(desk) = &mut self.desk {
-                            desk.doing("thinking");
-                        }
-                    }
+                    self.found(patience)?;
                 }
                 if self.out.json {
                     self.out.json_line(&json!({ "event": event.name(), "data": data }))?;

@@ -5,18 +5,25 @@ use std::time::Duration;
 
 use clawnode_proto::{api::Method, view::StatusView};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::Chat;
 use crate::{
-    cli::turn::Turn,
+    cli::{
+        link::{RECONNECT_FOR, found_words},
+        turn::Turn,
+    },
     client::{Client, ClientError},
     failure::Failure,
 };
 
-/// How long nothing of a turn is heard before it is asked whether anybody serves it.
-const QUIET: Duration = Duration::from_secs(3);
+/// How often the node is asked whether it is there, and at first whether anybody serves the turn.
+const OFTEN: Duration = Duration::from_secs(3);
+/// How long it may take to answer that.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// What keeps a turn that has lost its gateway going.
+#[expect(clippy::struct_excessive_bools, reason = "each is something that was done or said once")]
 pub(super) struct Patience {
     /// When to give up.
     pub until: Instant,
@@ -25,6 +32,29 @@ pub(super) struct Patience {
     pub again: bool,
     /// Whether the person was told that nobody serves the turn.
     pub waits: bool,
+    /// Whether the person was told that the node does not answer.
+    pub silent: bool,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    /// Of a turn that is given up then.
+    pub(super) const fn new(until: Instant) -> Self {
+        Self { until, interrupted: false, again: false, waits: false, silent: false }
+    }
+}
+
+/// What is known of who serves a turn.
+pub(super) enum Sign {
+    /// The node is there, and so may be a worker.
+    Served,
+    /// The node does not say, or the way to it is cut: the connection tells more.
+    Unknown,
+    /// No worker is alive.
+    Headless,
+    /// Nothing comes back: the node is frozen, or what is sent to it is dropped.
+    Silent,
 }
 
 /// What is said when no gateway was found to go on at: the turn goes on by itself.
@@ -44,11 +74,100 @@ pub(super) fn given_up(lost: ClientError, turn: &Turn) -> Failure {
     }
 }
 
-/// Whether nobody is there who could serve a turn, once it has been quiet for a while.
-pub(super) async fn headless(client: &Client) -> bool {
-    sleep(QUIET).await;
-    match client.call(Method::Status, json!({})).await.map(serde_json::from_value::<StatusView>) {
-        Ok(Ok(status)) => status.warnings.iter().any(|it| it.name == "nodes.no_worker"),
-        Ok(Err(_)) | Err(_) => false,
+/// Whether a turn is given up: what would have to be done again by somebody, or, of those that the
+/// node has not accepted and of scripts, what has been tried for long enough. A person who waits for
+/// a turn that is stored leaves when they like.
+pub(super) fn is_over(lost: &ClientError, stays: bool, is_late: bool) -> bool {
+    !(lost.is_lost() || lost.is_passing()) || (is_late && !stays)
+}
+
+impl Chat<'_> {
+    /// Says who serves the turn, if that is nobody; once.
+    pub(super) fn seen(
+        &mut self,
+        sign: &Sign,
+        turn: &Turn,
+        patience: &mut Patience,
+    ) -> Result<(), Failure> {
+        match sign {
+            Sign::Served => self.found(patience),
+            Sign::Unknown => Ok(()),
+            Sign::Headless => {
+                self.found(patience)?;
+                if turn.accepted().is_none() || std::mem::replace(&mut patience.waits, true) {
+                    return Ok(());
+                }
+                self.aside("no worker is alive; your message is stored and waits")
+            }
+            Sign::Silent => {
+                if std::mem::replace(&mut patience.silent, true) {
+                    return Ok(());
+                }
+                self.aside("the node does not answer; this chat waits for it")?;
+                let Some(accepted) = turn.accepted() else {
+                    self.aside("it is not known whether your message was stored; see it later by")?;
+                    return self.aside("  clawnode chat --continue");
+                };
+                self.aside("your message is stored and its turn goes on there; see it later by")?;
+                self.aside(&format!("  clawnode chat --session {}", accepted.session))
+            }
+        }
+    }
+
+    /// The node is there: what was said of it to the contrary is over.
+    pub(super) fn found(&mut self, patience: &mut Patience) -> Result<(), Failure> {
+        patience.until = Instant::now() + RECONNECT_FOR;
+        let was_silent = std::mem::take(&mut patience.silent);
+        if std::mem::take(&mut patience.again) {
+            self.gateways.found();
+            self.aside(&found_words(self.gateways.current().url()))?;
+            if let Some(desk) = &mut self.desk {
+                desk.doing("thinking");
+            }
+        } else if was_silent {
+            self.aside("the node answers again")?;
+        }
+        Ok(())
+    }
+}
+
+/// Who serves a turn, after a while; with `workers` the node is asked for them as well.
+pub(super) async fn sign(client: Client, workers: bool) -> Sign {
+    sleep(OFTEN).await;
+    if !workers {
+        return match timeout(ANSWER, client.ping()).await {
+            Ok(Ok(())) => Sign::Served,
+            Ok(Err(_)) => Sign::Unknown,
+            Err(_) => Sign::Silent,
+        };
+    }
+    match timeout(ANSWER, client.call(Method::Status, json!({}))).await {
+        Ok(Ok(status)) => match serde_json::from_value::<StatusView>(status) {
+            Ok(status) if status.warnings.iter().any(|it| it.name == "nodes.no_worker") => {
+                Sign::Headless
+            }
+            Ok(_) => Sign::Served,
+            Err(_) => Sign::Unknown,
+        },
+        Ok(Err(_)) => Sign::Unknown,
+        Err(_) => Sign::Silent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{ErrorBody, ErrorCode};
+
+    use super::*;
+
+    #[test]
+    fn a_stored_turn_is_waited_for_as_long_as_a_person_likes() {
+        let (url, detail) = ("http://127.0.0.1:1".to_owned(), "frozen".to_owned());
+        let lost = ClientError::Unreachable { url, detail };
+        assert!(!is_over(&lost, false, false), "a restart takes a while");
+        assert!(is_over(&lost, false, true));
+        assert!(!is_over(&lost, true, true));
+        let gone = ClientError::Answered(ErrorBody::new(ErrorCode::NotFound, "no such turn"));
+        assert!(is_over(&gone, true, false));
     }
 }
