@@ -232,7 +232,9 @@ pub struct ApprovalParams {
 pub struct ApprovalDecide {
     /// The call, as `approvals.list` names it.
     pub call: String,
-    /// The digest of the action that was shown: nothing else is approved.
+    /// The digest of the action that was shown: nothing else is approved. `approvals.list` calls it
+    /// `digest`, and so may whoever decides.
+    #[serde(alias = "digest")]
     pub action: String,
     /// Why; the model is told when it is a denial.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -25,6 +25,10 @@ use super::{
     ws,
 };
 
+/// What a decision looks like.
+const DECISION: &str = "send `{\"decision\":\"approve\",\"digest\":\"DIGEST\"}`, or `\"deny\"`; \
+     `GET /v1/approvals/CALL` shows the digest, and `\"reason\":\"…\"` may be added";
+
 /// Every route; what needs a token is the guard's to say.
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
@@ -291,27 +295,41 @@ async fn approval(
     rest(&gateway, Method::ApprovalsShow, Value::Object(params), trace).await
 }
 
-/// `{"decision":"approve","action":"DIGEST","reason":"…"}`.
+/// `{"decision":"approve","digest":"DIGEST","reason":"…"}`.
 async fn decide(
     State(gateway): State<Arc<Gateway>>,
     Extension(trace): Extension<Trace>,
     Path(call): Path<String>,
     request: Request,
 ) -> Response {
-    let mut params = match posted(&gateway, request).await {
-        Ok(params) => params,
-        Err(error) => return Dialect::Rest.respond(&error),
+    let decided = match posted(&gateway, request).await.and_then(|params| decision(params, call)) {
+        Ok((method, params)) => {
+            gateway.metrics.call(method.as_str());
+            unary(&gateway, method, params, trace.0).await
+        }
+        Err(error) => Err(error),
     };
+    match decided {
+        Ok(approval) => json(approval),
+        Err(error) if error.code == ErrorCode::InvalidParams && error.hint.is_none() => {
+            Dialect::Rest.respond(&error.hint(DECISION))
+        }
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}
+
+/// Which method decides so, and its parameters.
+fn decision(mut params: Map<String, Value>, call: String) -> Result<(Method, Value), ErrorBody> {
     let method = match params.remove("decision").as_ref().and_then(Value::as_str) {
         Some("approve") => Method::ApprovalsApprove,
         Some("deny") => Method::ApprovalsDeny,
         Some(_) | None => {
             let what = "`decision` is neither `approve` nor `deny`";
-            return Dialect::Rest.respond(&ErrorBody::new(ErrorCode::InvalidParams, what));
+            return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
         }
     };
     params.insert("call".to_owned(), Value::String(call));
-    rest(&gateway, method, Value::Object(params), trace).await
+    Ok((method, Value::Object(params)))
 }
 
 async fn check(

@@ -64,6 +64,34 @@ const ROUTES: [(&str, &str, &str, u16); 47] = [
     ("GET", "/v1/../healthz", "", 200),
 ];
 
+/// As `GET` names it; whoever sends something else is shown what to send.
+#[tokio::test]
+async fn a_decision_names_the_digest_or_is_told_how() {
+    let gateway = Gateway::start().await;
+    let decide = |body: Value| {
+        let url = gateway.url("/v1/approvals/call_00000000000000000000000001");
+        http_client().post(url).bearer_auth(TOKEN).json(&body)
+    };
+    let other = "0".repeat(64);
+    for field in ["digest", "action"] {
+        let answer = decide(json!({ "decision": "approve", (field): other })).send().await.unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(answer["code"], "not_found", "{field} is read: {answer}");
+    }
+    for wrong in [
+        json!({ "approve": true }),
+        json!({ "decision": "approve" }),
+        json!({ "decision": "approve", "digest": other, "action": other }),
+        json!({ "decision": "approve", "digest": other, "id": "x" }),
+    ] {
+        let answer = decide(wrong).send().await.unwrap();
+        assert_eq!(answer.status(), 400);
+        let answer: Value = answer.json().await.unwrap();
+        assert!(answer["hint"].as_str().unwrap().contains(r#""digest":"DIGEST""#), "{answer}");
+    }
+    gateway.stop().await;
+}
+
 /// What a command made must not become a page that acts for whoever looks at it.
 #[tokio::test]
 async fn a_file_of_a_job_is_never_a_page_of_the_gateway() {
