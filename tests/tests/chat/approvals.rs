@@ -4,17 +4,24 @@ use std::path::PathBuf;
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step, ToolCall},
-    process::Home,
+    process::{Ground, Home},
 };
 use serde_json::json;
 
-use super::{Outcome, chat, chat_with, scene, stable};
+use super::{Outcome, chat, chat_with, scene_on, stable};
 
-const WRITE: &str = r#"/tool file_write {"path":"notes.txt","content":"one\ntwo\nthree\n"}"#;
+/// Has the file written.
+pub(super) const WRITE: &str =
+    r#"/tool file_write {"path":"notes.txt","content":"one\ntwo\nthree\n"}"#;
 
 /// A home whose agent writes files, and the file that it is asked to write.
-async fn writer() -> (ModelServer, Home, PathBuf) {
-    let (server, home) = scene(Script::default()).await;
+pub(super) async fn writer() -> (ModelServer, Home, PathBuf) {
+    writer_on(Ground::Local, Script::default()).await
+}
+
+/// The same on this ground, with a model that answers so.
+pub(super) async fn writer_on(ground: Ground, script: Script) -> (ModelServer, Home, PathBuf) {
+    let (server, home) = scene_on(ground, script).await;
     let root = home.path().join("files");
     std::fs::create_dir_all(root.join("default")).unwrap();
     let settings = home.path().join(".config/clawnode");

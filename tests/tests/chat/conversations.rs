@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use super::{Outcome, asked, chat, chat_with, scene};
 
 /// A script in which the answer to `text` begins, and stays in its middle until a gate opens.
-fn stuck(text: &str) -> Script {
+pub(super) fn stuck(text: &str) -> Script {
     let steps = vec![
         Step::Text { text: "the beginning of it ".to_owned() },
         Step::Gate { name: "gate".to_owned() },

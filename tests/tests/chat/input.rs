@@ -153,3 +153,15 @@ async fn the_terminal_is_as_before_on_every_way_out() -> Outcome {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_paste_without_an_end_is_in_the_line_after_a_while() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let mut terminal = chat(&home).await?;
+    terminal.types("\x1b[200~half a paste").await?;
+    terminal.shows("> half a paste").await?;
+    terminal.types(" and more\r").await?;
+    terminal.shows("reply to: half a paste and more").await?;
+    assert_eq!(asked(&server), ["half a paste and more"]);
+    Ok(())
+}

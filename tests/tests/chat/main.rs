@@ -5,6 +5,7 @@
 mod approvals;
 mod conversations;
 mod input;
+mod losses;
 mod screens;
 mod warnings;
 
@@ -22,8 +23,13 @@ const UP: [&str; 4] = ["--listen", "127.0.0.1:0", "up", "--chat"];
 
 /// A home whose nodes ask a scripted model.
 async fn scene(script: Script) -> (ModelServer, Home) {
+    scene_on(Ground::Local, script).await
+}
+
+/// The same on this ground.
+async fn scene_on(ground: Ground, script: Script) -> (ModelServer, Home) {
     let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(ground).unwrap().anthropic(&server);
     (server, home)
 }
 
