@@ -66,7 +66,7 @@ async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailu
     let asked = request.messages.last().map(|message| message.text.clone()).unwrap_or_default();
     let messages = alternate(request.messages)?;
     let mut calls = if offers { calls(&messages, &asked) } else { Vec::new() };
-    let (mut text, mut stop) = (reply(&messages, &calls, offers), StopReason::EndTurn);
+    let (mut text, mut stop) = (reply(&messages, &asked, &calls, offers), StopReason::EndTurn);
     let cut = request.sampling.stop.iter().filter(|stop| !stop.is_empty());
     if let Some(at) = cut.filter_map(|stop| text.find(stop.as_str())).min() {
         text.truncate(at);
@@ -100,9 +100,6 @@ async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailu
 
 /// The tools that a message asks for.
 fn calls(messages: &[PlainMessage], asked: &str) -> Vec<ToolUse> {
-    if messages.last().is_some_and(|last| !last.tool_replies.is_empty()) {
-        return Vec::new();
-    }
     let before: usize = messages.iter().map(|message| message.tool_uses.len()).sum();
     let call = |(nth, line): (usize, &str)| {
         let (name, arguments) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -118,19 +115,20 @@ fn calls(messages: &[PlainMessage], asked: &str) -> Vec<ToolUse> {
 }
 
 /// The whole reply. A "token" of the demo is a word.
-fn reply(messages: &[PlainMessage], calls: &[ToolUse], offers: bool) -> String {
+fn reply(messages: &[PlainMessage], asked: &str, calls: &[ToolUse], offers: bool) -> String {
     if !calls.is_empty() {
         let names: Vec<String> = calls.iter().map(|call| format!("`{}`", call.name)).collect();
         return format!("I call {}.", names.join(", "));
     }
+    let asked = asked.trim();
     if let [.., asking, last] = messages
+        && asked.is_empty()
         && !last.tool_replies.is_empty()
     {
         return results(asking, last);
     }
     let by_user = messages.iter().filter(|message| message.role == Role::User).count();
-    let last = messages.last().map(|message| message.text.trim()).unwrap_or_default();
-    let said = first(last, ECHO_CHARS);
+    let said = first(asked, ECHO_CHARS);
     let nth = match by_user {
         0 | 1 => "your first message that I remember".to_owned(),
         n => format!("message {n} of yours that I remember"),
@@ -323,6 +321,13 @@ mod tests {
         let (text, events) = collect(request.clone()).await;
         assert_eq!(text, format!("`get` said: 42\n`put` failed: {}…", "é".repeat(200)));
         assert_eq!(calls_in(events), []);
+        // After a turn that was stopped there, the next message is what it answers.
+        let mut stopped = request.clone();
+        stopped.messages.push(PlainMessage::text(Role::User, "hi"));
+        let (answer, _) = collect(stopped.clone()).await;
+        assert!(answer.contains("You said: hi\n"), "{answer}");
+        stopped.messages.push(PlainMessage::text(Role::User, "/tool get {}"));
+        assert_eq!(calls_in(collect(stopped).await.1).len(), 1);
         request.messages.push(PlainMessage::text(Role::Assistant, text));
         request.messages.push(PlainMessage::text(Role::User, "thanks"));
         let (text, _) = collect(request.clone()).await;
