@@ -1,6 +1,6 @@
 //! The tools of this node: what agents may be given, and what is run here.
 
-use std::sync::Arc;
+use std::{error::Error, fs::DirBuilder, os::unix::fs::DirBuilderExt as _, sync::Arc};
 
 use clawnode_actors::{
     durable::driver::Context,
@@ -155,12 +155,16 @@ pub async fn open(
         Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(door.clone()))),
     ];
     if let Some(options) = &config.workspace {
-        let workspace = Workspace::open(options).map_err(|error| {
-            let root = options.root.display();
-            let what = format!("`workspace.root` (`{root}`): {}", ErrorChain(&error));
+        let root = options.root.display();
+        let failed = |error: &(dyn Error + 'static)| {
+            let what = format!("`workspace.root` (`{root}`): {}", ErrorChain(error));
             Failure::new(Exit::Config, "config_invalid", what)
                 .hint("make the directory, or name another")
-        })?;
+        };
+        // What agents write is for the user of this node alone, unless they say otherwise.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.root);
+        made.map_err(|error| failed(&error))?;
+        let workspace = Workspace::open(options).map_err(|error| failed(&error))?;
         executors.push(Arc::new(workspace));
     }
     plugins.sweep();

@@ -1,6 +1,6 @@
 //! A person approves of what they have read, and of nothing else.
 
-use std::path::PathBuf;
+use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step, ToolCall},
@@ -23,7 +23,6 @@ pub(super) async fn writer() -> (ModelServer, Home, PathBuf) {
 pub(super) async fn writer_on(ground: Ground, script: Script) -> (ModelServer, Home, PathBuf) {
     let (server, home) = scene_on(ground, script).await;
     let root = home.path().join("files");
-    std::fs::create_dir_all(root.join("default")).unwrap();
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let file = root.join("default/notes.txt");
@@ -48,6 +47,8 @@ async fn what_was_typed_before_the_question_approves_nothing() -> Outcome {
     ];
     server.turn("write it", [Act::from(Reply::steps(steps)), Act::say("reply to: it")]);
     let mut terminal = chat(&home).await?;
+    let root = file.ancestors().nth(2).unwrap().metadata().unwrap();
+    assert_eq!(root.permissions().mode() & 0o777, 0o700, "the node made it, for its user alone");
     terminal.types("write it\r").await?;
     server.asked(1).await;
     terminal.types("y\r").await?;
@@ -70,6 +71,7 @@ async fn what_was_typed_before_the_question_approves_nothing() -> Outcome {
 #[tokio::test]
 async fn a_write_is_shown_as_a_difference_and_always_as_a_rule() -> Outcome {
     let (_server, home, file) = writer().await;
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, "one\n2\nthree\n").unwrap();
     let mut terminal = chat(&home).await?;
     terminal.types(&format!(" {WRITE}\r")).await?;
