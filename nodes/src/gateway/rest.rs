@@ -29,6 +29,9 @@ use super::{
 const DECISION: &str = "send `{\"decision\":\"approve\",\"digest\":\"DIGEST\"}`, or `\"deny\"`; \
      `GET /v1/approvals/CALL` shows the digest, and `\"reason\":\"…\"` may be added";
 
+/// Characters of an unknown path that are repeated.
+const PATH_CHARS: usize = 80;
+
 /// Every route; what needs a token is the guard's to say.
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
@@ -393,9 +396,14 @@ fn named(session: String) -> Value {
 
 async fn nowhere(request: Request) -> Response {
     let path = request.uri().path();
-    let error = ErrorBody::new(ErrorCode::NotFound, "there is nothing at this path")
-        .hint("`/` says how to connect");
-    Dialect::of(path).respond(&error)
+    let shown: String = path.chars().take(PATH_CHARS).collect();
+    let hint = match path {
+        "/v1/responses" | "/v1/completions" => "use `/v1/chat/completions`",
+        "/v1/embeddings" => "give your client another server for embeddings; agents make none",
+        _ => "`/` says how to connect",
+    };
+    let error = ErrorBody::new(ErrorCode::NotFound, format!("there is nothing at `{shown}`"));
+    Dialect::of(path).respond(&error.hint(hint))
 }
 
 async fn wrong_verb(request: Request) -> Response {
