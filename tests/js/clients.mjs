@@ -1,0 +1,144 @@
+// One client's part of the table of clients, as `tests/python/clients.py` has it:
+//
+//     clients.mjs FOLDER openai|vercel
+//
+// The packages are those in FOLDER. Reads OPENAI_BASE_URL and OPENAI_API_KEY, and prints one JSON
+// document, from the feature to how it ended.
+
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const [folder, client] = process.argv.slice(2);
+const baseURL = process.env.OPENAI_BASE_URL;
+const apiKey = process.env.OPENAI_API_KEY;
+const modules = createRequire(`${folder}/`);
+const load = (name) => import(pathToFileURL(modules.resolve(name)).href);
+
+const PICTURE = Buffer.from(
+  "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc0" +
+    "000003010100c9fe92ef0000000049454e44ae426082",
+  "hex",
+);
+const SCHEMA = { type: "object", properties: { name: { type: "string" } }, required: ["name"] };
+
+/// How a client tells an error: the status, and what the node's message names.
+function ended(error) {
+  const of = error.lastError ?? error;
+  const status = of.status ?? of.statusCode ?? of.name;
+  const text = `${of.responseBody ?? ""} ${of.message}`;
+  const named = text.match(/`(\/?[A-Za-z_][\w/]*)`/);
+  return `${status} ${named ? named[1] : "(nothing named)"}`;
+}
+
+/// Runs one feature; without `expected` whatever it returns is good.
+async function cell(does, expected) {
+  try {
+    const got = JSON.stringify(await does());
+    const good = expected === undefined || got === JSON.stringify(expected);
+    return good ? "ok" : `broken: ${got}`;
+  } catch (error) {
+    return ended(error);
+  }
+}
+
+const user = (content) => [{ role: "user", content }];
+
+async function withOpenai() {
+  const { default: OpenAI } = await load("openai");
+  const one = new OpenAI({ maxRetries: 0 });
+  const create = (content, more = {}, by = one) =>
+    by.chat.completions.create({ model: "default", messages: user(content), ...more });
+  const chat = async (...args) => (await create(...args)).choices[0].message.content;
+  const streamed = async () => {
+    let [text, tokens] = ["", 0];
+    const more = { stream: true, stream_options: { include_usage: true } };
+    for await (const chunk of await create("hello there", more)) {
+      text += chunk.choices.map((choice) => choice.delta.content ?? "").join("");
+      tokens = chunk.usage?.total_tokens ?? tokens;
+    }
+    return [text, tokens > 0];
+  };
+  const tool = { type: "function", function: { name: "look", parameters: SCHEMA } };
+  const url = `data:image/png;base64,${PICTURE.toString("base64")}`;
+  const shown = [
+    { type: "text", text: "what is it?" },
+    { type: "image_url", image_url: { url } },
+  ];
+  return {
+    models: await cell(async () => (await one.models.list()).data.map((it) => it.id), ["default"]),
+    chat: await cell(() => chat("hello there"), "Hello!"),
+    "stream with usage": await cell(streamed, ["Hello!", true]),
+    top_p: await cell(() => chat("hello there", { top_p: 0.5 }), "Hello!"),
+    "session by `user`": await cell(
+      async () => [await chat("one", { user: "openai-js" }), await chat("two", { user: "openai-js" })],
+      ["reply to: one", "reply to: two"],
+    ),
+    tools: await cell(() => chat("hello there", { tools: [tool] })),
+    "structured output": await cell(() =>
+      chat("hello there", { response_format: { type: "json_object" } }),
+    ),
+    picture: await cell(() => chat(shown)),
+    Responses: await cell(() => one.responses.create({ model: "default", input: "x" })),
+    embeddings: await cell(() => one.embeddings.create({ model: "default", input: "x" })),
+    "unknown model": await cell(() => chat("x", { model: "nobody" })),
+    "wrong key": await cell(() => new OpenAI({ maxRetries: 0, apiKey: "wrong" }).models.list()),
+    "provider is busy": await cell(() => chat("busy openai-js", {}, new OpenAI())),
+  };
+}
+
+async function withVercel() {
+  const ai = await load("ai");
+  const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
+  const at = (more) =>
+    createOpenAICompatible({ name: "claw", baseURL, apiKey, includeUsage: true, ...more });
+  const ask = async (more) =>
+    (await ai.generateText({
+      model: at()("default"),
+      ...(more?.messages ? {} : { prompt: "hello there" }),
+      maxRetries: 0,
+      ...more,
+    })).text;
+  const streamed = async () => {
+    const result = ai.streamText({ model: at()("default"), prompt: "hello there", maxRetries: 0 });
+    let text = "";
+    for await (const part of result.fullStream) {
+      if (part.type === "error") throw part.error;
+      if (part.type === "text-delta") text += part.text;
+    }
+    return [text, (await result.usage).totalTokens > 0];
+  };
+  const inputSchema = ai.jsonSchema(SCHEMA);
+  const named = { providerOptions: { claw: { user: "vercel" } } };
+  const shown = [
+    { type: "text", text: "what is it?" },
+    { type: "image", image: PICTURE, mediaType: "image/png" },
+  ];
+  return {
+    chat: await cell(() => ask(), "Hello!"),
+    "stream with usage": await cell(streamed, ["Hello!", true]),
+    top_p: await cell(() => ask({ topP: 0.5 }), "Hello!"),
+    "session by `user`": await cell(
+      async () => [await ask({ prompt: "one", ...named }), await ask({ prompt: "two", ...named })],
+      ["reply to: one", "reply to: two"],
+    ),
+    tools: await cell(() => ask({ tools: { look: ai.tool({ inputSchema }) } })),
+    "structured output": await cell(() =>
+      ai.generateObject({
+        model: at()("default"),
+        schema: inputSchema,
+        prompt: "hello there",
+        maxRetries: 0,
+      }),
+    ),
+    picture: await cell(() => ask({ messages: user(shown) })),
+    embeddings: await cell(() =>
+      ai.embed({ model: at().embeddingModel("default"), value: "x", maxRetries: 0 }),
+    ),
+    "unknown model": await cell(() => ask({ model: at()("nobody") })),
+    "wrong key": await cell(() => ask({ model: at({ apiKey: "wrong" })("default") })),
+    "provider is busy": await cell(() => ask({ prompt: "busy vercel", maxRetries: 2 })),
+  };
+}
+
+const clients = { openai: withOpenai, vercel: withVercel };
+console.log(JSON.stringify(await clients[client]()));

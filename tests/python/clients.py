@@ -1,0 +1,236 @@
+"""One client's part of the table of clients: what it does with each feature of a node's `/v1`.
+
+    clients.py openai|langchain|litellm|llm
+
+Reads OPENAI_BASE_URL and OPENAI_API_KEY. Prints one JSON document, from the feature to how it ended:
+"ok" if the client returned what it should, else the status and what the error names, or what it returned
+instead.
+"""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+
+URL, KEY = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+PICTURE = base64.b64encode(
+    bytes.fromhex(
+        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc0"
+        "000003010100c9fe92ef0000000049454e44ae426082"
+    )
+).decode()
+SHOWN = [
+    {"type": "text", "text": "what is it?"},
+    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
+]
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": SCHEMA}}
+
+
+def ended(error):
+    """How a client tells an error: the status, and what the node's message names."""
+    status, text = getattr(error, "status_code", None), str(error)
+    if status is None and (found := re.search(r"Error code: (\d{3})", text)):
+        status = found[1]
+    names = re.search(r"`(/?[A-Za-z_][\w/]*)`", text)
+    return f"{status or type(error).__name__} {names[1] if names else '(nothing named)'}"
+
+
+def cell(does, expected):
+    """Runs one feature; `expected` is what it returns, or says whether that is good."""
+    try:
+        got = does()
+    except Exception as error:  # Whatever a client raises is what it makes of an answer.
+        return ended(error)
+    good = expected(got) if callable(expected) else got == expected
+    return "ok" if good else f"broken: {got!r}"
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+def anything(_):
+    return True
+
+
+def with_openai():
+    import openai
+
+    client = openai.OpenAI(max_retries=0, timeout=60)
+    create = client.chat.completions.create
+
+    def chat(text, **more):
+        return create(model="default", messages=user(text), **more).choices[0].message.content
+
+    def streamed():
+        chunks = create(
+            model="default", messages=user("hello there"), stream=True,
+            stream_options={"include_usage": True},
+        )
+        text, usage = "", None
+        for chunk in chunks:
+            text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            usage = chunk.usage or usage
+        return text, usage.total_tokens > 0
+
+    def busy():
+        again = openai.OpenAI(timeout=60)
+        return again.chat.completions.create(model="default", messages=user("busy openai"))
+
+    def denied():
+        return openai.OpenAI(api_key="wrong", max_retries=0).models.list()
+
+    return {
+        "models": cell(lambda: [model.id for model in client.models.list()], ["default"]),
+        "chat": cell(lambda: chat("hello there"), "Hello!"),
+        "stream with usage": cell(streamed, ("Hello!", True)),
+        "top_p": cell(lambda: chat("hello there", top_p=0.5), "Hello!"),
+        "session by `user`": cell(
+            lambda: [chat(text, user="openai") for text in ("one", "two")],
+            ["reply to: one", "reply to: two"],
+        ),
+        "tools": cell(lambda: chat("hello there", tools=[TOOL]), anything),
+        "structured output": cell(
+            lambda: chat("hello there", response_format={"type": "json_object"}), anything
+        ),
+        "picture": cell(lambda: chat(SHOWN), anything),
+        "Responses": cell(lambda: client.responses.create(model="default", input="x"), anything),
+        "embeddings": cell(lambda: client.embeddings.create(model="default", input="x"), anything),
+        "unknown model": cell(lambda: create(model="nobody", messages=user("x")), anything),
+        "wrong key": cell(denied, anything),
+        "provider is busy": cell(busy, anything),
+    }
+
+
+def with_langchain():
+    from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+
+    def model(**more):
+        return ChatOpenAI(**({"model": "default", "max_retries": 0, "use_responses_api": False} | more))
+
+    def streamed():
+        text, tokens = "", 0
+        for chunk in model(stream_usage=True).stream("hello there"):
+            text += chunk.content
+            tokens += (chunk.usage_metadata or {}).get("total_tokens", 0)
+        return text, tokens > 0
+
+    def chat(text="hello there", **more):
+        return model(**more).invoke(text).content
+
+    def embeds():
+        return OpenAIEmbeddings(
+            model="default", check_embedding_ctx_length=False, max_retries=0
+        ).embed_query("x")
+
+    schema = SCHEMA | {"title": "Person", "description": "A person."}
+    return {
+        "chat": cell(chat, "Hello!"),
+        "stream with usage": cell(streamed, ("Hello!", True)),
+        "top_p": cell(lambda: chat(top_p=0.5), "Hello!"),
+        "tools": cell(lambda: model().bind_tools([TOOL]).invoke("hello there"), anything),
+        "structured output": cell(
+            lambda: model().with_structured_output(schema, method="json_schema").invoke("hello there"),
+            anything,
+        ),
+        "picture": cell(lambda: chat(user(SHOWN)), anything),
+        "Responses": cell(lambda: chat(use_responses_api=True), anything),
+        "embeddings": cell(embeds, anything),
+        "unknown model": cell(lambda: chat(model="nobody"), anything),
+        "wrong key": cell(lambda: chat(api_key="wrong"), anything),
+        "provider is busy": cell(lambda: chat("busy langchain", max_retries=2), anything),
+    }
+
+
+def with_litellm():
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+
+    litellm.suppress_debug_info = True
+    at = {"api_base": URL, "api_key": KEY, "max_retries": 0}
+
+    def complete(text="hello there", **more):
+        return litellm.completion(**({"model": "openai/default", "messages": user(text)} | at | more))
+
+    def chat(text="hello there", **more):
+        return complete(text, **more).choices[0].message.content
+
+    def streamed():
+        text, tokens = "", 0
+        for chunk in complete(stream=True, stream_options={"include_usage": True}):
+            text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            tokens = getattr(getattr(chunk, "usage", None), "total_tokens", 0) or tokens
+        return text, tokens > 0
+
+    return {
+        "chat": cell(chat, "Hello!"),
+        "stream with usage": cell(streamed, ("Hello!", True)),
+        "top_p": cell(lambda: chat(top_p=0.5), "Hello!"),
+        "session by `user`": cell(
+            lambda: [chat(text, extra_body={"user": "litellm"}) for text in ("one", "two")],
+            ["reply to: one", "reply to: two"],
+        ),
+        "tools": cell(lambda: chat(tools=[TOOL]), anything),
+        "structured output": cell(lambda: chat(response_format={"type": "json_object"}), anything),
+        "picture": cell(lambda: chat(SHOWN), anything),
+        "Responses": cell(
+            lambda: litellm.responses(**({"model": "openai/default", "input": "x"} | at)), anything
+        ),
+        "embeddings": cell(
+            lambda: litellm.embedding(**({"model": "openai/default", "input": ["x"]} | at)), anything
+        ),
+        "unknown model": cell(lambda: chat(model="openai/nobody"), anything),
+        "wrong key": cell(lambda: chat(api_key="wrong"), anything),
+        "provider is busy": cell(lambda: chat("busy litellm", max_retries=2), anything),
+    }
+
+
+def with_llm():
+    folder = os.path.join(os.environ["HOME"], "llm")
+    os.makedirs(folder, exist_ok=True)
+    about = {
+        "model_id": "claw", "model_name": "default", "api_base": URL, "api_key_name": "claw",
+        "vision": True, "supports_tools": True, "supports_schema": True,
+    }
+    other = about | {"model_id": "other", "model_name": "nobody"}
+    with open(os.path.join(folder, "extra-openai-models.yaml"), "w") as file:
+        json.dump([about, other], file)
+    with open(os.path.join(folder, "keys.json"), "w") as file:
+        json.dump({"claw": KEY}, file)
+    picture = os.path.join(folder, "picture.png")
+    with open(picture, "wb") as file:
+        file.write(base64.b64decode(PICTURE))
+
+    def llm(*args):
+        ran = subprocess.run(
+            [sys.executable, "-m", "llm", *args], capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, env=os.environ | {"LLM_USER_PATH": folder},
+        )
+        if ran.returncode:
+            raise RuntimeError(ran.stderr)
+        return ran.stdout.strip()
+
+    def ask(*args):
+        return llm("-m", "claw", *args)
+
+    return {
+        "chat": cell(lambda: ask("--no-stream", "hello there"), "Hello!"),
+        "stream with usage": cell(lambda: ask("hello there"), "Hello!"),
+        "conversation": cell(lambda: llm("-c", "two"), "reply to: two"),
+        "top_p": cell(lambda: ask("-o", "top_p", "0.5", "hello there"), "Hello!"),
+        "tools": cell(lambda: ask("-T", "llm_version", "hello there"), anything),
+        "structured output": cell(lambda: ask("--schema", json.dumps(SCHEMA), "hello there"), anything),
+        "picture": cell(lambda: ask("what is it?", "-a", picture), anything),
+        "unknown model": cell(lambda: llm("-m", "other", "hello there"), anything),
+        "wrong key": cell(lambda: ask("--key", "wrong", "hello there"), anything),
+        "provider is busy": cell(lambda: ask("busy llm"), anything),
+    }
+
+
+CLIENTS = {"openai": with_openai, "langchain": with_langchain, "litellm": with_litellm, "llm": with_llm}
+
+if __name__ == "__main__":
+    print(json.dumps(CLIENTS[sys.argv[1]]()))
