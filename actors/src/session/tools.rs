@@ -25,7 +25,10 @@ use super::{
     hooks::{self, Fate, ToolJudged},
     state::{Step, StepEnd, Turn},
 };
-use crate::policy;
+use crate::{
+    policy,
+    tool::{schema, workspace},
+};
 
 /// One tool call of a model's reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -424,11 +427,22 @@ fn judge<'a>(
         let name: String = using.name.chars().take(80).collect();
         return invalid(format!("there is no tool `{name}`; there are: {}", names.join(", ")));
     };
-    if let Err(why) = crate::tool::schema::judge(spec, &using.arguments) {
-        let cut = matches!(step.end, Some(StepEnd::Done { stop: StopReason::MaxTokens, .. }));
-        let hint =
-            if cut { " The reply was cut off at its limit of tokens: ask for less." } else { "" };
-        return invalid(format!("{why}{hint}"));
+    match schema::judge(spec, &using.arguments) {
+        Ok(arguments) => {
+            // Before a person is asked about what cannot run anyway.
+            if let Some(why) = workspace::refusal(spec, &arguments) {
+                return invalid(why);
+            }
+        }
+        Err(why) => {
+            let cut = matches!(step.end, Some(StepEnd::Done { stop: StopReason::MaxTokens, .. }));
+            let hint = if cut {
+                " The reply was cut off at its limit of tokens: ask for less."
+            } else {
+                ""
+            };
+            return invalid(format!("{why}{hint}"));
+        }
     }
     if tool.times >= profile.loop_guard.refuse {
         return refused(format!(

@@ -197,6 +197,11 @@ impl Terminal {
         Ok(modes.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG))
     }
 
+    /// The process, while it runs.
+    pub fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
         let pid = self.pid.ok_or_else(|| ProcessError::Protocol("no process".to_owned()))?;

@@ -124,3 +124,17 @@ async fn what_waits_is_asked_again_by_the_next_chat() -> Outcome {
     terminal.shows("\"path\": \"notes.txt\"").await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn nobody_is_asked_about_what_cannot_run() -> Outcome {
+    let (server, home, file) = writer().await;
+    let mut terminal = chat(&home).await?;
+    terminal.types(" /tool file_write {\"path\":\"../up.txt\",\"content\":\"a\"}\r").await?;
+    terminal.shows("reply to:").await?;
+    let screen = terminal.prompts().await?;
+    assert!(!screen.contains("run it?"), "{screen}");
+    let told = format!("{:?}", server.calls()[1].results);
+    assert!(told.contains("it has `..` in it"), "{told}");
+    assert!(!file.ancestors().nth(2).unwrap().join("up.txt").exists());
+    Ok(())
+}

@@ -39,4 +39,5 @@ pub use options::WorkspaceOptions;
 pub(in crate::tool) use place::DIRECTORY_MODE;
 #[cfg(feature = "test-util")]
 pub use planted::Planted;
+pub(crate) use specs::refusal;
 pub use specs::specs;

@@ -11,7 +11,8 @@ use crate::llm::duration;
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceOptions {
     /// The directory in which each agent has its own, named after it. There is no default: a node
-    /// without it has no workspace. It must exist; what is in it belongs to the agents.
+    /// without it has no workspace. A node makes it if it is not there; what is in it belongs to the
+    /// agents.
     pub root: PathBuf,
     /// Whether files with several names (hard links) may be read. Default false: where the other
     /// names are is not known, and one may be outside. Set it where a package manager links what

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use clawnode_proto::tool::{EffectClass, Risk, ToolSpec};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{WorkspaceOptions, list::DEPTH, read::READ_BYTES, search::PATTERN_BYTES};
+use super::{
+    WorkspaceOptions, list::DEPTH, path::WorkspacePath, read::READ_BYTES, search::PATTERN_BYTES,
+};
 use crate::tool::spec::BuiltIn;
 
 pub(super) const FILE_READ: &str = "file_read";
@@ -63,6 +65,15 @@ pub fn specs(options: &WorkspaceOptions) -> Vec<ToolSpec> {
         timeout: TIMEOUT,
     };
     vec![list.spec(), read.spec(), search.spec(), write.spec()]
+}
+
+/// Why a call of one of these tools can never run, whatever is in the workspace: its path leads out of
+/// it. Known before a person is asked about the call.
+pub(crate) fn refusal(spec: &ToolSpec, arguments: &Map<String, Value>) -> Option<String> {
+    let is_ours = spec.capability.as_ref().is_some_and(|it| it.as_str() == CAPABILITY)
+        && [FILE_READ, FILE_WRITE, FILE_LIST, FILE_SEARCH].contains(&spec.name.as_str());
+    let path = arguments.get("path").filter(|_| is_ours)?.as_str()?;
+    WorkspacePath::parse(path).err().map(|error| error.to_string())
 }
 
 fn path(what: &str) -> Value {
@@ -152,4 +163,28 @@ fn search_input() -> Value {
         "required": ["pattern"],
         "additionalProperties": false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_run_is_known_from_its_arguments() {
+        let all = specs(&WorkspaceOptions::new("/srv/agents".into()));
+        for spec in &all {
+            let refused = |path: Value| {
+                let arguments = Map::from_iter([("path".to_owned(), path)]);
+                refusal(spec, &arguments)
+            };
+            assert_eq!(refused("notes/a.txt".into()), None, "{}", spec.name);
+            let why = refused("../../etc/passwd".into()).unwrap();
+            assert!(why.contains("it has `..` in it"), "{why}");
+            assert!(refused("/etc/passwd".into()).unwrap().contains("absolute"));
+        }
+        // The same name, run by something else: its paths are its own.
+        let other = ToolSpec { capability: None, ..all[0].clone() };
+        let arguments = Map::from_iter([("path".to_owned(), "../up".into())]);
+        assert_eq!(refusal(&other, &arguments), None);
+    }
 }
