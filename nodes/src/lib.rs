@@ -9,6 +9,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod failure;
+mod files;
 pub mod gateway;
 pub mod host;
 pub mod keeping;

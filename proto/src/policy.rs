@@ -42,6 +42,9 @@ pub struct Rule {
     /// string as it is and anything else as JSON.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
+    /// Whether a call with an argument that `arguments` does not name is another call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exact: bool,
     /// What follows.
     pub verdict: Verdict,
     /// Why, for people and for the model.

@@ -37,6 +37,7 @@ pub fn judge<'a>(
 fn is_about(rule: &Rule, (spec, risk): (&ToolSpec, Risk), arguments: &Map<String, Value>) -> bool {
     rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(spec.name.as_str()))
         && rule.risk.is_none_or(|of| of == risk)
+        && (!rule.exact || arguments.keys().all(|name| rule.arguments.contains_key(name)))
         && rule.arguments.iter().all(|(name, pattern)| {
             let Some(value) = find(arguments, name) else { return false };
             let (value, pattern) = (Spellings::of(value), SpelledPattern::from(pattern.as_str()));
@@ -80,7 +81,8 @@ mod tests {
     }
 
     fn rule(verdict: Verdict) -> Rule {
-        Rule { tool: None, risk: None, arguments: BTreeMap::new(), verdict, reason: None }
+        let arguments = BTreeMap::new();
+        Rule { tool: None, risk: None, arguments, exact: false, verdict, reason: None }
     }
 
     fn verdict(rules: Vec<Rule>, spec: &ToolSpec, arguments: Value) -> Verdict {
@@ -159,6 +161,25 @@ mod tests {
             let found = verdict(vec![about(name, pattern)], &write, arguments.clone());
             assert_eq!(found, expected, "{name} {pattern}");
         }
+    }
+
+    #[test]
+    fn an_exact_rule_is_about_no_further_argument() {
+        let write = spec("file_write", Risk::Write);
+        let arguments: BTreeMap<_, _> =
+            [("path", "a"), ("content", "*")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let rules = vec![Rule { arguments, exact: true, ..rule(Verdict::Allow) }];
+        for (call, expected) in [
+            (json!({ "path": "a", "content": "x" }), Verdict::Allow),
+            (json!({ "path": "a", "content": "x", "mode": "append" }), Verdict::Ask),
+            (json!({ "path": "a", "content": "x", "path.b": null }), Verdict::Ask),
+            (json!({ "path": "a" }), Verdict::Ask),
+        ] {
+            assert_eq!(verdict(rules.clone(), &write, call.clone()), expected, "{call}");
+        }
+        let none = vec![Rule { exact: true, ..rule(Verdict::Allow) }];
+        assert_eq!(verdict(none.clone(), &write, json!({})), Verdict::Allow);
+        assert_eq!(verdict(none, &write, json!({ "path": "a" })), Verdict::Ask);
     }
 
     /// What a rule with this pattern of one argument says of a value of it; `Ask` if nothing.

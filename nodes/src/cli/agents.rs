@@ -151,7 +151,12 @@ fn rules(policy: &Policy) -> Vec<String> {
         let risk = it.risk.map_or_else(String::new, |risk| format!(" of risk {}", risk.as_str()));
         let arguments = it.arguments.iter().map(|(name, value)| format!("{name} = {value}"));
         let arguments: Vec<String> = arguments.collect();
-        let with = if arguments.is_empty() { "" } else { " with " };
+        let with = match (arguments.is_empty(), it.exact) {
+            (true, false) => "",
+            (true, true) => " without arguments",
+            (false, false) => " with ",
+            (false, true) => " with only ",
+        };
         let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
         clean(&format!("{}: {tool}{risk}{with}{}{why}", it.verdict.as_str(), arguments.join(", ")))
     };

@@ -163,6 +163,9 @@ pub struct RuleOptions {
     /// Arguments by name (`.` leads into objects): each is there and has such a value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
+    /// Whether a call with further arguments is another call (no); of rules that `allow`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exact: bool,
     /// What follows: `allow`, `ask` or `deny`.
     pub verdict: Verdict,
     /// Why, for people and for the model.
@@ -263,8 +266,8 @@ impl AgentOptions {
 
 impl From<RuleOptions> for Rule {
     fn from(it: RuleOptions) -> Self {
-        let RuleOptions { tool, risk, arguments, verdict, reason } = it;
-        Self { tool, risk, arguments, verdict, reason }
+        let RuleOptions { tool, risk, arguments, exact, verdict, reason } = it;
+        Self { tool, risk, arguments, exact, verdict, reason }
     }
 }
 

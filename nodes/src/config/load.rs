@@ -51,11 +51,21 @@ pub struct Loaded {
 
 /// Reads a configuration.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
-    let env = &sources.env;
     let file = chosen_file(sources);
+    let layer = file.as_deref().map(file::read).transpose()?;
+    compose(sources, file, layer)
+}
+
+/// Puts the layers together, with what the file has.
+fn compose(
+    sources: &Sources,
+    file: Option<PathBuf>,
+    layer: Option<Node>,
+) -> Result<Loaded, ConfigError> {
+    let env = &sources.env;
     let mut tree = defaults(env);
-    if let Some(path) = &file {
-        tree.merge(file::read(path)?);
+    if let Some(layer) = layer {
+        tree.merge(layer);
     }
     tree.merge(environment(env));
     for flag in &sources.flags {
@@ -174,6 +184,18 @@ impl Loaded {
     /// Reads everything again: the file may have changed, environment and flags have not.
     pub fn reload(&self) -> Result<Self, ConfigError> {
         load(&self.sources)
+    }
+
+    /// The same as if the configuration file were `file`, with this text.
+    pub fn with_text(&self, file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let layer = file::parse(file, text)?;
+        compose(&self.sources, Some(file.to_owned()), Some(layer))
+    }
+
+    /// The file that settings are written to: the one that was read, else the usual one, which need not
+    /// exist yet.
+    pub fn own_file(&self) -> Option<PathBuf> {
+        self.file.clone().or_else(|| paths::config_file(self.env()))
     }
 
     /// The environment it was read in.

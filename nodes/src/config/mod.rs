@@ -17,6 +17,7 @@ pub mod load;
 pub mod mcp;
 pub mod options;
 pub mod paths;
+pub mod rules;
 pub mod secret;
 pub mod show;
 pub mod tools;

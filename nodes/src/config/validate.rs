@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use clawnode_actors::policy::ReadOnly;
-use clawnode_proto::limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS};
+use clawnode_proto::{
+    limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
+    policy::Verdict,
+};
 
 use super::{
     agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
@@ -310,6 +313,11 @@ impl Checks<'_> {
                 let what = format!("a text of rule {} is empty, or too long", number + 1);
                 let hint = format!("write 1 to {RULE_CHARS} characters, or leave the key out");
                 return self.fail(&path, what, &hint);
+            }
+            if rule.exact && rule.verdict != Verdict::Allow {
+                let what = format!("rule {} is exact, and does not allow", number + 1);
+                let hint = "a call with one more argument would pass it by: remove `exact`";
+                return self.fail(&path, what, hint);
             }
         }
         Ok(())

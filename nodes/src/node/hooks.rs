@@ -1,6 +1,6 @@
 //! The hooks of this node: where they are, and which of them may be asked.
 
-use std::{collections::BTreeSet, fs, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+use std::{collections::BTreeSet, fs, io, path::PathBuf};
 
 use clawnode_actors::hook::{self, Entry, Hooks, Keeper, Program};
 use clawnode_proto::ErrorChain;
@@ -10,6 +10,7 @@ use super::mcp::{KEEPER, OWN};
 use crate::{
     config::{Config, Loaded, agents::DEFAULT_AGENT, load::absolute, paths},
     failure::{Exit, Failure},
+    files,
 };
 
 /// The folder beside the configuration file, unless another is named.
@@ -103,12 +104,10 @@ fn seen(loaded: &Loaded) -> io::Result<BTreeSet<String>> {
 
 fn write(loaded: &Loaded, seen: &BTreeSet<String>) -> io::Result<()> {
     let dir = &loaded.config.node.data_dir;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    files::directory(dir)?;
     let lines: String = seen.iter().flat_map(|it| [it.as_str(), "\n"]).collect();
     // In one step: a file that is cut off would forget.
-    let unfinished = dir.join(format!("{SEEN}.{}", std::process::id()));
-    fs::write(&unfinished, format!("{ABOUT}{lines}"))?;
-    fs::rename(unfinished, seen_file(loaded))
+    files::replace(&seen_file(loaded), &format!("{ABOUT}{lines}"), files::PRIVATE)
 }
 
 /// A hook that guards an agent which is not there guards nobody: its name may be misspelt.

@@ -91,6 +91,8 @@ async fn follow(reloaded: Reloaded, loaded: Loaded) {
 
 fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
     let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
-    let files = loaded.file.iter().chain(souls);
+    // A file that is not there yet may come.
+    let file = loaded.own_file();
+    let files = file.iter().chain(souls);
     files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }

@@ -179,6 +179,7 @@ pub(crate) fn policy() -> Policy {
         tool: None,
         risk: None,
         arguments: std::collections::BTreeMap::new(),
+        exact: false,
         verdict,
         reason: None,
     };
@@ -299,6 +300,7 @@ pub(crate) fn callbacks() -> Callbacks {
         tool: Some("file_*".to_owned()),
         risk: None,
         arguments: std::collections::BTreeMap::new(),
+        exact: false,
         verdict: Verdict::Allow,
         reason: None,
     };

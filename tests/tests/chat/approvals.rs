@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step, ToolCall},
-    process::{Ground, Home},
+    process::{Ground, Home, Terminal},
 };
 use serde_json::json;
 
@@ -23,15 +23,26 @@ pub(super) async fn writer() -> (ModelServer, Home, PathBuf) {
 pub(super) async fn writer_on(ground: Ground, script: Script) -> (ModelServer, Home, PathBuf) {
     let (server, home) = scene_on(ground, script).await;
     let root = home.path().join("files");
-    let settings = home.path().join(".config/clawnode");
-    std::fs::create_dir_all(&settings).unwrap();
+    std::fs::create_dir_all(settings(&home).parent().unwrap()).unwrap();
     let file = root.join("default/notes.txt");
     let root = root.display();
     let config = format!(
         "[workspace]\nroot = \"{root}\"\n[agents.default]\ntools = [\"file_write\", \"calculate\"]\n"
     );
-    std::fs::write(settings.join("config.toml"), config).unwrap();
+    std::fs::write(settings(&home), config).unwrap();
     (server, home, file)
+}
+
+/// Clears the screen at the prompt.
+async fn wipe(terminal: &mut Terminal) -> Outcome {
+    terminal.types("\x0c").await?;
+    terminal.until("a clear screen", |screen| screen.trim() == ">").await?;
+    Ok(())
+}
+
+/// The configuration file of this home.
+fn settings(home: &Home) -> PathBuf {
+    home.path().join(".config/clawnode/config.toml")
 }
 
 #[tokio::test]
@@ -73,24 +84,68 @@ async fn a_write_is_shown_as_a_difference_and_always_as_a_rule() -> Outcome {
     let (_server, home, file) = writer().await;
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, "one\n2\nthree\n").unwrap();
+    let before = std::fs::read_to_string(settings(&home)).unwrap();
     let mut terminal = chat(&home).await?;
     terminal.types(&format!(" {WRITE}\r")).await?;
     terminal.shows("run it?").await?;
     terminal.types("always\r").await?;
     terminal.shows("[[agents.default.rules]]").await?;
-    terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
+    terminal.shows("write the rule and run it?").await?;
+    terminal.types("n\r").await?;
+    terminal.shows("is not written").await?;
+    terminal.until("the question", |screen| screen.matches("run it? y, n, a").count() == 2).await?;
     terminal.types("n\r").await?;
     terminal.shows("reply to:").await?;
     let screen = terminal.prompts().await?;
-    // Where the words around a path are wrapped depends on how long it is.
-    let (before, after) = ("put it before other rules in", "within seconds:");
-    let (head, rest) = screen.split_once(before).expect("where the rule goes");
-    let (words, tail) = rest.split_once(after).expect("when it holds");
-    let place = home.path().join(".config/clawnode/config.toml").display().to_string();
-    let words: String = words.split_whitespace().collect();
-    assert!(words.contains(&place.replace(' ', "")), "{words}");
-    insta::assert_snapshot!(stable(&format!("{head}{before} FILE {after}{tail}")));
+    insta::assert_snapshot!(stable(&screen));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "one\n2\nthree\n");
+    assert_eq!(std::fs::read_to_string(settings(&home)).unwrap(), before, "nothing is written");
+    Ok(())
+}
+
+#[tokio::test]
+async fn always_writes_a_rule_for_exactly_such_calls() -> Outcome {
+    let (_server, home, file) = writer().await;
+    let before = std::fs::read_to_string(settings(&home)).unwrap();
+    let mut terminal = chat(&home).await?;
+    terminal.types(&format!(" {WRITE}\r")).await?;
+    terminal.shows("run it?").await?;
+    terminal.types("always\r").await?;
+    terminal.shows("write the rule and run it?").await?;
+    terminal.types("y\r").await?;
+    terminal.shows("from now on such calls run").await?;
+    terminal.shows("reply to:").await?;
+    terminal.prompts().await?;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
+    let after = std::fs::read_to_string(settings(&home)).unwrap();
+    assert!(after.starts_with(&before) && after.contains("exact = true"), "{after}");
+
+    // The same file with another text: nobody is asked.
+    wipe(&mut terminal).await?;
+    terminal.types(" /tool file_write {\"path\":\"notes.txt\",\"content\":\"2\"}\r").await?;
+    terminal.shows("reply to:").await?;
+    let screen = terminal.prompts().await?;
+    assert!(!screen.contains("run it?"), "{screen}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "2");
+    // Another file is another call.
+    wipe(&mut terminal).await?;
+    terminal.types(" /tool file_write {\"path\":\"a.txt\",\"content\":\"3\"}\r").await?;
+    terminal.shows("run it?").await?;
+    terminal.types("n\r").await?;
+    terminal.prompts().await?;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "2");
+
+    // A rule that cannot be written runs nothing by itself.
+    std::fs::write(settings(&home), "[[").unwrap();
+    wipe(&mut terminal).await?;
+    terminal.types(" /tool file_write {\"path\":\"b.txt\",\"content\":\"3\"}\r").await?;
+    terminal.shows("run it?").await?;
+    terminal.types("always\r").await?;
+    terminal.shows("write the rule and run it?").await?;
+    terminal.types("y\r").await?;
+    terminal.shows("The rule is not written").await?;
+    terminal.shows("run it? y, n, always, why:").await?;
+    assert!(!file.with_file_name("b.txt").exists());
     Ok(())
 }
 

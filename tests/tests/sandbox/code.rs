@@ -133,6 +133,7 @@ impl Place {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect::<BTreeMap<_, _>>(),
+            exact: false,
             verdict,
             reason: Some("for a reason".to_owned()),
         };

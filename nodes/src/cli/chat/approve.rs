@@ -7,7 +7,6 @@ use clawnode_proto::{
     policy::{Approval, Verdict},
     tool::Risk,
 };
-use serde::Serialize;
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
@@ -18,8 +17,10 @@ use crate::{cli::output::exact, config::agents::RuleOptions};
 const INLINE_CHARS: usize = 100;
 /// Lines around a change.
 const AROUND: usize = 3;
-/// The arguments that say what a call is about, for the rule.
-const ABOUT: [&str; 6] = ["path", "command", "url", "host", "target", "name"];
+/// A pattern of any text.
+const ANYTHING: &str = "*";
+/// What stands for other characters than itself in a pattern.
+const WILD: [char; 2] = ['*', '?'];
 
 /// What a person answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,35 +135,33 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
     lines
 }
 
-/// The rule that allows calls such as this one, as the configuration has it.
-pub(super) fn rule(approval: &Approval) -> Option<String> {
-    #[derive(Serialize)]
-    struct Agents {
-        agents: BTreeMap<String, Agent>,
+/// The rule that allows exactly such calls from then on: this tool with these arguments and no others.
+/// What a file gets is not part of it. `Err`: why there is no such rule.
+pub(super) fn rule(approval: &Approval) -> Result<RuleOptions, &'static str> {
+    let given: Map<String, Value> = serde_json::from_str(&approval.action.arguments)
+        .map_err(|_not_an_object| "its arguments are not an object")?;
+    let is_write = writes(approval).is_some();
+    let mut arguments = BTreeMap::new();
+    for (name, value) in given {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let pattern = match name.as_str() {
+            "content" if is_write => ANYTHING.to_owned(),
+            _ if text.contains(WILD) => {
+                return Err("its arguments have `*` or `?`, which rules read as patterns");
+            }
+            _ if text.is_empty() => return Err("one of its arguments is empty"),
+            _ => text,
+        };
+        arguments.insert(name, pattern);
     }
-    #[derive(Serialize)]
-    struct Agent {
-        rules: [RuleOptions; 1],
-    }
-    let action = &approval.action;
-    let given: Map<String, Value> = serde_json::from_str(&action.arguments).ok()?;
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let about: BTreeMap<String, String> = given
-        .iter()
-        .filter(|(name, _)| ABOUT.contains(&name.as_str()))
-        .map(|(name, value)| (name.clone(), text(value)))
-        .collect();
-    let all = || given.iter().map(|(name, value)| (name.clone(), text(value))).collect();
-    let rule = RuleOptions {
-        tool: Some(action.tool.to_string()),
+    Ok(RuleOptions {
+        tool: Some(approval.action.tool.to_string()),
         risk: None,
-        arguments: if about.is_empty() { all() } else { about },
+        arguments,
+        exact: true,
         verdict: Verdict::Allow,
         reason: None,
-    };
-    let agent = action.session.agent.to_string();
-    let agents = [(agent, Agent { rules: [rule] })].into();
-    toml::to_string(&Agents { agents }).ok()
+    })
 }
 
 /// Why a person is asked, and what the answers do.
@@ -176,7 +175,7 @@ pub(super) fn why(approval: &Approval) -> String {
     };
     format!(
         "{rule}\ny runs exactly this, once. n does not; the model is told, and the turn goes on.\n\
-         always shows the rule that allows such calls. Ctrl-D decides later, Ctrl-C cancels the turn."
+         always shows a rule that allows exactly such calls, and asks whether to write it. Ctrl-D decides later, Ctrl-C cancels the turn."
     )
 }
 
@@ -185,6 +184,7 @@ mod tests {
     use clawnode_proto::{CallId, Timestamp, TurnId, policy::Action, tool::EffectClass};
 
     use super::*;
+    use crate::config::rules;
 
     const PLAIN: Look = Look { color: false, utf8: true };
 
@@ -225,16 +225,26 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_for_this_tool_and_what_it_is_about() {
-        let it = approval("file_write", r#"{"content":"x","path":"a \"b\".txt"}"#);
-        let text = rule(&it).unwrap();
+    fn a_rule_is_for_this_tool_and_these_arguments_alone() {
+        let text = |tool: &str, arguments: &str| {
+            rule(&approval(tool, arguments)).map(|rule| rules::text("ops", &rule))
+        };
+        let write = text("file_write", r#"{"content":"x","path":"a \"b\".txt"}"#).unwrap();
         assert_eq!(
-            text,
-            "[[agents.ops.rules]]\ntool = \"file_write\"\nverdict = \"allow\"\n\n\
-             [agents.ops.rules.arguments]\npath = 'a \"b\".txt'\n"
+            write,
+            "[[agents.ops.rules]]\ntool = \"file_write\"\n\
+             arguments = { content = \"*\", path = 'a \"b\".txt' }\n\
+             exact = true\nverdict = \"allow\"\n"
         );
-        let all = rule(&approval("move", r#"{"from":"a","to":"b"}"#)).unwrap();
-        assert!(all.contains("from = \"a\"") && all.contains("to = \"b\""), "{all}");
+        // What else is called `content` is an argument like others.
+        let said = text("say", r#"{"content":"x","deep":{"a":[1]}}"#).unwrap();
+        assert!(
+            said.contains("content = \"x\"") && said.contains(r#"deep = '{"a":[1]}'"#),
+            "{said}"
+        );
+        for wild in [r#"{"command":"rm *.txt"}"#, r#"{"deep":{"a":"?"}}"#, r#"{"a":""}"#, "[1]"] {
+            text("run_command", wild).unwrap_err();
+        }
     }
 
     #[test]

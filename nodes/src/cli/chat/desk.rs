@@ -22,7 +22,7 @@ use crate::{
         output::{Output, clean, exact},
         turn::result_line,
     },
-    config::{Env, paths},
+    config::{Env, agents::RuleOptions, paths},
     failure::Failure,
 };
 
@@ -84,6 +84,8 @@ pub(super) struct Call {
 /// A question that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Question {
+    /// A rule that it is about; else it is about the call.
+    rule: Option<RuleOptions>,
     line: String,
     quiet_at: Instant,
     shown: bool,
@@ -92,7 +94,7 @@ pub(super) struct Question {
 /// What a key means for a question.
 pub(super) enum Answered {
     NotYet,
-    Line(String),
+    Line(String, Option<RuleOptions>),
     Later,
 }
 
@@ -183,10 +185,11 @@ impl Desk {
         }
     }
 
-    /// Asks. Keys that come before the terminal has been quiet are no answer.
-    pub(super) fn ask(&mut self) -> Result<(), Failure> {
+    /// Asks about the call, or whether to write `rule`. Keys that come before the terminal has been quiet
+    /// are no answer.
+    pub(super) fn ask(&mut self, rule: Option<RuleOptions>) -> Result<(), Failure> {
         let quiet_at = Instant::now() + DEAF;
-        self.question = Some(Question { line: String::new(), quiet_at, shown: false });
+        self.question = Some(Question { rule, line: String::new(), quiet_at, shown: false });
         self.ahead.clear();
         self.screen.clear()
     }
@@ -218,10 +221,11 @@ impl Desk {
     pub(super) fn draw_question(&mut self) -> Result<(), Failure> {
         let Some(question) = self.question.as_ref().filter(|it| it.shown) else { return Ok(()) };
         let (wide, look) = (self.screen.width(), self.screen.look);
-        let ask = ["run it? y, n, always, why: ", "run it? y/n: ", "y/n: "]
-            .into_iter()
-            .find(|it| it.len() + ANSWER_CHARS / 2 <= wide)
-            .unwrap_or("? ");
+        let asks = match question.rule {
+            None => ["run it? y, n, always, why: ", "run it? y/n: ", "y/n: "],
+            Some(_) => ["write the rule and run it? y, n: ", "write it? y/n: ", "y/n: "],
+        };
+        let ask = asks.into_iter().find(|it| it.len() + ANSWER_CHARS / 2 <= wide).unwrap_or("? ");
         let line = cut(&exact(&question.line), wide.saturating_sub(ask.len()));
         let (row, column) =
             (format!("{}{line}", look.paint(Role::Question, ask)), ask.len() + line.width());
@@ -245,8 +249,9 @@ impl Desk {
             }
             Key::Enter if !question.line.is_empty() => {
                 let line = std::mem::take(&mut question.line);
+                let rule = question.rule.take();
                 self.screen.keep()?;
-                return Ok(Answered::Line(line));
+                return Ok(Answered::Line(line, rule));
             }
             // What is pasted is no answer.
             _ => {}

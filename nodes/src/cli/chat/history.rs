@@ -3,11 +3,13 @@
 
 use std::{
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use clawnode_proto::SessionKey;
+
+use crate::files;
 
 /// Texts that are kept.
 const MOST: usize = 1_000;
@@ -112,27 +114,18 @@ fn line(text: &str) -> String {
 fn append(path: &Path, text: &str) -> io::Result<()> {
     make_folder(path)?;
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.append(true).create(true).mode(0o600).open(path)?;
+    let mut file = options.append(true).create(true).mode(files::PRIVATE).open(path)?;
     // Somebody may have made it for others to read.
-    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    file.set_permissions(std::fs::Permissions::from_mode(files::PRIVATE))?;
     file.write_all(line(text).as_bytes())
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
-    let Some(folder) = path.parent() else { return Ok(()) };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    path.parent().map_or(Ok(()), files::directory)
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Of its own: one that a killed process has left stops nothing.
-    let beside = path.with_extension(ulid::Ulid::generate().to_string());
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
-    let replaced = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path));
-    if replaced.is_err() {
-        drop(std::fs::remove_file(&beside));
-    }
-    replaced
+    files::replace(path, text, files::PRIVATE)
 }
 
 #[cfg(test)]

@@ -1,0 +1,260 @@
+//! Adds a rule for tool calls to a configuration file: before the agent's other rules, and all else in
+//! the file stays as it is.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
+
+use super::{ConfigError, agents::RuleOptions, load::Loaded};
+use crate::files;
+
+/// Why a rule was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    /// There is no file to write to.
+    #[error("there is no home directory, and no configuration file was named")]
+    Nowhere,
+    /// The file is not of the format that can be edited.
+    #[error("`{}` is JSON; rules can be added to TOML files only", .0.display())]
+    Json(PathBuf),
+    /// The file cannot be read or written.
+    #[error("cannot use `{}`", file.display())]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not TOML.
+    #[error("`{}` is not valid TOML", file.display())]
+    Toml {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        source: toml_edit::TomlError,
+    },
+    /// The place of the rules holds something else.
+    #[error("`agents.{0}.rules` is not a list of tables; add the rule by hand")]
+    Shape(String),
+    /// A node would refuse the result.
+    #[error("the configuration would not be valid with this rule")]
+    Refused(#[from] ConfigError),
+}
+
+/// A rule as a configuration file has it, with its header.
+pub fn text(agent: &str, rule: &RuleOptions) -> String {
+    let mut document = DocumentMut::new();
+    // An empty document has no other shape.
+    drop(add(&mut document, agent, rule));
+    document.to_string()
+}
+
+/// Writes `rule` as the first of `agent` into the configuration file, in one step, and returns the file.
+/// A file that does not exist is made, for its owner alone; one that exists keeps its permissions, and a
+/// link stays a link. Nothing is written if a node would not take the result.
+pub fn write(loaded: &Loaded, agent: &str, rule: &RuleOptions) -> Result<PathBuf, RuleError> {
+    let file = loaded.own_file().ok_or(RuleError::Nowhere)?;
+    let unusable = |source| RuleError::File { file: file.clone(), source };
+    if file.extension().is_some_and(|name| name.eq_ignore_ascii_case("json")) {
+        return Err(RuleError::Json(file));
+    }
+    let (target, old, mode) = match fs::canonicalize(&file) {
+        Ok(target) => {
+            let mode = fs::metadata(&target).map_err(unusable)?.permissions().mode() & 0o777;
+            let old = fs::read_to_string(&target).map_err(unusable)?;
+            (target, old, mode)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            files::directory(file.parent().unwrap_or(Path::new("."))).map_err(unusable)?;
+            (file.clone(), String::new(), files::PRIVATE)
+        }
+        Err(error) => return Err(unusable(error)),
+    };
+    let mut document: DocumentMut =
+        old.parse().map_err(|source| RuleError::Toml { file: file.clone(), source })?;
+    add(&mut document, agent, rule)?;
+    let new = document.to_string();
+    loaded.with_text(&file, &new)?;
+    files::replace(&target, &new, mode).map_err(unusable)?;
+    Ok(file)
+}
+
+/// Adds `rule` as the first of `agent`.
+fn add(document: &mut DocumentMut, agent: &str, rule: &RuleOptions) -> Result<(), RuleError> {
+    let is_first = document.is_empty();
+    let other = || RuleError::Shape(agent.to_owned());
+    let mut at = document.as_item_mut();
+    for name in ["agents", agent] {
+        let table = at.as_table_like_mut().ok_or_else(other)?;
+        at = table.entry(name).or_insert_with(|| {
+            let mut made = Table::new();
+            made.set_implicit(true);
+            Item::Table(made)
+        });
+    }
+    // A table in one line has room for a list in that line only.
+    let empty = if at.is_inline_table() {
+        Item::Value(Value::Array(Array::new()))
+    } else {
+        Item::ArrayOfTables(ArrayOfTables::new())
+    };
+    let table = at.as_table_like_mut().ok_or_else(other)?;
+    match table.entry("rules").or_insert(empty) {
+        Item::ArrayOfTables(rules) => {
+            let mut made = Table::from_iter(values(rule));
+            // Tables are printed in order of their positions; of two at one, as they are in the list.
+            made.set_position(rules.get(0).and_then(Table::position));
+            made.decor_mut().set_prefix(if is_first { "" } else { "\n" });
+            rules.insert(0, made);
+        }
+        Item::Value(Value::Array(rules)) => rules.insert(0, InlineTable::from_iter(values(rule))),
+        _ => return Err(other()),
+    }
+    Ok(())
+}
+
+fn values(rule: &RuleOptions) -> Vec<(&'static str, Value)> {
+    let RuleOptions { tool, risk, arguments, exact, verdict, reason } = rule;
+    let arguments = (!arguments.is_empty()).then(|| Value::from_iter(arguments));
+    [
+        ("tool", tool.as_deref().map(Value::from)),
+        ("risk", risk.map(|it| it.as_str().into())),
+        ("arguments", arguments),
+        ("exact", exact.then(|| true.into())),
+        ("verdict", Some(verdict.as_str().into())),
+        ("reason", reason.as_deref().map(Value::from)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::policy::Verdict;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{Env, Sources, load};
+
+    fn rule(path: &str) -> RuleOptions {
+        RuleOptions {
+            tool: Some("file_write".to_owned()),
+            risk: None,
+            arguments: [("path".to_owned(), path.to_owned())].into(),
+            exact: true,
+            verdict: Verdict::Allow,
+            reason: None,
+        }
+    }
+
+    fn with_rule(text: &str, agent: &str, rule: &RuleOptions) -> Result<String, String> {
+        let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
+        add(&mut document, agent, rule).map_err(|error| error.to_string())?;
+        Ok(document.to_string())
+    }
+
+    /// What the file says, but for the first rule of this agent, which is the one that was added.
+    fn without(text: &str, agent: &str, added: &RuleOptions) -> toml::Table {
+        let mut table: toml::Table = toml::from_str(text).unwrap();
+        let rules = table["agents"][agent].get_mut("rules").expect(text).as_array_mut().unwrap();
+        let first = rules.remove(0);
+        assert_eq!(first, toml::Value::try_from(added).unwrap(), "{text}");
+        table
+    }
+
+    #[test]
+    fn a_rule_goes_before_the_others_and_all_else_stays() {
+        let files = [
+            "",
+            "# mine\n[workspace]\nroot = \"files\"\n# the end",
+            "[agents.default]\nmodel = \"a/b\" # this one\n\n[agents.other]\nmodel = \"c/d\"\n",
+            // Below what comes later in the file, and with a comment of its own.
+            "[[agents.default.rules]] # first\nverdict = \"deny\"\n[agents.default.rules.arguments]\n\
+             path = \"x\"\n\n# second\n[[agents.default.rules]]\nverdict = \"ask\"\n\
+             [agents.default.timeouts]\nturn = \"1h\"\n[agents.a]\n[agents.z]\nmodel = \"c/d\"\n",
+            "[agents.z.timeouts]\nturn = \"1h\"\n[[agents.default.rules]]\nverdict = \"deny\"\n",
+            "agents.default.rules = [{ verdict = \"ask\" }]\n",
+            "agents = { default = { model = \"a/b\" } }\n",
+            "[agents]\ndefault.model = \"a/b\"\n",
+        ];
+        let mut shown = String::new();
+        for old in files {
+            let added = rule("a \"b\".txt\n'''");
+            let new = with_rule(old, "default", &added).unwrap();
+            let (mut left, mut was) =
+                (without(&new, "default", &added), toml::from_str::<toml::Table>(old).unwrap());
+            // A list or table that was not there is there now, and empty.
+            for table in [&mut left, &mut was] {
+                let agents = table.entry("agents").or_insert_with(|| toml::Table::new().into());
+                let agents = agents.as_table_mut().unwrap();
+                let agent = agents.entry("default").or_insert_with(|| toml::Table::new().into());
+                let agent = agent.as_table_mut().unwrap();
+                agent.entry("rules").or_insert_with(|| toml::Value::Array(Vec::new()));
+            }
+            assert_eq!(left, was, "{new}");
+            for line in old.lines().filter(|line| line.contains('#')) {
+                assert!(new.contains(line), "{line}: {new}");
+            }
+            shown.push_str(&new);
+            shown.push_str("\n----\n");
+        }
+        insta::assert_snapshot!(shown);
+        let error = with_rule("[agents.default]\nrules = 1\n", "default", &rule("x")).unwrap_err();
+        assert!(error.contains("agents.default.rules"), "{error}");
+        assert!(with_rule("agents = 1\n", "default", &rule("x")).is_err());
+        assert!(with_rule("[[", "default", &rule("x")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_was_meant(path in ".{1,40}", agent in "[a-z][a-z0-9-]{0,8}") {
+            let (one, two) = (rule(&path), rule("two"));
+            let first = text(&agent, &one);
+            let both = with_rule(&first, &agent, &two).unwrap();
+            prop_assert_eq!(without(&both, &agent, &two), toml::from_str(&first).unwrap());
+            without(&first, &agent, &one);
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_permissions_and_what_a_node_refuses_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().to_str().unwrap();
+        let env = Env::from([("HOME", home)]);
+        let sources = Sources { env: env.clone(), ..Sources::default() };
+        let loaded = load(&sources).unwrap();
+        let made = write(&loaded, "default", &rule("one")).unwrap();
+        assert_eq!(made, dir.path().join(".config/clawnode/config.toml"));
+        let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(bits(&made), 0o600);
+        let agent: clawnode_proto::AgentName = "default".parse().unwrap();
+        let rules = || load(&sources).unwrap().config.agents[&agent].rules.clone();
+        assert_eq!(rules(), [rule("one")]);
+
+        let real = dir.path().join("real.toml");
+        fs::rename(&made, &real).unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&real, &made).unwrap();
+        write(&loaded, "default", &rule("two")).unwrap();
+        assert_eq!((bits(&real), made.is_symlink()), (0o640, true));
+        assert_eq!(rules(), [rule("two"), rule("one")]);
+
+        let before = fs::read_to_string(&real).unwrap();
+        let long = "x".repeat(10_000);
+        let error = write(&loaded, "default", &rule(&long)).unwrap_err();
+        let shown = clawnode_proto::ErrorChain(&error).to_string();
+        assert!(shown.contains("too long"), "{shown}");
+        assert!(write(&loaded, "no such name", &rule("x")).is_err());
+        assert_eq!(fs::read_to_string(&real).unwrap(), before);
+        let json = dir.path().join("config.json");
+        fs::write(&json, "{}").unwrap();
+        let loaded = load(&Sources { env, file: Some(json), flags: Vec::new() }).unwrap();
+        let error = write(&loaded, "default", &rule("x")).unwrap_err().to_string();
+        assert!(error.contains("is JSON"), "{error}");
+    }
+}
