@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use tracing::warn;
+
 /// The mode of a file that only its owner reads.
 pub(crate) const PRIVATE: u32 = 0o600;
 /// The mode of a directory that only its owner enters.
@@ -18,7 +20,10 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces the file at `path` with `text`: after a crash the file is the old or the new one, whole.
+/// With an error, it is the old one.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = fs::File::open(folder.unwrap_or(Path::new(".")))?;
     // A name of its own: the rest of a killed process stops nothing.
     let temporary = path.with_extension(ulid::Ulid::generate().to_string());
     let written = (|| {
@@ -28,14 +33,13 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
         // The process's umask does not apply to this.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        // The name is durable once its directory is.
-        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-        fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        fs::rename(&temporary, path)
     })();
     if written.is_err() {
         // The error that is returned says what was lost.
         drop(fs::remove_file(&temporary));
+    } else if let Err(error) = folder.sync_all() {
+        warn!(%error, file = %path.display(), "a power cut may bring the old file back");
     }
     written
 }

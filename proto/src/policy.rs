@@ -42,7 +42,8 @@ pub struct Rule {
     /// string as it is and anything else as JSON.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
-    /// Whether a call with an argument that `arguments` does not name is another call.
+    /// Whether the arguments are just those, character by character and of the same types. A value that
+    /// is `*` and nothing else stands for any.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
     /// What follows.

@@ -1,6 +1,7 @@
 //! What a policy says of a call.
 
 use clawnode_proto::{
+    ToolName,
     policy::{Policy, Rule, Verdict},
     tool::{Risk, ToolSpec},
 };
@@ -10,6 +11,9 @@ use super::{
     Pattern, risk_of,
     spelling::{SpelledPattern, Spellings},
 };
+
+/// What stands for any value in an exact rule.
+const ANYTHING: &str = "*";
 
 /// What a policy says of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,25 +31,92 @@ pub fn judge<'a>(
     arguments: &Map<String, Value>,
 ) -> Judgement<'a> {
     let risk = risk_of(&policy.read_only, spec, arguments);
-    match policy.rules.iter().find(|rule| is_about(rule, (spec, risk), arguments)) {
+    let decides = deciding(&policy.rules, (&spec.name, risk), arguments);
+    match decides.and_then(|at| policy.rules.get(at)) {
         Some(rule) => Judgement { verdict: rule.verdict, reason: rule.reason.as_deref() },
         None if risk == Risk::ReadOnly => Judgement { verdict: Verdict::Allow, reason: None },
         None => Judgement { verdict: Verdict::Ask, reason: None },
     }
 }
 
-fn is_about(rule: &Rule, (spec, risk): (&ToolSpec, Risk), arguments: &Map<String, Value>) -> bool {
-    rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(spec.name.as_str()))
-        && rule.risk.is_none_or(|of| of == risk)
-        && (!rule.exact || arguments.keys().all(|name| rule.arguments.contains_key(name)))
-        && rule.arguments.iter().all(|(name, pattern)| {
-            let Some(value) = find(arguments, name) else { return false };
-            let (value, pattern) = (Spellings::of(value), SpelledPattern::from(pattern.as_str()));
-            match rule.verdict {
-                Verdict::Allow => value.each(&pattern),
-                Verdict::Ask | Verdict::Deny => value.any(&pattern),
-            }
+/// Which of the rules decides about a call of a tool of this name and risk: the first that fits.
+pub fn deciding(
+    rules: &[Rule],
+    (name, risk): (&ToolName, Risk),
+    arguments: &Map<String, Value>,
+) -> Option<usize> {
+    rules.iter().position(|rule| {
+        rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(name.as_str()))
+            && rule.risk.is_none_or(|of| of == risk)
+            && if rule.exact { is_exactly(rule, arguments) } else { is_about(rule, arguments) }
+    })
+}
+
+fn is_about(rule: &Rule, arguments: &Map<String, Value>) -> bool {
+    rule.arguments.iter().all(|(name, pattern)| {
+        let Some(value) = find(arguments, name) else { return false };
+        let (value, pattern) = (Spellings::of(value), SpelledPattern::from(pattern.as_str()));
+        match rule.verdict {
+            Verdict::Allow => value.each(&pattern),
+            Verdict::Ask | Verdict::Deny => value.any(&pattern),
+        }
+    })
+}
+
+/// Whether these are the rule's arguments, no more and no others. A person approved of the characters
+/// that they saw, so no other spelling of a path or URL is the same here.
+fn is_exactly(rule: &Rule, arguments: &Map<String, Value>) -> bool {
+    rule.arguments.len() == arguments.len()
+        && rule.arguments.iter().all(|(name, written)| {
+            arguments.get(name).is_some_and(|value| {
+                written == ANYTHING
+                    || match value {
+                        Value::String(text) => text == written && !is_json(written),
+                        other => other.to_string() == *written,
+                    }
+            })
         })
+}
+
+/// Whether a text in a rule stands for a value that is no string.
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|value| !value.is_string())
+}
+
+/// The rule that allows exactly such calls from now on; `anything` names an argument whose value does
+/// not matter. `Err`: why no rule can say that.
+pub fn exactly(
+    (name, risk): (&ToolName, Risk),
+    arguments: &Map<String, Value>,
+    anything: Option<&str>,
+) -> Result<Rule, &'static str> {
+    let written = |(name, value): (&String, &Value)| {
+        let text = match value {
+            _ if anything == Some(name) => ANYTHING.to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        (name.clone(), text)
+    };
+    let written = arguments.iter().map(written).collect();
+    let rule = Rule {
+        tool: Some(name.to_string()),
+        risk: Some(risk),
+        arguments: written,
+        exact: true,
+        verdict: Verdict::Allow,
+        reason: None,
+    };
+    let is_any = |(name, text): (&String, &String)| text == ANYTHING && anything != Some(name);
+    if rule.arguments.iter().any(is_any) {
+        return Err("one of its arguments is `*`, which a rule reads as any value");
+    }
+    if rule.arguments.iter().any(|(name, text)| name.is_empty() || text.is_empty()) {
+        return Err("an argument is empty");
+    }
+    // The rest is asked of what will judge the next call.
+    let fits = deciding(std::slice::from_ref(&rule), (name, risk), arguments).is_some();
+    if fits { Ok(rule) } else { Err("a text in its arguments reads like a number or other JSON") }
 }
 
 /// The argument of this name; `.` leads into objects, unless an argument is called just so.
@@ -62,6 +133,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use clawnode_proto::tool::EffectClass;
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -173,6 +245,7 @@ mod tests {
             (json!({ "path": "a", "content": "x" }), Verdict::Allow),
             (json!({ "path": "a", "content": "x", "mode": "append" }), Verdict::Ask),
             (json!({ "path": "a", "content": "x", "path.b": null }), Verdict::Ask),
+            (json!({ "path": "./a", "content": "x" }), Verdict::Ask),
             (json!({ "path": "a" }), Verdict::Ask),
         ] {
             assert_eq!(verdict(rules.clone(), &write, call.clone()), expected, "{call}");
@@ -262,5 +335,80 @@ mod tests {
         ] {
             assert_eq!(said(Verdict::Allow, pattern, &json!(value)), expected, "{pattern} {value}");
         }
+    }
+
+    /// Arguments that look alike: spellings of paths and URLs, patterns, and texts that are JSON.
+    fn alike() -> impl Strategy<Value = Map<String, Value>> {
+        let text = prop::sample::select(vec![
+            "a",
+            "./a",
+            "a/",
+            "a//b",
+            "b/../a",
+            "*",
+            "?",
+            "a*",
+            "1",
+            "true",
+            "null",
+            "{}",
+            "",
+            "A",
+            "https://%2A.example/",
+            "https://x.example/",
+            "https://X.example",
+            "git://%2A/",
+            "https://\u{ff0a}.example/",
+            "https://u@x.example/",
+            "cd a && ls ./../b",
+            "\"a\"",
+        ]);
+        let leaf = prop_oneof![
+            text.prop_map(Value::from),
+            Just(json!(1)),
+            Just(json!(true)),
+            Just(json!(null)),
+            Just(json!({})),
+        ];
+        let value = leaf.prop_recursive(2, 4, 2, |inner| {
+            let list = prop::collection::vec(inner.clone(), 1..3).prop_map(Value::from);
+            prop_oneof![list, inner.prop_map(|value| json!({ "k": value }))]
+        });
+        let name = prop::sample::select(vec!["a", "a.k", "b"]).prop_map(str::to_owned);
+        prop::collection::btree_map(name, value, 0..3).prop_map(Map::from_iter)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        /// What a person approves of for ever is what they saw, and nothing that looks like it.
+        #[test]
+        fn a_rule_made_of_a_call_allows_that_call_alone(made in alike(), other in alike()) {
+            let tool = spec("act", Risk::Write);
+            let Ok(rule) = exactly((&tool.name, tool.risk), &made, None) else { return Ok(()) };
+            let said = |call: &Map<String, Value>| verdict(vec![rule.clone()], &tool, call.clone().into());
+            prop_assert_eq!(said(&made), Verdict::Allow);
+            let expected = if made == other { Verdict::Allow } else { Verdict::Ask };
+            prop_assert_eq!(said(&other), expected, "{:?} {:?}", made, other);
+        }
+    }
+
+    #[test]
+    fn no_rule_is_made_where_its_words_would_mean_more() {
+        let tool = spec("act", Risk::Write);
+        let made = |arguments: Value, anything| {
+            let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+            exactly((&tool.name, tool.risk), &arguments, anything)
+        };
+        for arguments in [json!({ "a": "*" }), json!({ "a": "" }), json!({ "a": "1" })] {
+            made(arguments, None).unwrap_err();
+        }
+        // Patterns within a text are characters here.
+        made(json!({ "a": "rm *.txt", "n": 1, "deep": { "a": ["?"] } }), None).unwrap();
+        let rule = made(json!({ "a": "x", "content": "" }), Some("content")).unwrap();
+        let any = |content: &str| {
+            verdict(vec![rule.clone()], &tool, json!({ "a": "x", "content": content }))
+        };
+        assert_eq!((any("y"), any("*")), (Verdict::Allow, Verdict::Allow));
     }
 }

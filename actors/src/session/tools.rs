@@ -359,6 +359,10 @@ fn permitted(
     let Some(arguments) = json::read_object(tool.arguments()) else {
         return refused("its arguments are not a JSON object".to_owned());
     };
+    // As hooks left it, and before a person is asked about what cannot run anyway.
+    if let Some(why) = workspace::refusal(spec, &arguments) {
+        return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
+    }
     let judgement = policy::judge(&profile.policy, spec, &arguments);
     match judgement.verdict {
         Verdict::Allow => Ok(Permitted::Yes),
@@ -427,22 +431,11 @@ fn judge<'a>(
         let name: String = using.name.chars().take(80).collect();
         return invalid(format!("there is no tool `{name}`; there are: {}", names.join(", ")));
     };
-    match schema::judge(spec, &using.arguments) {
-        Ok(arguments) => {
-            // Before a person is asked about what cannot run anyway.
-            if let Some(why) = workspace::refusal(spec, &arguments) {
-                return invalid(why);
-            }
-        }
-        Err(why) => {
-            let cut = matches!(step.end, Some(StepEnd::Done { stop: StopReason::MaxTokens, .. }));
-            let hint = if cut {
-                " The reply was cut off at its limit of tokens: ask for less."
-            } else {
-                ""
-            };
-            return invalid(format!("{why}{hint}"));
-        }
+    if let Err(why) = schema::judge(spec, &using.arguments) {
+        let cut = matches!(step.end, Some(StepEnd::Done { stop: StopReason::MaxTokens, .. }));
+        let hint =
+            if cut { " The reply was cut off at its limit of tokens: ask for less." } else { "" };
+        return invalid(format!("{why}{hint}"));
     }
     if tool.times >= profile.loop_guard.refuse {
         return refused(format!(

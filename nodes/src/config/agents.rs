@@ -163,7 +163,8 @@ pub struct RuleOptions {
     /// Arguments by name (`.` leads into objects): each is there and has such a value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
-    /// Whether a call with further arguments is another call (no); of rules that `allow`.
+    /// Whether `arguments` are all the arguments, character by character (no); `*` alone is any value.
+    /// Only of rules that `allow`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
     /// What follows: `allow`, `ask` or `deny`.
@@ -267,6 +268,13 @@ impl AgentOptions {
 impl From<RuleOptions> for Rule {
     fn from(it: RuleOptions) -> Self {
         let RuleOptions { tool, risk, arguments, exact, verdict, reason } = it;
+        Self { tool, risk, arguments, exact, verdict, reason }
+    }
+}
+
+impl From<Rule> for RuleOptions {
+    fn from(it: Rule) -> Self {
+        let Rule { tool, risk, arguments, exact, verdict, reason } = it;
         Self { tool, risk, arguments, exact, verdict, reason }
     }
 }

@@ -1,9 +1,9 @@
-//! Adds a rule for tool calls to a configuration file: before the agent's other rules, and all else in
-//! the file stays as it is.
+//! Adds a rule for tool calls to a configuration file: right before the rule that decided until now, and
+//! all else in the file stays as it is.
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -29,13 +29,22 @@ pub enum RuleError {
         /// Why.
         source: io::Error,
     },
-    /// The file is not TOML.
-    #[error("`{}` is not valid TOML", file.display())]
+    /// It is not there any more, or a link that leads nowhere.
+    #[error("`{}` is not there any more", .0.display())]
+    Gone(PathBuf),
+    /// Somebody else's file: the new one would be this user's.
+    #[error("`{}` belongs to another user or group; add the rule by hand", .0.display())]
+    Foreign(PathBuf),
+    /// It was changed meanwhile.
+    #[error("`{}` has just been changed; try again", .0.display())]
+    Changed(PathBuf),
+    /// It cannot be edited.
+    #[error("`{}` is not valid TOML: {message}", file.display())]
     Toml {
         /// Which file.
         file: PathBuf,
-        /// Why.
-        source: toml_edit::TomlError,
+        /// What is wrong, without the text around it, which may hold a secret.
+        message: String,
     },
     /// The place of the rules holds something else.
     #[error("`agents.{0}.rules` is not a list of tables; add the rule by hand")]
@@ -49,14 +58,18 @@ pub enum RuleError {
 pub fn text(agent: &str, rule: &RuleOptions) -> String {
     let mut document = DocumentMut::new();
     // An empty document has no other shape.
-    drop(add(&mut document, agent, rule));
+    drop(add(&mut document, (agent, 0), rule));
     document.to_string()
 }
 
-/// Writes `rule` as the first of `agent` into the configuration file, in one step, and returns the file.
-/// A file that does not exist is made, for its owner alone; one that exists keeps its permissions, and a
-/// link stays a link. Nothing is written if a node would not take the result.
-pub fn write(loaded: &Loaded, agent: &str, rule: &RuleOptions) -> Result<PathBuf, RuleError> {
+/// Writes `rule` as number `at` of `agent`'s rules (from 0) into the configuration file, in one step, and
+/// returns the file. A file that does not exist is made, for its owner alone; one that exists keeps its
+/// permissions, and a link stays a link. Nothing is written if a node would not take the result.
+pub fn write(
+    loaded: &Loaded,
+    (agent, at): (&str, usize),
+    rule: &RuleOptions,
+) -> Result<PathBuf, RuleError> {
     let file = loaded.own_file().ok_or(RuleError::Nowhere)?;
     let unusable = |source| RuleError::File { file: file.clone(), source };
     if file.extension().is_some_and(|name| name.eq_ignore_ascii_case("json")) {
@@ -64,54 +77,83 @@ pub fn write(loaded: &Loaded, agent: &str, rule: &RuleOptions) -> Result<PathBuf
     }
     let (target, old, mode) = match fs::canonicalize(&file) {
         Ok(target) => {
-            let mode = fs::metadata(&target).map_err(unusable)?.permissions().mode() & 0o777;
+            let about = fs::metadata(&target).map_err(unusable)?;
+            if !is_own(&about) {
+                return Err(RuleError::Foreign(file));
+            }
             let old = fs::read_to_string(&target).map_err(unusable)?;
-            (target, old, mode)
+            (target, Some(old), about.permissions().mode() & 0o777)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // What a node goes on with is not what an empty file would say.
+            if loaded.file.is_some() || fs::symlink_metadata(&file).is_ok() {
+                return Err(RuleError::Gone(file));
+            }
             files::directory(file.parent().unwrap_or(Path::new("."))).map_err(unusable)?;
-            (file.clone(), String::new(), files::PRIVATE)
+            (file.clone(), None, files::PRIVATE)
         }
         Err(error) => return Err(unusable(error)),
     };
-    let mut document: DocumentMut =
-        old.parse().map_err(|source| RuleError::Toml { file: file.clone(), source })?;
-    add(&mut document, agent, rule)?;
+    let text = old.clone().unwrap_or_default();
+    // Its errors quote no values.
+    loaded.with_text(&file, &text)?;
+    let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        RuleError::Toml { file: file.clone(), message: error.message().to_owned() }
+    })?;
+    add(&mut document, (agent, at), rule)?;
     let new = document.to_string();
     loaded.with_text(&file, &new)?;
+    if fs::read_to_string(&target).ok() != old {
+        return Err(RuleError::Changed(file));
+    }
     files::replace(&target, &new, mode).map_err(unusable)?;
     Ok(file)
 }
 
-/// Adds `rule` as the first of `agent`.
-fn add(document: &mut DocumentMut, agent: &str, rule: &RuleOptions) -> Result<(), RuleError> {
+/// Whether a file that this process makes would have the same owner and group.
+fn is_own(about: &fs::Metadata) -> bool {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    (about.uid(), about.gid()) == (user.as_raw(), group.as_raw())
+}
+
+/// Adds `rule` as number `at` of `agent`'s rules, or as the last.
+fn add(
+    document: &mut DocumentMut,
+    (agent, at): (&str, usize),
+    rule: &RuleOptions,
+) -> Result<(), RuleError> {
     let is_first = document.is_empty();
     let other = || RuleError::Shape(agent.to_owned());
-    let mut at = document.as_item_mut();
+    let mut place = document.as_item_mut();
     for name in ["agents", agent] {
-        let table = at.as_table_like_mut().ok_or_else(other)?;
-        at = table.entry(name).or_insert_with(|| {
+        let table = place.as_table_like_mut().ok_or_else(other)?;
+        place = table.entry(name).or_insert_with(|| {
             let mut made = Table::new();
             made.set_implicit(true);
             Item::Table(made)
         });
     }
     // A table in one line has room for a list in that line only.
-    let empty = if at.is_inline_table() {
+    let empty = if place.is_inline_table() {
         Item::Value(Value::Array(Array::new()))
     } else {
         Item::ArrayOfTables(ArrayOfTables::new())
     };
-    let table = at.as_table_like_mut().ok_or_else(other)?;
+    let table = place.as_table_like_mut().ok_or_else(other)?;
     match table.entry("rules").or_insert(empty) {
         Item::ArrayOfTables(rules) => {
             let mut made = Table::from_iter(values(rule));
+            let at = at.min(rules.len());
             // Tables are printed in order of their positions; of two at one, as they are in the list.
-            made.set_position(rules.get(0).and_then(Table::position));
+            let neighbour = rules.get(at).or_else(|| rules.get(at.checked_sub(1)?));
+            made.set_position(neighbour.and_then(Table::position));
             made.decor_mut().set_prefix(if is_first { "" } else { "\n" });
-            rules.insert(0, made);
+            rules.insert(at, made);
         }
-        Item::Value(Value::Array(rules)) => rules.insert(0, InlineTable::from_iter(values(rule))),
+        Item::Value(Value::Array(rules)) => {
+            let at = at.min(rules.len());
+            rules.insert(at, InlineTable::from_iter(values(rule)));
+        }
         _ => return Err(other()),
     }
     Ok(())
@@ -153,8 +195,12 @@ mod tests {
     }
 
     fn with_rule(text: &str, agent: &str, rule: &RuleOptions) -> Result<String, String> {
+        at(text, (agent, 0), rule)
+    }
+
+    fn at(text: &str, (agent, at): (&str, usize), rule: &RuleOptions) -> Result<String, String> {
         let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
-        add(&mut document, agent, rule).map_err(|error| error.to_string())?;
+        add(&mut document, (agent, at), rule).map_err(|error| error.to_string())?;
         Ok(document.to_string())
     }
 
@@ -210,9 +256,26 @@ mod tests {
         assert!(with_rule("[[", "default", &rule("x")).is_err());
     }
 
+    #[test]
+    fn a_rule_goes_where_it_belongs() {
+        let three = "[[agents.default.rules]]\nverdict = \"deny\"\n\n# mine\n[[agents.default.rules]]\n\
+                     verdict = \"ask\"\n\n[agents.default.timeouts]\nglobal = \"1h\"\n";
+        let inline = "[agents.default]\nrules = [{ verdict = \"deny\" }, { verdict = \"ask\" }]\n";
+        for old in [three, inline] {
+            for place in 0..4 {
+                let new = at(old, ("default", place), &rule("x")).unwrap();
+                let table: toml::Table = toml::from_str(&new).unwrap();
+                let rules = table["agents"]["default"]["rules"].as_array().unwrap();
+                let at = rules.iter().position(|rule| rule.get("exact").is_some());
+                assert_eq!((rules.len(), at), (3, Some(place.min(2))), "{new}");
+                assert_eq!(new.contains("# mine"), old.contains("# mine"));
+            }
+        }
+    }
+
     proptest! {
         #[test]
-        fn what_is_written_is_what_was_meant(path in ".{1,40}", agent in "[a-z][a-z0-9-]{0,8}") {
+        fn what_is_written_is_what_was_meant(path in "(?s).{1,40}", agent in "[a-z][a-z0-9-]{0,8}") {
             let (one, two) = (rule(&path), rule("two"));
             let first = text(&agent, &one);
             let both = with_rule(&first, &agent, &two).unwrap();
@@ -228,7 +291,7 @@ mod tests {
         let env = Env::from([("HOME", home)]);
         let sources = Sources { env: env.clone(), ..Sources::default() };
         let loaded = load(&sources).unwrap();
-        let made = write(&loaded, "default", &rule("one")).unwrap();
+        let made = write(&loaded, ("default", 0), &rule("one")).unwrap();
         assert_eq!(made, dir.path().join(".config/clawnode/config.toml"));
         let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(bits(&made), 0o600);
@@ -240,21 +303,32 @@ mod tests {
         fs::rename(&made, &real).unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&real, &made).unwrap();
-        write(&loaded, "default", &rule("two")).unwrap();
+        write(&loaded, ("default", 0), &rule("two")).unwrap();
         assert_eq!((bits(&real), made.is_symlink()), (0o640, true));
         assert_eq!(rules(), [rule("two"), rule("one")]);
 
+        // What was read and is gone is not made anew, with one rule in it; nor is where a link led.
         let before = fs::read_to_string(&real).unwrap();
+        fs::remove_file(&real).unwrap();
+        let again = load(&Sources { file: Some(made.clone()), ..sources.clone() });
+        again.unwrap_err();
+        let error = write(&loaded, ("default", 0), &rule("x")).unwrap_err();
+        assert!(matches!(error, RuleError::Gone(_)), "{error}");
+        fs::write(&real, "token = \"sk-secret\n").unwrap();
+        let error = write(&loaded, ("default", 0), &rule("x")).unwrap_err();
+        let shown = clawnode_proto::ErrorChain(&error).to_string();
+        assert!(!shown.contains("sk-secret"), "{shown}");
+        fs::write(&real, &before).unwrap();
         let long = "x".repeat(10_000);
-        let error = write(&loaded, "default", &rule(&long)).unwrap_err();
+        let error = write(&loaded, ("default", 0), &rule(&long)).unwrap_err();
         let shown = clawnode_proto::ErrorChain(&error).to_string();
         assert!(shown.contains("too long"), "{shown}");
-        assert!(write(&loaded, "no such name", &rule("x")).is_err());
+        assert!(write(&loaded, ("no such name", 0), &rule("x")).is_err());
         assert_eq!(fs::read_to_string(&real).unwrap(), before);
         let json = dir.path().join("config.json");
         fs::write(&json, "{}").unwrap();
         let loaded = load(&Sources { env, file: Some(json), flags: Vec::new() }).unwrap();
-        let error = write(&loaded, "default", &rule("x")).unwrap_err().to_string();
+        let error = write(&loaded, ("default", 0), &rule("x")).unwrap_err().to_string();
         assert!(error.contains("is JSON"), "{error}");
     }
 }

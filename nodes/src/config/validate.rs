@@ -496,6 +496,16 @@ mod tests {
             ),
             ("[tools.timeouts]\ncalculate = '0s'", "tools.timeouts.calculate", "1 ms to 1 h"),
             ("[tools.timeouts]\ncalculate = '2h'", "tools.timeouts.calculate", "1 ms to 1 h"),
+            (
+                "[[agents.a.rules]]\nverdict = 'deny'\ntool = 'x'\nexact = true",
+                "agents.a.rules",
+                "remove `exact`",
+            ),
+            (
+                "[[agents.a.rules]]\nverdict = 'ask'\nexact = true",
+                "agents.a.rules",
+                "rule 1 is exact",
+            ),
             ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
             ("[agents.'a b']", "agents.a b", "agent name"),
             ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),

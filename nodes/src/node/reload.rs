@@ -96,3 +96,21 @@ fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
     let files = file.iter().chain(souls);
     files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Env, Sources, load};
+
+    #[test]
+    fn a_file_that_comes_after_the_start_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+        let loaded = load(&Sources { env, ..Sources::default() }).unwrap();
+        let before = changed_at(&loaded);
+        let file = dir.path().join(".config/clawnode/config.toml");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "").unwrap();
+        assert_ne!(changed_at(&loaded), before);
+    }
+}

@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step, ToolCall},
-    process::{Ground, Home, Terminal},
+    process::{Ground, Home, Node, Terminal},
 };
 use serde_json::json;
 
@@ -113,8 +113,8 @@ async fn always_writes_a_rule_for_exactly_such_calls() -> Outcome {
     terminal.types("always\r").await?;
     terminal.shows("write the rule and run it?").await?;
     terminal.types("y\r").await?;
-    terminal.shows("from now on such calls run").await?;
     terminal.shows("reply to:").await?;
+    terminal.shows("holds: such calls run").await?;
     terminal.prompts().await?;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
     let after = std::fs::read_to_string(settings(&home)).unwrap();
@@ -135,17 +135,59 @@ async fn always_writes_a_rule_for_exactly_such_calls() -> Outcome {
     terminal.prompts().await?;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "2");
 
-    // A rule that cannot be written runs nothing by itself.
-    std::fs::write(settings(&home), "[[").unwrap();
+    // A rule that cannot be written runs nothing by itself: broken after the offer, then before it.
     wipe(&mut terminal).await?;
     terminal.types(" /tool file_write {\"path\":\"b.txt\",\"content\":\"3\"}\r").await?;
     terminal.shows("run it?").await?;
     terminal.types("always\r").await?;
     terminal.shows("write the rule and run it?").await?;
+    std::fs::write(settings(&home), "[[").unwrap();
     terminal.types("y\r").await?;
     terminal.shows("The rule is not written").await?;
-    terminal.shows("run it? y, n, always, why:").await?;
+    terminal.until("the question", |it| it.matches("run it? y, n, a").count() == 2).await?;
+    terminal.types("always\r").await?;
+    terminal.shows("the configuration is not valid now").await?;
     assert!(!file.with_file_name("b.txt").exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_rule_is_written_that_the_node_would_not_read() -> Outcome {
+    let (_server, home, file) = writer().await;
+    let node = Node::up(&home).await?;
+    // The node has other rules than this machine's file: it was started with another one.
+    let other = std::fs::read_to_string(settings(&home)).unwrap();
+    let rule = "[[agents.default.rules]]\nverdict = \"ask\"\nreason = \"mine\"\n";
+    let elsewhere = home.path().join("elsewhere.toml");
+    std::fs::write(&elsewhere, format!("{other}{rule}")).unwrap();
+    let url = node.url().to_owned();
+    let token = node.client()?.token().to_owned();
+    let elsewhere = elsewhere.to_str().unwrap().to_owned();
+    for (args, why) in [
+        (vec!["chat", "--config", &elsewhere], "are not those of this machine"),
+        (vec!["chat", "--url", &url], "was named by its address"),
+    ] {
+        let vars = [("CLAWNODE_TOKEN", token.as_str())];
+        let mut terminal = Terminal::start(&home, &args, &vars, (80, 40))?;
+        terminal.prompts().await?;
+        terminal.types(&format!(" {WRITE}\r")).await?;
+        terminal.shows("run it?").await?;
+        terminal.types("always\r").await?;
+        terminal.shows("exact = true").await?;
+        let screen =
+            terminal.until("the question", |it| it.matches("run it? y, n, a").count() == 2).await?;
+        let words = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(why), "{screen}");
+        assert!(!screen.contains("write the rule"), "{screen}");
+        terminal.types("n\r").await?;
+        terminal.prompts().await?;
+        terminal.types("\x04").await?;
+        assert!(terminal.ended().await?.success());
+    }
+    assert_eq!(std::fs::read_to_string(settings(&home)).unwrap(), other);
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), format!("{other}{rule}"));
+    assert!(!file.exists());
+    node.stop().await?;
     Ok(())
 }
 

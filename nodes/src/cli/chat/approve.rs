@@ -1,10 +1,9 @@
 //! What a person at the terminal sees of a tool call that waits for them: all of it, and the rule
 //! that would allow such calls from then on. Pure.
 
-use std::collections::BTreeMap;
-
+use clawnode_actors::policy;
 use clawnode_proto::{
-    policy::{Approval, Verdict},
+    policy::{Approval, Rule},
     tool::Risk,
 };
 use serde_json::{Map, Value};
@@ -17,10 +16,6 @@ use crate::{cli::output::exact, config::agents::RuleOptions};
 const INLINE_CHARS: usize = 100;
 /// Lines around a change.
 const AROUND: usize = 3;
-/// A pattern of any text.
-const ANYTHING: &str = "*";
-/// What stands for other characters than itself in a pattern.
-const WILD: [char; 2] = ['*', '?'];
 
 /// What a person answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +39,7 @@ pub(super) fn answer(text: &str) -> Answer {
 
 /// The path of the file that a call writes, if it is one that does.
 pub(super) fn writes(approval: &Approval) -> Option<String> {
-    let arguments: Map<String, Value> = serde_json::from_str(&approval.action.arguments).ok()?;
+    let arguments = arguments(approval)?;
     let whole = approval.action.tool.as_str() == "file_write" && arguments.contains_key("content");
     arguments.get("path").filter(|_| whole).and_then(Value::as_str).map(str::to_owned)
 }
@@ -135,33 +130,29 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
     lines
 }
 
-/// The rule that allows exactly such calls from then on: this tool with these arguments and no others.
-/// What a file gets is not part of it. `Err`: why there is no such rule.
+/// The rule that allows exactly such calls from then on, whatever a file gets that they write. `Err`:
+/// why there is no such rule.
 pub(super) fn rule(approval: &Approval) -> Result<RuleOptions, &'static str> {
-    let given: Map<String, Value> = serde_json::from_str(&approval.action.arguments)
-        .map_err(|_not_an_object| "its arguments are not an object")?;
-    let is_write = writes(approval).is_some();
-    let mut arguments = BTreeMap::new();
-    for (name, value) in given {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let pattern = match name.as_str() {
-            "content" if is_write => ANYTHING.to_owned(),
-            _ if text.contains(WILD) => {
-                return Err("its arguments have `*` or `?`, which rules read as patterns");
-            }
-            _ if text.is_empty() => return Err("one of its arguments is empty"),
-            _ => text,
-        };
-        arguments.insert(name, pattern);
+    let given = arguments(approval).ok_or("its arguments are not an object")?;
+    let anything = writes(approval).map(|_| "content");
+    let rule = policy::exactly((&approval.action.tool, approval.risk), &given, anything)?;
+    // What a rule says is read by people, too.
+    let texts = rule.arguments.iter().flat_map(|(name, text)| [name, text]);
+    if texts.into_iter().any(|text| exact(text) != *text || text.contains('\n')) {
+        return Err("its arguments have characters that nobody sees, or several lines");
     }
-    Ok(RuleOptions {
-        tool: Some(approval.action.tool.to_string()),
-        risk: None,
-        arguments,
-        exact: true,
-        verdict: Verdict::Allow,
-        reason: None,
-    })
+    Ok(rule.into())
+}
+
+/// Where such a rule belongs: before the one that has a person asked, so that it lifts no other.
+pub(super) fn place(approval: &Approval, rules: &[Rule]) -> usize {
+    let call = (&approval.action.tool, approval.risk);
+    let decides = arguments(approval).and_then(|it| policy::deciding(rules, call, &it));
+    decides.unwrap_or(rules.len())
+}
+
+fn arguments(approval: &Approval) -> Option<Map<String, Value>> {
+    serde_json::from_str(&approval.action.arguments).ok()
 }
 
 /// Why a person is asked, and what the answers do.
@@ -181,7 +172,11 @@ pub(super) fn why(approval: &Approval) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{CallId, Timestamp, TurnId, policy::Action, tool::EffectClass};
+    use clawnode_proto::{
+        CallId, Timestamp, TurnId,
+        policy::{Action, Verdict},
+        tool::EffectClass,
+    };
 
     use super::*;
     use crate::config::rules;
@@ -232,7 +227,7 @@ mod tests {
         let write = text("file_write", r#"{"content":"x","path":"a \"b\".txt"}"#).unwrap();
         assert_eq!(
             write,
-            "[[agents.ops.rules]]\ntool = \"file_write\"\n\
+            "[[agents.ops.rules]]\ntool = \"file_write\"\nrisk = \"WRITE\"\n\
              arguments = { content = \"*\", path = 'a \"b\".txt' }\n\
              exact = true\nverdict = \"allow\"\n"
         );
@@ -242,9 +237,27 @@ mod tests {
             said.contains("content = \"x\"") && said.contains(r#"deep = '{"a":[1]}'"#),
             "{said}"
         );
-        for wild in [r#"{"command":"rm *.txt"}"#, r#"{"deep":{"a":"?"}}"#, r#"{"a":""}"#, "[1]"] {
-            text("run_command", wild).unwrap_err();
+        for unseen in [r#"{"a":"x\u200by"}"#, r#"{"a":"x\ny"}"#, r#"{"a":"\u001b"}"#, "[1]"] {
+            text("run_command", unseen).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_rule_lifts_no_rule_that_comes_before_the_one_that_asks() {
+        let it = approval("file_write", r#"{"content":"x","path":"a"}"#);
+        let rule = |verdict, arguments: &[(&str, &str)]| Rule {
+            tool: None,
+            risk: None,
+            arguments: arguments.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+            exact: false,
+            verdict,
+            reason: None,
+        };
+        let secrets = rule(Verdict::Deny, &[("content", "*KEY*")]);
+        let asks = rule(Verdict::Ask, &[("path", "a")]);
+        assert_eq!(place(&it, &[secrets.clone(), asks.clone(), secrets.clone()]), 1);
+        assert_eq!(place(&it, std::slice::from_ref(&secrets)), 1);
+        assert_eq!(place(&it, &[]), 0);
     }
 
     #[test]

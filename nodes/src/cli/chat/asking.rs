@@ -19,19 +19,23 @@ use super::{
     Chat, Person,
     approve::{self, Answer},
     asked::{Asked, Shown, shown},
-    desk::Answered,
+    desk::{Answered, Offer},
     follow::After,
     keys::Key,
     look::{Look, Role},
+    warnings::Note,
 };
 use crate::{
+    cli::output::exact,
     client::{ApprovalRequest, Client, Socket},
-    config::{agents::RuleOptions, paths, rules},
+    config::{agents::DEFAULT_AGENT, paths, rules},
     failure::Failure,
 };
 
 /// Bytes of a file that a call would change, for the difference to be shown.
 const DIFF_BYTES: u64 = 256 << 10;
+/// How long the node may take to say which rules an agent has.
+const ANSWERS: Duration = Duration::from_secs(3);
 /// How long a node is given to read its changed configuration; it looks every 2 s.
 const RELOADED: Duration = Duration::from_secs(6);
 /// How often the chat asks whether it has.
@@ -69,8 +73,10 @@ impl Chat<'_> {
             (Answer::Yes, None) => Decision::Approve,
             (Answer::Yes, Some(rule)) => {
                 // Without the rule this may be another wish.
-                if !self.write_rule(&approval, &rule).await? {
-                    return self.ask_again("Shall this call run, once?", None);
+                if let Err(why) = self.write_rule(&approval, &rule) {
+                    let words =
+                        format!("The rule is not written: {why}. Shall this call run, once?");
+                    return self.ask_again(&words, None);
                 }
                 Decision::Approve
             }
@@ -79,7 +85,7 @@ impl Chat<'_> {
             (_, Some(rule)) => {
                 return self.ask_again("y or n; Ctrl-D: later", Some(rule));
             }
-            (Answer::Always, None) => return self.offer_rule(&approval),
+            (Answer::Always, None) => return self.offer_rule(&approval).await,
             (Answer::Why, None) => return self.ask_again(&approve::why(&approval), None),
             (Answer::Unclear, None) => {
                 let words = "y or n; always writes a rule, why says more; Ctrl-D: later";
@@ -97,7 +103,7 @@ impl Chat<'_> {
         Ok(After::Nothing)
     }
 
-    fn ask_again(&mut self, words: &str, rule: Option<RuleOptions>) -> Result<After, Failure> {
+    fn ask_again(&mut self, words: &str, rule: Option<Offer>) -> Result<After, Failure> {
         if let Some(desk) = &mut self.desk {
             desk.screen.say(Role::Aside, words)?;
             desk.ask(rule)?;
@@ -105,8 +111,9 @@ impl Chat<'_> {
         Ok(After::Nothing)
     }
 
-    /// Shows the rule that allows such calls, and asks whether to write it.
-    fn offer_rule(&mut self, approval: &Approval) -> Result<After, Failure> {
+    /// Shows the rule that allows such calls, and asks whether to write it, if it would come to the agent
+    /// that asks.
+    async fn offer_rule(&mut self, approval: &Approval) -> Result<After, Failure> {
         let rule = match approve::rule(approval) {
             Ok(rule) => rule,
             Err(why) => {
@@ -114,52 +121,84 @@ impl Chat<'_> {
                 return self.ask_again(&words, None);
             }
         };
-        let text = rules::text(approval.action.session.agent.as_str(), &rule);
-        let Some(file) = self.own_file() else {
-            let words = format!(
-                "This rule allows exactly such calls. Add it to the node's configuration file, \
-                 before other rules of this agent:\n\n{text}"
-            );
-            return self.ask_again(&words, None);
-        };
-        let words = format!("This rule, in {file}, allows exactly such calls:\n\n{text}");
-        self.ask_again(&words, Some(rule))
-    }
-
-    /// The configuration file of the node on this machine, for people.
-    fn own_file(&self) -> Option<String> {
-        let loaded = &self.context.loaded;
-        let file = loaded.own_file().filter(|_| !self.context.names_a_node())?;
-        Some(paths::shown(&file, loaded.env()))
-    }
-
-    /// Writes a rule, and waits for the node to read it. False if it was not written.
-    async fn write_rule(
-        &mut self,
-        approval: &Approval,
-        rule: &RuleOptions,
-    ) -> Result<bool, Failure> {
         let agent = &approval.action.session.agent;
-        let file = match rules::write(&self.context.loaded, agent.as_str(), rule) {
-            Ok(file) => paths::shown(&file, self.context.loaded.env()),
-            Err(error) => {
-                let error = ErrorChain(&error);
-                self.aside(&format!("The rule is not written: {error}."))?;
-                return Ok(false);
+        let client = self.gateways.current().clone();
+        let own = timeout(ANSWERS, self.own_rules(&client, agent)).await;
+        let text = rules::text(agent.as_str(), &rule);
+        let (words, rule) = match own.unwrap_or(Err("the node does not answer")) {
+            Ok((place, file)) => {
+                let words = format!(
+                    "This rule, in {file}, would allow exactly such calls in every session of the \
+                     agent `{agent}`:"
+                );
+                (words, Some((approve::place(approval, &place), rule)))
+            }
+            Err(why) => {
+                let words = format!(
+                    "This rule allows exactly such calls in every session of the agent `{agent}`. This \
+                     chat cannot write it, because {why}. Add it to the node's configuration file:"
+                );
+                (words, None)
             }
         };
-        let client = self.gateways.current().clone();
-        let holds = timeout(RELOADED, has_rule(&client, agent, rule)).await.is_ok();
-        let words = if holds {
-            format!("The rule is in {file}; from now on such calls run.")
-        } else {
-            format!(
-                "The rule is in {file}, but the node has not read it. Was it started with another \
-                 `--config`, or does its log name an error? This call runs."
-            )
+        if let Some(desk) = &mut self.desk {
+            desk.screen.say(Role::Aside, &words)?;
+            desk.screen.print(&exact_lines(&text))?;
+            desk.ask(rule)?;
+        }
+        Ok(After::Nothing)
+    }
+
+    /// The rules that the agent has, and the file that they are from; `Err`: why this file is not theirs.
+    async fn own_rules(
+        &self,
+        client: &Client,
+        agent: &AgentName,
+    ) -> Result<(Vec<Rule>, String), &'static str> {
+        const OTHER: &str = "the node's rules are not those of this machine's configuration";
+        if self.context.names_a_node() {
+            return Err("the node was named by its address");
+        }
+        let loaded = &self.context.loaded;
+        let now = loaded.reload().map_err(|error| {
+            tracing::debug!(%error, "the configuration does not read");
+            "the configuration is not valid now"
+        })?;
+        let file = now.own_file().ok_or("there is no home directory for the file")?;
+        let mine = match now.config.agents.get(agent) {
+            Some(options) => options.rules.iter().cloned().map(Rule::from).collect(),
+            // The only agent that needs no configuration.
+            None if agent.as_str() == DEFAULT_AGENT => Vec::new(),
+            None => return Err(OTHER),
         };
-        self.aside(&words)?;
-        Ok(true)
+        let theirs = rules_of(client, agent).await.ok_or("the node does not show its rules")?;
+        if theirs == mine { Ok((mine, paths::shown(&file, loaded.env()))) } else { Err(OTHER) }
+    }
+
+    /// Writes a rule; the person is told when the node has read it.
+    fn write_rule(&mut self, approval: &Approval, (place, rule): &Offer) -> Result<(), String> {
+        let agent = approval.action.session.agent.clone();
+        let written = rules::write(&self.context.loaded, (agent.as_str(), *place), rule);
+        let file = written.map_err(|error| ErrorChain(&error).to_string())?;
+        let file = paths::shown(&file, self.context.loaded.env());
+        let client = self.gateways.current().clone();
+        let wanted = Rule::from(rule.clone());
+        if let Some(desk) = &mut self.desk {
+            desk.warnings.expect(async move {
+                let holds = async {
+                    while !rules_of(&client, &agent).await.is_some_and(|it| it.contains(&wanted)) {
+                        sleep(LOOK_EVERY).await;
+                    }
+                };
+                match timeout(RELOADED, holds).await {
+                    Ok(()) => Note::Works(format!("the rule in {file} holds: such calls run")),
+                    Err(_elapsed) => Note::Fails(format!(
+                        "warning: the node has not read the new rule in {file}; its log says why"
+                    )),
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Shows what a tool call would do. A person at the terminal who was shown all of it is asked
@@ -242,16 +281,14 @@ impl Chat<'_> {
     }
 }
 
-/// Waits until the agent has this rule first.
-async fn has_rule(client: &Client, agent: &AgentName, rule: &RuleOptions) {
-    let wanted = Rule::from(rule.clone());
+/// The agent's rules as the node has them now.
+async fn rules_of(client: &Client, agent: &AgentName) -> Option<Vec<Rule>> {
     let params = json!(AgentParams { agent: agent.to_string() });
-    loop {
-        let answer = client.call(Method::AgentsShow, params.clone()).await;
-        let detail = answer.ok().and_then(|it| AgentDetail::deserialize(it).ok());
-        if detail.is_some_and(|it| it.policy.rules.first() == Some(&wanted)) {
-            return;
-        }
-        sleep(LOOK_EVERY).await;
-    }
+    let answer = client.call(Method::AgentsShow, params).await.ok()?;
+    AgentDetail::deserialize(answer).ok().map(|it| it.policy.rules)
+}
+
+/// Lines of which every character is seen.
+fn exact_lines(text: &str) -> String {
+    text.trim_end().lines().map(|line| format!("  {}", exact(line))).collect::<Vec<_>>().join("\n")
 }

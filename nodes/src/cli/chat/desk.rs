@@ -81,11 +81,14 @@ pub(super) struct Call {
     pub result: Option<(String, bool)>,
 }
 
+/// A rule that may be written, and at which place among the agent's rules.
+pub(super) type Offer = (usize, RuleOptions);
+
 /// A question that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Question {
     /// A rule that it is about; else it is about the call.
-    rule: Option<RuleOptions>,
+    rule: Option<Offer>,
     line: String,
     quiet_at: Instant,
     shown: bool,
@@ -94,7 +97,7 @@ pub(super) struct Question {
 /// What a key means for a question.
 pub(super) enum Answered {
     NotYet,
-    Line(String, Option<RuleOptions>),
+    Line(String, Option<Offer>),
     Later,
 }
 
@@ -187,11 +190,17 @@ impl Desk {
 
     /// Asks about the call, or whether to write `rule`. Keys that come before the terminal has been quiet
     /// are no answer.
-    pub(super) fn ask(&mut self, rule: Option<RuleOptions>) -> Result<(), Failure> {
+    pub(super) fn ask(&mut self, rule: Option<Offer>) -> Result<(), Failure> {
         let quiet_at = Instant::now() + DEAF;
         self.question = Some(Question { rule, line: String::new(), quiet_at, shown: false });
         self.ahead.clear();
         self.screen.clear()
+    }
+
+    /// The same question anew: what was typed since it was shown is no answer.
+    pub(super) fn ask_anew(&mut self) -> Result<(), Failure> {
+        let rule = self.question.take().and_then(|question| question.rule);
+        self.ask(rule)
     }
 
     /// Whether the question is shown at the next tick.

@@ -162,7 +162,7 @@ impl Chat<'_> {
                 }
                 // What was typed since then was typed to the shell's screen.
                 tty.forget();
-                desk.ask(None)
+                desk.ask_anew()
             }
             Heard::Key(key) => {
                 desk.keep(key);

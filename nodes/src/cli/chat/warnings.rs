@@ -40,6 +40,8 @@ pub(super) struct Warnings {
     due: Instant,
     /// A request, and when it was made.
     asked: Option<(Instant, Asked)>,
+    /// What comes of a rule that was written: it ends within seconds.
+    rule: Option<Pin<Box<dyn Future<Output = Note> + Send>>>,
     /// What does not work and was told, by what it is.
     told: BTreeMap<String, String>,
 }
@@ -57,12 +59,22 @@ pub(super) enum Note {
 
 impl Warnings {
     pub(super) fn new() -> Self {
-        Self { due: Instant::now() + FIRST, asked: None, told: BTreeMap::new() }
+        Self { due: Instant::now() + FIRST, asked: None, rule: None, told: BTreeMap::new() }
+    }
+
+    /// Tells what comes of something, as soon as the person is at the prompt.
+    pub(super) fn expect(&mut self, what: impl Future<Output = Note> + Send + 'static) {
+        self.rule = Some(Box::pin(what));
     }
 
     /// What is new. Safe to drop in the middle.
     async fn next(&mut self, client: &Client) -> Vec<Note> {
         loop {
+            if let Some(rule) = &mut self.rule {
+                let note = rule.await;
+                self.rule = None;
+                return vec![note];
+            }
             if self.asked.as_ref().is_some_and(|(since, _)| since.elapsed() > EVERY) {
                 self.asked = None;
             }
