@@ -1,16 +1,16 @@
-//! Many processes over NATS, in the main README and in that of `docker`, and what takes longer than a
-//! test may.
+//! Many processes over NATS, in pages about operations and in the README of `docker`.
 
-use super::scene::{Change, Scene, Step};
-
-const README: &str = "README.md";
+use super::{
+    first::{FOLDER, NODES},
+    scene::{Change, Scene, Step},
+};
 
 /// A NATS server, two workers, a gateway, and sessions that move there.
 pub const CLUSTER: Scene = Scene {
-    readme: README,
-    folder: "empty",
+    readme: "docs/operations/cluster.md",
+    folder: FOLDER,
     steps: &[
-        Step::new("pip install --target", "", ""),
+        NODES,
         Step::new(
             "clawnode chat --data-dir ./gateway",
             "await clawnode status --data-dir ./gateway; printf 'hello\\n' >hello; STDIN=hello",
@@ -26,8 +26,8 @@ pub const CLUSTER: Scene = Scene {
 
 /// A cluster with keys.
 pub const KEYS: Scene = Scene {
-    readme: README,
-    folder: "empty",
+    readme: "docs/operations/security.md",
+    folder: FOLDER,
     steps: &[Step::new(
         "clawnode cluster init",
         "ip addr add 10.0.0.1/24 dev lo
@@ -51,10 +51,39 @@ pub const KEYS: Scene = Scene {
     ])],
 };
 
+/// Two workers with names, and a gateway, before one is drained.
+const NAMED: &str = r#"
+NATS=nats://127.0.0.1:4222
+"$REPOSITORY/.tools/nats/bin/nats-server" -js -sd nats-data >"$HOME/nats.log" 2>&1 &
+for worker in worker-1 worker-2; do
+    CLAWNODE_NODE__NAME=$worker clawnode --role worker --nats $NATS --data-dir ./$worker \
+        >>"$HOME/node.log" 2>&1 &
+done
+clawnode --role gateway --nats $NATS >>"$HOME/node.log" 2>&1 &
+await clawnode status
+both() { clawnode nodes >nodes && grep -q worker-1 nodes && grep -q worker-2 nodes; }
+await both
+"#;
+
+/// A worker that is drained.
+pub const UPGRADE: Scene = Scene {
+    readme: "docs/operations/upgrade.md",
+    folder: FOLDER,
+    steps: &[
+        Step::new(
+            "clawnode nodes ",
+            NAMED,
+            "shows '`worker-1` takes no more sessions'
+             shows '`worker-1` has handed everything over and has ended'",
+        ),
+        Step::new("clawnode node uncordon", "", "shows '`worker-2` takes sessions again'"),
+    ],
+};
+
 /// The page about running clawnode: keys for three servers, and the service, which takes systemd.
 pub const RUNNING: Scene = Scene {
     readme: "docker/README.md",
-    folder: "empty",
+    folder: FOLDER,
     steps: &[
         Step::left(
             "systemctl enable --now clawnode",
@@ -65,23 +94,6 @@ pub const RUNNING: Scene = Scene {
             "",
             "shows 'clawnode cluster join-token --role worker'
              ls \"$HOME\"/.local/share/clawnode/cluster/servers/n[123]/nats.conf",
-        ),
-    ],
-};
-
-/// Blocks that do not run.
-pub const UNPLAYED: Scene = Scene {
-    readme: README,
-    folder: "empty",
-    steps: &[
-        Step::left(
-            "cargo build --profile dist",
-            "it takes minutes; the tests of packages and of the compose file make each from the program \
-             that they have, install it and talk to it",
-        ),
-        Step::left(
-            "cargo build -p clawnode --features test-util",
-            "it takes minutes; the step `chaos` of `cargo xtest` runs that program",
         ),
     ],
 };

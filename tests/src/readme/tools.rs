@@ -1,20 +1,16 @@
-//! The main README: calls that wait for a person, and what jobs leave behind.
+//! The guides of approvals and jobs: calls that wait for a person, and what jobs leave behind.
 
-use super::scene::{Change, Scene, Step};
+use super::{
+    first::FOLDER,
+    scene::{Change, Scene, Step},
+};
 
-/// A node whose agent writes files when a person says so, and runs commands.
-const NODE: &str = r#"
+/// A node whose agent writes files when a person says so.
+const ASKS: &str = r#"
 mkdir -p "$HOME/.config/clawnode" "$HOME/files"
 cat >"$HOME/.config/clawnode/config.toml" <<END
 [agents.default]
-tools = ["file_write", "run_command"]
-
-[[agents.default.rules]]
-tool = "run_command"
-verdict = "allow"
-
-[sandbox]
-run_in = "process"
+tools = ["file_write"]
 
 [workspace]
 root = "$HOME/files"
@@ -26,29 +22,46 @@ await asked
 CALL=$(cat call)
 "#;
 
-/// A job that has printed something, and left a file.
+/// A node whose agent runs commands, and a job that has printed something, and left a file.
 const JOB: &str = r#"
+mkdir -p "$HOME/.config/clawnode"
+cat >"$HOME/.config/clawnode/config.toml" <<END
+[agents.default]
+tools = ["run_command"]
+
+[[agents.default.rules]]
+tool = "run_command"
+verdict = "allow"
+
+[sandbox]
+run_in = "process"
+END
+serve
 WHAT='{"command":"echo done > $CLAWNODE_ARTIFACTS/report.html; echo an error"}'
 printf '/tool run_command %s\n' "$WHAT" | clawnode chat >/dev/null
 JOB=$(clawnode jobs list --json | jq -r '.jobs[] | select(.tool == "run_command").job')
 "#;
 
-/// An approval, and a job.
-pub const TOOLS: Scene = Scene {
-    readme: "README.md",
-    folder: "empty",
-    steps: &[
-        Step::new(
-            "clawnode approvals list",
-            NODE,
-            "shows file_write; wait \"$CHAT\"; [ \"$(cat \"$HOME/files/default/a.txt\")\" = b ]",
-        )
-        .but(&[Change { written: "CALL", run: "\"$CALL\"", why: "a placeholder" }]),
-        Step::new(
-            "clawnode jobs list",
-            JOB,
-            "shows 'an error'; shows 'written to `report.html`'; [ \"$(cat report.html)\" = done ]",
-        )
-        .but(&[Change { written: "JOB", run: "\"$JOB\"", why: "a placeholder" }]),
-    ],
+/// An approval.
+pub const APPROVALS: Scene = Scene {
+    readme: "docs/guide/approvals.md",
+    folder: FOLDER,
+    steps: &[Step::new(
+        "clawnode approvals list",
+        ASKS,
+        "shows file_write; wait \"$CHAT\"; [ \"$(cat \"$HOME/files/default/a.txt\")\" = b ]",
+    )
+    .but(&[Change { written: "CALL", run: "\"$CALL\"", why: "a placeholder" }])],
+};
+
+/// A job.
+pub const JOBS: Scene = Scene {
+    readme: "docs/guide/jobs.md",
+    folder: FOLDER,
+    steps: &[Step::new(
+        "clawnode jobs list",
+        JOB,
+        "shows 'an error'; shows 'written to `report.html`'; [ \"$(cat report.html)\" = done ]",
+    )
+    .but(&[Change { written: "JOB", run: "\"$JOB\"", why: "a placeholder" }])],
 };

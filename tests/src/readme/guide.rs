@@ -1,0 +1,126 @@
+//! The guides but those of approvals, jobs and tools.
+
+use super::{
+    first::{CURL, FOLDER, MODEL, PYTHON, SCRIPTED},
+    scene::{Change, Scene, Step},
+};
+
+/// An agent with a tool, before its node starts.
+pub(super) const CALCULATES: &str = r#"
+mkdir -p "$HOME/.config/clawnode"
+cat >"$HOME/.config/clawnode/config.toml" <<END
+[agents.default]
+tools = ["calculate"]
+step_limit = 1
+END
+serve
+"#;
+
+/// Each guide, by its page.
+pub const GUIDES: [Scene; 8] = [
+    Scene { readme: "docs/guide/chat.md", folder: FOLDER, steps: &[SCRIPTED] },
+    Scene {
+        readme: "docs/guide/clients.md",
+        folder: FOLDER,
+        steps: &[
+            CURL,
+            PYTHON,
+            Step::new(
+                "clawnode sessions list --stateless",
+                "",
+                "shows 'default:openai:default:ada'",
+            ),
+            Step::left(
+                "clawnode up --listen 0.0.0.0:3100",
+                "it takes a certificate; tests of the gateway make one and talk over TLS",
+            ),
+        ],
+    },
+    Scene {
+        readme: "docs/guide/connections.md",
+        folder: FOLDER,
+        steps: &[
+            CURL,
+            Step::new("curl -N http://127.0.0.1:3100/v1/sessions/", "", "shows 'event: done'"),
+        ],
+    },
+    Scene {
+        readme: "docs/guide/models.md",
+        folder: FOLDER,
+        steps: &[
+            MODEL,
+            Step::new("clawnode config check", "serve", "shows 'demo'; shows 'default'"),
+        ],
+    },
+    Scene {
+        readme: "docs/guide/configuration.md",
+        folder: FOLDER,
+        steps: &[Step::new(
+            "clawnode config show",
+            "",
+            "shows gateway.listen; shows 'settings are valid'",
+        )],
+    },
+    Scene {
+        readme: "docs/guide/command-line.md",
+        folder: FOLDER,
+        steps: &[
+            Step::new(
+                "clawnode sessions list --json",
+                "serve; printf 'hello\\n' | clawnode chat --session default:cli:local:ada >/dev/null",
+                "shows '\"default:cli:local:ada\"'; shows NODE",
+            ),
+            Step::new("clawnode completions", "", "[ -s clawnode.bash ]; [ -s man/clawnode.1 ]"),
+        ],
+    },
+    Scene {
+        readme: "docs/guide/plans.md",
+        folder: FOLDER,
+        steps: &[Step::new("cat > plan.json", CALCULATES, "shows SUCCEEDED; shows 42")],
+    },
+    Scene {
+        readme: "docs/guide/install.md",
+        folder: FOLDER,
+        steps: &[
+            Step::left(
+                "cargo build --profile dist",
+                "it takes minutes; the tests of packages and of the compose file make each from the \
+                 program that they have, install it and talk to it",
+            ),
+            Step::left("cargo build --release -p clawnode --features full", BUILD),
+        ],
+    },
+];
+
+/// Why a build with all features is left.
+pub(super) const BUILD: &str =
+    "it takes minutes; the steps of `cargo xtest` with WebAssembly build the same features";
+
+/// A turn that has used up its steps.
+const USED_UP: &str = r#"
+printf '%s\n' '/tool calculate {"expression":"6*7"}' |
+    clawnode chat --session default:cli:local:ada >chat 2>&1 & CHAT=$!
+"#;
+
+/// What all tools share.
+pub const SHARED: Scene = Scene {
+    readme: "docs/guide/tools/README.md",
+    folder: FOLDER,
+    steps: &[
+        Step::new(
+            "clawnode tools list",
+            CALCULATES,
+            "shows READ_ONLY; shows demo; shows 'any worker can run this'",
+        ),
+        Step::new(
+            "clawnode sessions continue SESSION",
+            USED_UP,
+            "wait \"$CHAT\"; SAID=chat; shows '`calculate` said: 42'",
+        )
+        .but(&[Change {
+            written: "clawnode sessions continue SESSION",
+            run: "await clawnode sessions continue default:cli:local:ada",
+            why: "a placeholder, and the turn takes a moment to use up its steps",
+        }]),
+    ],
+};
