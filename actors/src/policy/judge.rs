@@ -68,13 +68,11 @@ fn is_about(rule: &Rule, arguments: &Map<String, Value>) -> bool {
 fn is_exactly(rule: &Rule, arguments: &Map<String, Value>) -> bool {
     rule.arguments.len() == arguments.len()
         && rule.arguments.iter().all(|(name, written)| {
-            arguments.get(name).is_some_and(|value| {
-                written == ANYTHING
-                    || match value {
-                        Value::String(text) => text == written && !is_json(written),
-                        other => other.to_string() == *written,
-                    }
-            })
+            let same = |value: &Value| match value {
+                Value::String(text) => text == written && !is_json(written),
+                other => written == &other.to_string(),
+            };
+            arguments.get(name).is_some_and(|value| written == ANYTHING || same(value))
         })
 }
 
