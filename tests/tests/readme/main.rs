@@ -62,7 +62,7 @@ fn pages(folder: &str) -> Vec<String> {
         let path = format!("{folder}/{}", entry.file_name().display());
         if entry.path().is_dir() {
             found.extend(pages(&path));
-        } else if path.ends_with(".md") {
+        } else if entry.path().extension().is_some_and(|it| it == "md") {
             found.push(path);
         }
     }
