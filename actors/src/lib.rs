@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+#[cfg(feature = "test-util")]
+pub mod counter;
 pub mod durable;
 pub mod hook;
 pub mod latch;

@@ -11,7 +11,9 @@ use std::{
 use clawnode_actors::{
     durable::{
         MachineOptions,
-        driver::{Context, Lacks, Places, Probations, Worker, WorkerOptions, answer_requests},
+        driver::{
+            Context, Kinds, Lacks, Places, Probations, Worker, WorkerOptions, answer_requests,
+        },
     },
     session::{FrameHub, Session, SessionRunner, Sessions},
     supervise::Supervisor,
@@ -266,7 +268,7 @@ async fn context(
     (process, substrate, clock): (ProcessId, Substrate, Arc<dyn Clock>),
     (runner, supervisor): (SessionRunner, &Supervisor),
     (peers, standing): (watch::Receiver<Members>, &Standing),
-) -> Result<Context<Session>, Failure> {
+) -> Result<Context, Failure> {
     if substrate.shared && roles.contains(&NodeRole::Worker) {
         let follow = runner.clone();
         let follow = move || follow.clone().follow_runners();
@@ -278,8 +280,8 @@ async fn context(
         process,
         substrate,
         clock,
-        runner: Arc::new(runner),
-        machine: machine_options(loaded),
+        kinds: Kinds::default().with::<Session>(Arc::new(runner), machine_options(loaded)),
+        version: greet::version(loaded.env())?,
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),
         speaks: greet::speaks(loaded.env())?,
@@ -347,7 +349,7 @@ async fn open_gateway(
 async fn take_part(
     running: &mut Running,
     (config, roles): (&Config, &[NodeRole]),
-    (context, hub, gauges): (Arc<Context<Session>>, Arc<FrameHub>, Gauges),
+    (context, hub, gauges): (Arc<Context>, Arc<FrameHub>, Gauges),
     agreed: Arc<AtomicU16>,
     (tell, members, clock): (watch::Sender<Members>, watch::Receiver<Members>, Arc<ClusterClock>),
 ) -> Result<(), Failure> {

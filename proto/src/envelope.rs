@@ -10,8 +10,14 @@ use crate::{
     node::VersionRange,
 };
 
-/// The oldest and newest version of the envelope that this build speaks.
-pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
+/// The oldest and newest version of the envelope that this build speaks. In version 2 an input may be
+/// for any kind of entity; version 1 has sessions only.
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=2;
+
+/// The oldest reader of inputs for this kind: one of version 1 would take an unknown kind for damage.
+fn oldest_reader(kind: Kind) -> u16 {
+    if kind == Kind::SESSION { 1 } else { 2 }
+}
 
 /// A W3C trace context's `traceparent`, carried as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +122,7 @@ impl Input {
         let entity = EntityId::derive(kind, key);
         Ok(Self {
             v: *VERSIONS.end(),
-            v_min: 1,
+            v_min: oldest_reader(kind),
             id: InputId::derive(entity, &idempotency_key),
             entity,
             kind,
@@ -141,7 +147,7 @@ impl Input {
         let idempotency_key = IdempotencyKey::of_order(order.as_str(), about);
         Self {
             v: *VERSIONS.end(),
-            v_min: 1,
+            v_min: oldest_reader(kind),
             id: InputId::derive(entity, &idempotency_key),
             entity,
             kind,

@@ -9,6 +9,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use crate::kind::Kind;
 pub use crate::name::{
     AgentName, Capability, HookName, IdempotencyKey, KeyPart, McpServerName, NodeName, SessionKey,
     SshHostName, ToolName,
@@ -350,29 +351,6 @@ counter!(
     Partition, u16
 );
 
-/// What an entity is. Its name is part of its id, so names never change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A conversation with an agent.
-    Session,
-}
-
-impl Kind {
-    /// Its name on the wire and in ids.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// One activation of an entity: which process, and its how-many-eth activation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation {
@@ -511,8 +489,8 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_together() {
-        let one = EntityId::derive(Kind::Session, "a:b");
-        assert_ne!(one, EntityId::derive(Kind::Session, "a:bc"));
+        let one = EntityId::derive(Kind::SESSION, "a:b");
+        assert_ne!(one, EntityId::derive(Kind::SESSION, "a:bc"));
         let key = |text: &str| text.parse::<IdempotencyKey>().unwrap();
         assert_ne!(InputId::derive(one, &key("a")), InputId::derive(one, &key("b")));
         assert_eq!(InputId::derive(one, &key("a")), InputId::derive(one, &key("a")));

@@ -23,6 +23,7 @@ pub mod id;
 pub mod job;
 pub mod json;
 pub mod kernel;
+mod kind;
 pub mod latch;
 pub mod limits;
 pub mod llm;

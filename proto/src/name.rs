@@ -217,7 +217,7 @@ pub struct SessionKey {
 impl SessionKey {
     /// The id of the session entity with this key.
     pub fn entity(&self) -> EntityId {
-        EntityId::derive(Kind::Session, &self.to_string())
+        EntityId::derive(Kind::SESSION, &self.to_string())
     }
 }
 

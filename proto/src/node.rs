@@ -9,7 +9,8 @@ use crate::{
     event::Timestamp,
     frame::Frame,
     id::{
-        Capability, Digest, EntityId, Epoch, InputId, JobId, NodeName, Position, ProcessId, TurnId,
+        Capability, Digest, EntityId, Epoch, InputId, JobId, Kind, NodeName, Position, ProcessId,
+        TurnId,
     },
     latch::LatchScope,
     provider::ProviderReport,
@@ -87,6 +88,13 @@ pub struct Heartbeat {
     /// time that most processes agree on counts for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
+}
+
+impl Heartbeat {
+    /// Whether the process serves entities of this kind: it names its kinds among its capabilities.
+    pub fn serves(&self, kind: Kind) -> bool {
+        self.capabilities.iter().any(|capability| capability.as_str() == kind.as_str())
+    }
 }
 
 /// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.

@@ -63,12 +63,12 @@ fn messages(bytes: &[u8]) {
 fn envelopes() -> Vec<Vec<u8>> {
     let body = SessionInput::UserMessage(UserMessage::text("hello"));
     let key = "default:cli:local:ada";
-    let input = Input::new(Kind::Session, key, "k".parse().unwrap(), Timestamp(1), &body).unwrap();
+    let input = Input::new(Kind::SESSION, key, "k".parse().unwrap(), Timestamp(1), &body).unwrap();
     vec![input.to_bytes().unwrap(), encode(&body).unwrap(), Vec::new()]
 }
 
 fn records() -> Vec<Vec<u8>> {
-    let entity = EntityId::derive(Kind::Session, "default:cli:local:ada");
+    let entity = EntityId::derive(Kind::SESSION, "default:cli:local:ada");
     let incarnation = Incarnation { process: ProcessId::from_u128(7), counter: 1 };
     let head = Head {
         entity,
@@ -177,7 +177,7 @@ async fn journals(dir: &std::path::Path) -> Vec<(EntityId, Vec<bytes::Bytes>)> {
     let (substrate, _control) = local::open(dir, options).unwrap();
     let mut all = Vec::new();
     for n in 0..6 {
-        let entity = EntityId::derive(Kind::Session, &format!("default:fuzz:local:{n}"));
+        let entity = EntityId::derive(Kind::SESSION, &format!("default:fuzz:local:{n}"));
         let mut position = Position(0);
         let mut records = Vec::new();
         for k in 0..4 {

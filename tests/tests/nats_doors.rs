@@ -44,12 +44,12 @@ async fn api(server: &NatsServer, subject: &str, question: &Value) -> Result<Val
 }
 
 fn entity() -> EntityId {
-    EntityId::derive(Kind::Session, "a:cli:local:p")
+    EntityId::derive(Kind::SESSION, "a:cli:local:p")
 }
 
 fn input(number: u32) -> Result<Input> {
     let key: IdempotencyKey = format!("key-{number}").parse()?;
-    Ok(Input::new(Kind::Session, "a:cli:local:p", key, Timestamp(1), &number)?)
+    Ok(Input::new(Kind::SESSION, "a:cli:local:p", key, Timestamp(1), &number)?)
 }
 
 fn job(number: u128) -> Result<Job> {

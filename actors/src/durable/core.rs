@@ -1,7 +1,8 @@
-//! The kernel's part of an entity's state, and the fold of a whole journal.
+//! The kernel's part of an entity's state.
 //!
 //! [`Core`] folds what every entity has in common and needs nothing of its kind, so admission,
-//! quarantine and deletion work on journals whose kind cannot be folded. [`Entity`] folds both.
+//! quarantine and deletion work on journals whose kind cannot be folded.
+//! [`Entity`](super::Entity) folds both.
 
 use std::{
     borrow::Cow,
@@ -11,18 +12,15 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::Record;
 use clawnode_proto::{
-    CodecError, Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed,
-    Tail, codec,
+    Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed, Tail, codec,
     event::{RecordError, decode_record},
     kernel::{KernelEvent, Remembered, SNAPSHOT, SnapshotState},
-    limits::{DEDUP_AGE, DEDUP_MIN},
 };
 use serde::{Deserialize, Serialize};
 
-pub use super::fold_error::FoldError;
 use super::{
-    archive,
-    kind::{EntityKind, Violation},
+    FoldError, archive,
+    kind::{Memory, Violation},
 };
 #[cfg(feature = "test-util")]
 use crate::durable::Planted;
@@ -65,22 +63,34 @@ pub struct Core {
     /// Inputs put aside whole since the entity was quarantined, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Input>,
-    /// Accepted inputs, oldest first: at least `DEDUP_MIN`, and those of the last `DEDUP_AGE`.
+    /// Accepted inputs, oldest first, as far as `memory` goes.
     accepted: VecDeque<Remembered>,
     #[serde(skip)]
     known: BTreeSet<InputId>,
+    #[serde(skip, default = "days")]
+    memory: Memory,
+}
+
+const fn days() -> Memory {
+    Memory::DAYS
 }
 
 /// The encoded state in a snapshot.
 #[derive(Debug, Serialize, Deserialize)]
-struct SnapshotBody<'a> {
-    core: Core,
+pub(super) struct SnapshotBody<'a> {
+    pub core: Core,
     #[serde(with = "serde_bytes", borrow)]
-    kind: Cow<'a, [u8]>,
+    pub kind: Cow<'a, [u8]>,
     /// The required kinds that are folded in the state: who does not know one of them would lose
     /// what it left there.
     #[serde(default)]
-    needs: Vec<String>,
+    pub needs: Vec<String>,
+}
+
+/// What every version of a snapshot says.
+#[derive(Deserialize)]
+struct SnapshotTail {
+    tail: Tail,
 }
 
 /// A journal as it was read, before anything is made of it.
@@ -90,19 +100,6 @@ pub struct Loaded {
     pub records: Vec<Record>,
     /// The state of the snapshot that they begin with, if it is in a blob.
     pub snapshot: Option<Bytes>,
-}
-
-/// An entity of kind `K`, folded.
-#[derive(Clone, Debug)]
-pub struct Entity<K: EntityKind> {
-    /// Its id.
-    pub id: EntityId,
-    /// The kernel's part.
-    pub core: Core,
-    /// The kind's part.
-    pub state: K::State,
-    /// Which of `K::Event::KINDS` are folded in `state`, a bit each.
-    pub(super) folded: u64,
 }
 
 // === impl Core ===
@@ -121,6 +118,7 @@ impl Default for Core {
             parked: Vec::new(),
             accepted: VecDeque::new(),
             known: BTreeSet::new(),
+            memory: Memory::DAYS,
         }
     }
 }
@@ -138,24 +136,31 @@ impl Core {
 
     /// Takes one event of a journal whose kind is not folded.
     pub fn apply(&mut self, id: EntityId, sealed: &Sealed) -> Result<(), FoldError> {
+        let tail = self.follow(id, sealed)?;
         let kernel = kernel_event(id, sealed)?;
-        self.fold(id, sealed, kernel.as_ref())
+        self.fold(id, (sealed, tail), kernel.as_ref())
     }
 
-    /// Takes one event; `kernel` is the event if it is one of the kernel's.
-    fn fold(
-        &mut self,
-        id: EntityId,
-        sealed: &Sealed,
-        kernel: Option<&KernelEvent>,
-    ) -> Result<(), FoldError> {
+    /// The tail after this event, if it is sound. Asked before its body is decoded: a sound body that
+    /// does not decode is no damage.
+    pub(super) fn follow(&self, id: EntityId, sealed: &Sealed) -> Result<Tail, FoldError> {
         let head = &sealed.head;
-        let at = self.tail.n;
-        let damaged = |source| FoldError::Record { entity: id, at, source };
+        let damaged = |source| FoldError::Record { entity: id, at: self.tail.n, source };
         if head.entity != id {
             return Err(damaged(RecordError::Foreign { n: head.n, found: head.entity }));
         }
-        self.tail = self.tail.follow(sealed).map_err(damaged)?;
+        self.tail.follow(sealed).map_err(damaged)
+    }
+
+    /// Takes one event, which leads to `tail`; `kernel` is the event if it is one of the kernel's.
+    pub(super) fn fold(
+        &mut self,
+        id: EntityId,
+        (sealed, tail): (&Sealed, Tail),
+        kernel: Option<&KernelEvent>,
+    ) -> Result<(), FoldError> {
+        let head = &sealed.head;
+        self.tail = tail;
         let claims = matches!(kernel, Some(KernelEvent::Claim(_)));
         if !claims && self.incarnation != Some(head.incarnation) {
             let text = format!("written by `{}` without a claim (I2)", head.incarnation);
@@ -212,7 +217,7 @@ impl Core {
         let head = &sealed.head;
         self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
         self.known.insert(input);
-        let (least, age) = memory();
+        let Memory { least, age } = self.memory();
         while self.accepted.len() > least
             && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > age)
         {
@@ -220,6 +225,22 @@ impl Core {
                 self.known.remove(&oldest.input);
             }
         }
+    }
+
+    /// How long inputs are known again. Of a journal that is read without its kind, this may be longer
+    /// than the kind needs.
+    pub(super) fn memory(&self) -> Memory {
+        #[cfg(feature = "test-util")]
+        if Planted::ShortMemory.is_in_folds() {
+            return Memory { least: 32, age: std::time::Duration::from_mins(1) };
+        }
+        self.memory
+    }
+
+    /// The same, as a snapshot kept it: what is not kept is made anew.
+    pub(super) fn revived(self, memory: Memory) -> Self {
+        let known = self.accepted.iter().map(|one| one.input).collect();
+        Self { known, memory, ..self }
     }
 
     /// What the journal says without its kind: for admission, quarantine and deletion. A required
@@ -238,8 +259,7 @@ impl Core {
                 if let Some(kind) = body.needs.iter().find(|kind| !knows(kind)) {
                     unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, kind));
                 }
-                core = body.core;
-                core.known = core.accepted.iter().map(|one| one.input).collect();
+                core = body.core.revived(Memory::DAYS);
             }
             let head = &sealed.head;
             if head.required && !KernelEvent::knows(&head.kind) && !knows(&head.kind) {
@@ -261,8 +281,7 @@ impl Core {
                 && sealed.head.kind == SNAPSHOT
                 && let Ok(body) = snapshot_body(id, &sealed, loaded.snapshot.as_ref())
             {
-                core = body.core;
-                core.known = core.accepted.iter().map(|one| one.input).collect();
+                core = body.core.revived(Memory::DAYS);
             }
             if core.apply(id, &sealed).is_err() {
                 let (last, tail) = (core.tail, core.tail.skip(&sealed));
@@ -291,21 +310,15 @@ impl Core {
     }
 }
 
-/// How many inputs are known again at least, and for how long.
-fn memory() -> (usize, std::time::Duration) {
-    #[cfg(feature = "test-util")]
-    if Planted::ShortMemory.is_in_folds() {
-        return (32, std::time::Duration::from_mins(1));
-    }
-    (DEDUP_MIN, DEDUP_AGE)
-}
-
-fn kernel_event(id: EntityId, sealed: &Sealed) -> Result<Option<KernelEvent>, FoldError> {
+pub(super) fn kernel_event(
+    id: EntityId,
+    sealed: &Sealed,
+) -> Result<Option<KernelEvent>, FoldError> {
     sealed.event().map_err(|source| FoldError::body(id, sealed, source))
 }
 
 /// Visits every event; the first one brings the decoded state if it is a snapshot.
-fn for_each(
+pub(super) fn for_each(
     id: EntityId,
     loaded: &Loaded,
     mut visit: impl FnMut(&Sealed, Option<SnapshotBody<'_>>) -> Result<(), FoldError>,
@@ -333,6 +346,11 @@ fn snapshot_body<'a>(
     blob: Option<&'a Bytes>,
 ) -> Result<SnapshotBody<'a>, FoldError> {
     let missing = |text: &str| FoldError::violation(id, sealed, Violation(text.to_owned()));
+    // It is the first event, so its own word is all there is of the one before it.
+    let Ok(SnapshotTail { tail }) = codec::decode(&sealed.body) else {
+        return Err(missing("a snapshot that is none"));
+    };
+    Core { tail, ..Core::default() }.follow(id, sealed)?;
     let Some(KernelEvent::Snapshot(snapshot)) = kernel_event(id, sealed)? else {
         return Err(missing("a snapshot that is none"));
     };
@@ -357,108 +375,6 @@ fn snapshot_body<'a>(
         return Err(missing("a snapshot that does not stand for what it says"));
     }
     Ok(body)
-}
-
-// === impl Entity ===
-
-impl<K: EntityKind> Entity<K> {
-    /// An entity that nothing has happened to yet.
-    pub fn unborn(id: EntityId) -> Self {
-        Self { id, core: Core::default(), state: K::State::default(), folded: 0 }
-    }
-
-    /// Folds a journal.
-    pub fn of(id: EntityId, loaded: &Loaded) -> Result<Self, FoldError> {
-        let mut entity = Self::unborn(id);
-        for_each(id, loaded, |sealed, snapshot| {
-            if let Some(body) = snapshot {
-                entity.core = body.core;
-                entity.core.known = entity.core.accepted.iter().map(|one| one.input).collect();
-                for kind in &body.needs {
-                    let bit = bit::<K>(kind).ok_or_else(|| FoldError::unknown(id, sealed, kind))?;
-                    entity.folded |= bit;
-                }
-                entity.state = codec::decode(&body.kind)
-                    .map_err(|source| FoldError::body(id, sealed, source))?;
-            }
-            entity.apply(sealed)
-        })?;
-        Ok(entity)
-    }
-
-    /// Takes one event.
-    pub fn apply(&mut self, sealed: &Sealed) -> Result<(), FoldError> {
-        let kernel = kernel_event(self.id, sealed)?;
-        let parked = match kernel {
-            Some(KernelEvent::Restored(_)) => std::mem::take(&mut self.core.parked),
-            _ => Vec::new(),
-        };
-        self.core.fold(self.id, sealed, kernel.as_ref())?;
-        let folded = match &kernel {
-            Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
-            // An order that came when there was nothing to do about it.
-            Some(KernelEvent::Accepted(accepted)) if accepted.input.order.is_some() => Ok(()),
-            Some(KernelEvent::Accepted(accepted)) => {
-                K::accept(&mut self.state, &sealed.head, &accepted.input)
-            }
-            Some(KernelEvent::Restored(_)) => {
-                for input in &parked {
-                    // What its kind cannot take may be why it was parked: it must not be so again.
-                    if let Err(refused) = K::accept(&mut self.state, &sealed.head, input) {
-                        tracing::debug!(entity = %self.id, input = %input.id, %refused,
-                            "a parked input is left out");
-                    }
-                }
-                Ok(())
-            }
-            Some(KernelEvent::Emitted(emitted)) => {
-                K::emitted(&mut self.state, emitted.turn);
-                Ok(())
-            }
-            Some(KernelEvent::Deleted(_)) => {
-                K::deleted(&mut self.state);
-                self.folded = 0;
-                Ok(())
-            }
-            Some(_) => Ok(()),
-            None => self.apply_own(sealed)?,
-        };
-        folded.map_err(|source| FoldError::violation(self.id, sealed, source))
-    }
-
-    fn apply_own(&mut self, sealed: &Sealed) -> Result<Result<(), Violation>, FoldError> {
-        let decoded = K::Event::decode_body(&sealed.head.kind, &sealed.body)
-            .map_err(|source| FoldError::body(self.id, sealed, source))?;
-        match decoded {
-            Some(event) => {
-                if sealed.head.required {
-                    self.folded |= bit::<K>(&sealed.head.kind).unwrap_or_default();
-                }
-                Ok(K::fold(&mut self.state, &sealed.head, &event))
-            }
-            None if sealed.head.required => {
-                Err(FoldError::unknown(self.id, sealed, &sealed.head.kind))
-            }
-            None => Ok(Ok(())),
-        }
-    }
-
-    /// The encoded state, as a snapshot keeps it.
-    pub fn snapshot(&self) -> Result<Vec<u8>, CodecError> {
-        let kind = codec::encode(&self.state)?.into();
-        let needs = K::Event::KINDS
-            .iter()
-            .filter(|kind| bit::<K>(kind).is_some_and(|bit| self.folded & bit != 0))
-            .map(|kind| (*kind).to_owned())
-            .collect();
-        codec::encode(&SnapshotBody { core: self.core.clone(), kind, needs })
-    }
-}
-
-/// The bit of one of a kind's own events; kinds beyond the 64th have none and are not named.
-fn bit<K: EntityKind>(kind: &str) -> Option<u64> {
-    let at = K::Event::KINDS.iter().position(|one| *one == kind)?;
-    u32::try_from(at).ok().map(|at| 1_u64.checked_shl(at).unwrap_or_default())
 }
 
 /// The blob that a journal's first record needs, if its snapshot is in one.

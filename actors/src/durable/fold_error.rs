@@ -2,7 +2,7 @@
 
 use clawnode_proto::{CodecError, EntityId, Sealed, event::RecordError};
 
-use super::kind::Violation;
+use super::{kind::Violation, partition::Needs};
 
 /// Why a journal cannot be folded.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +17,9 @@ pub enum FoldError {
         /// What is wrong.
         source: RecordError,
     },
-    /// An event's body is not what its kind says.
-    #[error("event `{n}` (`{kind}`) of `{entity}` is not readable")]
+    /// An event's body, or the state that a snapshot keeps, is sound by its hash and does not decode: a
+    /// newer build wrote it.
+    #[error("event `{n}` (`{kind}`) of `{entity}` was written by a newer version")]
     Body {
         /// Whose.
         entity: EntityId,
@@ -56,6 +57,15 @@ pub enum FoldError {
 // === impl FoldError ===
 
 impl FoldError {
+    /// What a process must know that can fold the journal. Absent if nobody can: it is damaged.
+    pub fn needs(&self) -> Option<Needs> {
+        match self {
+            Self::Unknown { kind, .. } => Some(Needs::Event(kind.clone())),
+            Self::Body { kind, .. } => Some(Needs::Newer(kind.clone())),
+            Self::Record { .. } | Self::Violation { .. } => None,
+        }
+    }
+
     pub(super) fn violation(entity: EntityId, sealed: &Sealed, source: Violation) -> Self {
         Self::Violation { entity, n: sealed.head.n, kind: sealed.head.kind.clone(), source }
     }

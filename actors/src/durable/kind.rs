@@ -1,8 +1,11 @@
 //! What an entity kind is: pure functions over its state.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
-use clawnode_proto::{Grammar, Head, Input, Kind, TurnId};
+use clawnode_proto::{
+    Grammar, Head, Input, Kind, TurnId,
+    limits::{DEDUP_AGE, DEDUP_MIN},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// An event that contradicts the state it meets; the journal is refused, the event named.
@@ -26,6 +29,21 @@ pub enum EffectClass {
     Emit(TurnId),
 }
 
+/// How long inputs are known again, so that one which comes twice is taken once: at least this many of
+/// them, and all of this age by the time of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// How many at least.
+    pub least: usize,
+    /// Up to which age.
+    pub age: Duration,
+}
+
+impl Memory {
+    /// What most kinds need: clients repeat a request for days, and few are made.
+    pub const DAYS: Self = Self { least: DEDUP_MIN, age: DEDUP_AGE };
+}
+
 /// A kind of entity: what happened ([`fold`](Self::fold)) and what follows from it
 /// ([`advance`](Self::advance), [`decide`](Self::decide)).
 ///
@@ -34,6 +52,9 @@ pub enum EffectClass {
 pub trait EntityKind: Debug + Send + Sync + 'static {
     /// Its name in ids and births.
     const KIND: Kind;
+    /// How long its inputs are known again. A kind that hears much needs less: each id is kept in memory
+    /// and in every snapshot.
+    const MEMORY: Memory = Memory::DAYS;
     /// What its events add up to.
     type State: Clone + Debug + Default + Send + Serialize + DeserializeOwned;
     /// What happens to it, beside the kernel's own events.

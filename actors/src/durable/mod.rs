@@ -22,6 +22,7 @@
 pub mod archive;
 pub mod core;
 pub mod driver;
+mod entity;
 mod fold_error;
 mod job_io;
 pub mod jobs;
@@ -36,8 +37,10 @@ mod planted;
 pub mod sim;
 mod slim;
 
-pub use core::{Core, Entity, FoldError, Loaded, Service};
-pub use kind::{Begun, EffectClass, EntityKind, Violation};
+pub use core::{Core, Loaded, Service};
+pub use entity::Entity;
+pub use fold_error::FoldError;
+pub use kind::{Begun, EffectClass, EntityKind, Memory, Violation};
 pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, Stop};
 #[cfg(feature = "test-util")]
 pub use planted::Planted;

@@ -71,7 +71,7 @@ impl Awaited {
         let result =
             SessionInput::ToolResult(ToolResult { call: self.call, nonce: self.nonce, end });
         let key = IdempotencyKey::of_job(self.id);
-        let input = Input::new(Kind::Session, &self.session.to_string(), key, now, &result)?;
+        let input = Input::new(Kind::SESSION, &self.session.to_string(), key, now, &result)?;
         Ok(Input { traceparent: self.traceparent, ..input })
     }
 }

@@ -173,6 +173,10 @@ impl From<SendError> for ErrorBody {
                 .hint("wait until the session has answered some of them"),
             SendError::NotFound { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode sessions list` shows the sessions there are"),
+            SendError::Corrupt(failure) if failure.needs().is_some() => {
+                Self::new(ErrorCode::Unavailable, message)
+                    .hint("upgrade this node, or ask a node of the newer version")
+            }
             SendError::Corrupt(_) => Self::new(ErrorCode::Corrupt, message).hint(
                 "`clawnode journal verify` names the damage; restore a backup, or go on in a new \
                  session",
@@ -259,7 +263,7 @@ impl Sessions {
         }
         let input = self.fitted(session, input).await?;
         let mut stored =
-            Input::new(Kind::Session, &name, idempotency_key, self.clock.now(), &input)?;
+            Input::new(Kind::SESSION, &name, idempotency_key, self.clock.now(), &input)?;
         fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
@@ -337,7 +341,7 @@ impl Sessions {
         let core = Core::of(session, &self.load(session).await?, &|_| true)?;
         let key = core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
         let now = self.clock.now();
-        let mut stored = Input::new(Kind::Session, &key, idempotency_key, now, input)?;
+        let mut stored = Input::new(Kind::SESSION, &key, idempotency_key, now, input)?;
         fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
         Ok(stored)

@@ -389,7 +389,7 @@ impl Sessions {
         trace: Option<Traceparent>,
     ) -> Result<Input, SendError> {
         let now = self.clock.now();
-        let mut input = Input::new(Kind::Session, &key.to_string(), name, now, body)?;
+        let mut input = Input::new(Kind::SESSION, &key.to_string(), name, now, body)?;
         input.v = self.writes();
         input.traceparent = trace;
         Ok(input)

@@ -311,7 +311,8 @@ pub(super) fn is_damage(failure: &SendError) -> bool {
         SendError::Store(failure) => {
             matches!(failure, StoreError::Corrupt { .. } | StoreError::Refused { .. })
         }
-        SendError::Corrupt(_) | SendError::Codec(_) => true,
+        SendError::Corrupt(failure) => failure.needs().is_none(),
+        SendError::Codec(_) => true,
         _ => false,
     }
 }

@@ -120,7 +120,7 @@ impl SessionRunner {
         let fired = SessionInput::TimerFired { timer: id };
         let key = IdempotencyKey::of_timer(id);
         let due = it.asked_at.plus(self.job_wait);
-        let input = Input::new(Kind::Session, &job.session.to_string(), key, due, &fired);
+        let input = Input::new(Kind::SESSION, &job.session.to_string(), key, due, &fired);
         let timer = match input {
             Ok(input) => Timer { id, due, input },
             Err(failure) => {
@@ -377,7 +377,7 @@ mod tests {
         let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
         let result = ToolResult { call: job.call, nonce: job.nonce, end };
         let input = Input::new(
-            Kind::Session,
+            Kind::SESSION,
             &job.session.to_string(),
             IdempotencyKey::of_job(job.id),
             runner.clock.now(),

@@ -186,7 +186,7 @@ pub enum Outcome {
 }
 
 impl EntityKind for Session {
-    const KIND: Kind = Kind::Session;
+    const KIND: Kind = Kind::SESSION;
     type State = SessionState;
     type Event = SessionEvent;
     type Effect = Effect;

@@ -157,7 +157,7 @@ impl SessionRunner {
 fn timer(entity: EntityId, session: &SessionKey, id: TimerId, due: Timestamp) -> Option<Timer> {
     let fired = SessionInput::TimerFired { timer: id };
     let key = IdempotencyKey::of_timer(id);
-    match Input::new(Kind::Session, &session.to_string(), key, due, &fired) {
+    match Input::new(Kind::SESSION, &session.to_string(), key, due, &fired) {
         Ok(input) => Some(Timer { id, due, input }),
         Err(failure) => {
             warn!(%entity, %failure, "a timer cannot be written");

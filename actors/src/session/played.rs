@@ -171,7 +171,7 @@ impl Run {
     pub(super) fn hears(&mut self, name: &str, body: &SessionInput) {
         let name = name.parse().unwrap();
         let input =
-            Input::new(Kind::Session, &key().to_string(), name, self.now.wall, body).unwrap();
+            Input::new(Kind::SESSION, &key().to_string(), name, self.now.wall, body).unwrap();
         self.feed(In::Deliver(vec![input]));
     }
 

@@ -23,7 +23,7 @@ use super::{
     kind::Session,
 };
 use crate::durable::{
-    Core, Entity, EntityKind, FoldError, Service,
+    Core, Entity, EntityKind, Service,
     letters::{self, DeadLetter},
 };
 
@@ -140,7 +140,9 @@ impl Sessions {
         let id = fallen.id;
         let waiting = self.unread(fallen).await?.len();
         let now = self.clock.now();
-        let input = Input::order(Session::KIND, id, fallen.digest(), now, order);
+        // A journal whose birth cannot be read does not tell its kind.
+        let kind = fallen.core.kind.unwrap_or(Session::KIND);
+        let input = Input::order(kind, id, fallen.digest(), now, order);
         self.substrate.inbox.put(&input).await?;
         let done = async {
             loop {
@@ -188,6 +190,7 @@ impl Sessions {
         // Being out of service is in the kernel's headers, which every version reads.
         let core = match Core::of(id, &loaded, &|_| true) {
             Ok(core) => core,
+            Err(failure) if failure.needs().is_some() => return Err(SendError::Corrupt(failure)),
             Err(failure) => return Ok(corrupt(failure)),
         };
         if let Service::Quarantined { reason } = &core.service {
@@ -200,7 +203,7 @@ impl Sessions {
                 Err(SendError::InService { session })
             }
             // Newer nodes can use it.
-            Err(failure @ FoldError::Unknown { .. }) => Err(SendError::Corrupt(failure)),
+            Err(failure) if failure.needs().is_some() => Err(SendError::Corrupt(failure)),
             Err(failure) => Ok(corrupt(failure)),
         }
     }

@@ -11,7 +11,7 @@ use super::{
 #[derive(Debug)]
 pub(super) enum Unsynced {
     /// Not visible yet.
-    Pending { from: ProcessId, ticket: Ticket, request: Request },
+    Pending { from: ProcessId, ticket: Ticket, request: Box<Request> },
     /// Visible and answered too early: a record.
     Record(EntityId, Position),
     /// Visible and answered too early: an input.
@@ -50,7 +50,7 @@ impl<D> World<D> {
             return Some(request);
         }
         // Nobody sees it, and nobody is answered, before it is synced.
-        self.unsynced.push(Unsynced::Pending { from, ticket, request });
+        self.unsynced.push(Unsynced::Pending { from, ticket, request: Box::new(request) });
         let soon = rand::Rng::random_range(&mut self.rng, 1..10);
         self.schedule.plan(soon, Event::Commit);
         None
@@ -59,7 +59,7 @@ impl<D> World<D> {
     pub(super) fn commit(&mut self) {
         for write in std::mem::take(&mut self.unsynced) {
             if let Unsynced::Pending { from, ticket, request } = write {
-                let reply = self.serve(request);
+                let reply = self.serve(*request);
                 self.answer(from, ticket, reply);
             }
         }

@@ -11,19 +11,20 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::{agent::Agents, durable::driver::Context, session::Session, tool::Available};
+use clawnode_actors::{agent::Agents, durable::driver::Context, tool::Available};
 use clawnode_cluster::{
     BusEvent, Peek, PeekSeen, Substrate,
     membership::{Announcer, ClusterClock, Members},
 };
 use clawnode_proto::{
-    Capability, Kind, codec,
+    Capability, codec,
     envelope::VERSIONS,
     node::{Heartbeat, NodeRole, VersionRange},
     provider::ProviderReport,
     view::WarningView,
 };
 use futures_util::StreamExt;
+use semver::Version;
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -50,7 +51,7 @@ pub type Saying = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
 pub fn saying(
     config: &Config,
     roles: &[NodeRole],
-    context: &Arc<Context<Session>>,
+    context: &Arc<Context>,
     agents: &Agents,
     (available, hosts): (&watch::Receiver<Available>, BTreeSet<Capability>),
     (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
@@ -62,11 +63,13 @@ pub fn saying(
     let reached = Arc::clone(reached);
     let available = available.clone();
     let started = context.clock.now();
-    let knows = context.machine.known::<Session>();
+    let knows = context.kinds.events();
+    let kinds: BTreeSet<Capability> =
+        context.kinds.served().filter_map(|kind| kind.as_str().parse().ok()).collect();
     let saying = move |available: &Available| Heartbeat {
         process: context.process,
         node: node.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: context.version.to_string(),
         roles: roles.clone(),
         started,
         draining: standing.draining(),
@@ -74,7 +77,7 @@ pub fn saying(
         config: agents.digest(),
         cordoned: standing.cordoned().load(Ordering::Relaxed),
         speaks: context.speaks,
-        capabilities: &capabilities(&roles, available) | &hosts,
+        capabilities: &capabilities(&roles, &kinds, available) | &hosts,
         load: gauges.load(),
         shed: gauges.shed(),
         first_of: gauges.first_of(),
@@ -101,12 +104,34 @@ fn providers(roles: &[NodeRole], available: &Available, agents: &Agents) -> Vec<
 
 /// What others may ask of this node: the kinds of entities that it serves, and the tools that it
 /// runs.
-fn capabilities(roles: &[NodeRole], available: &Available) -> BTreeSet<Capability> {
+fn capabilities(
+    roles: &[NodeRole],
+    kinds: &BTreeSet<Capability>,
+    available: &Available,
+) -> BTreeSet<Capability> {
     if !roles.contains(&NodeRole::Worker) {
         return BTreeSet::new();
     }
-    let serves: Option<Capability> = Kind::Session.to_string().parse().ok();
-    serves.into_iter().chain(available.capabilities.iter().cloned()).collect()
+    kinds | &available.capabilities
+}
+
+/// The version of this build.
+#[cfg(not(feature = "test-util"))]
+pub fn version(_env: &crate::config::Env) -> Result<Version, Failure> {
+    parse_version(env!("CARGO_PKG_VERSION"))
+}
+
+/// The version of this build; in tests, the one that `CLAWNODE_TEST_VERSION` names.
+#[cfg(feature = "test-util")]
+pub fn version(env: &crate::config::Env) -> Result<Version, Failure> {
+    parse_version(env.get("CLAWNODE_TEST_VERSION").unwrap_or(env!("CARGO_PKG_VERSION")))
+}
+
+fn parse_version(text: &str) -> Result<Version, Failure> {
+    text.parse().map_err(|error| {
+        let what = format!("`{text}` is not a version: {error}");
+        Failure::new(Exit::Failed, "internal", what)
+    })
 }
 
 /// The versions that this process speaks.

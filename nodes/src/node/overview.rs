@@ -13,10 +13,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::{
-    durable::driver::Context,
-    session::{Session, Sessions},
-};
+use clawnode_actors::{durable::driver::Context, session::Sessions};
 use clawnode_cluster::{Peek, Substrate, membership::Members};
 use clawnode_proto::{
     Capability, ErrorBody, NodeName, ProcessId,
@@ -65,7 +62,7 @@ pub struct Node {
 impl Node {
     /// The node of this context, which says `heartbeat` of itself.
     pub fn new(
-        context: &Arc<Context<Session>>,
+        context: &Arc<Context>,
         heartbeat: Saying,
         model: String,
         members: watch::Receiver<Members>,

@@ -6,7 +6,6 @@ use clawnode_actors::{
     durable::driver::Context,
     hook::Hooks,
     latch::LatchDoor,
-    session::Session,
     tool::{
         Archive, ArchiveContext, ArchiveOptions, Available, Basics, Egress, Executor, Executors,
         HttpFetch, JobRank, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
@@ -214,7 +213,7 @@ pub fn processes(options: ProcessOptions) -> Processes {
 }
 
 /// What is kept of the jobs that run here.
-fn archive(config: &Config, context: &Context<Session>) -> Archive {
+fn archive(config: &Config, context: &Context) -> Archive {
     Archive::new(ArchiveContext {
         process: context.process,
         node: config.node.name.clone(),
@@ -258,7 +257,7 @@ pub fn ranked(me: ProcessId, saying: Saying, members: watch::Receiver<Members>) 
 /// What runs the jobs that this node can.
 pub fn runner(
     config: &Config,
-    context: &Context<Session>,
+    context: &Context,
     available: watch::Receiver<Available>,
     rank: JobRank,
 ) -> RunnerContext {

@@ -148,5 +148,5 @@ fn an_unknown_kind_is_chained_and_says_whether_it_may_be_skipped() {
 #[test]
 fn an_event_says_whose_it_is() {
     let event = &first_append()[0];
-    assert_eq!(event.head.entity, EntityId::derive(Kind::Session, sample::KEY));
+    assert_eq!(event.head.entity, EntityId::derive(Kind::SESSION, sample::KEY));
 }

@@ -45,7 +45,7 @@ use serde_bytes::ByteBuf;
 pub(crate) const KEY: &str = "default:web:site:ada";
 
 pub(crate) fn entity() -> EntityId {
-    EntityId::derive(Kind::Session, KEY)
+    EntityId::derive(Kind::SESSION, KEY)
 }
 
 pub(crate) fn turn() -> TurnId {
@@ -110,7 +110,7 @@ pub(crate) fn user_message() -> UserMessage {
 pub(crate) fn input() -> Input {
     let body = SessionInput::UserMessage(UserMessage::text("hello"));
     let mut input =
-        Input::new(Kind::Session, KEY, name::<IdempotencyKey>("key-1"), Timestamp(1_000), &body)
+        Input::new(Kind::SESSION, KEY, name::<IdempotencyKey>("key-1"), Timestamp(1_000), &body)
             .unwrap();
     input.traceparent =
         Some(Traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()));
@@ -119,7 +119,7 @@ pub(crate) fn input() -> Input {
 
 /// What an operator says about a session, by its id alone.
 pub(crate) fn order() -> Input {
-    Input::order(Kind::Session, entity(), Digest::of(b"tail"), Timestamp(1_000), Order::Restore)
+    Input::order(Kind::SESSION, entity(), Digest::of(b"tail"), Timestamp(1_000), Order::Restore)
 }
 
 pub(crate) fn session_inputs() -> Vec<SessionInput> {
@@ -332,7 +332,7 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
     let blob = SnapshotState::Blob { digest: Digest::of(b"state") };
     vec![
         Claim::default().into(),
-        Born { kind: Kind::Session, key: KEY.to_owned() }.into(),
+        Born { kind: Kind::SESSION, key: KEY.to_owned() }.into(),
         Accepted { input: input() }.into(),
         Emitted { turn: turn() }.into(),
         Snapshot { tail, archive: None, state: inline.clone(), superseded: None }.into(),

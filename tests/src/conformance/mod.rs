@@ -10,6 +10,7 @@ pub mod bus;
 pub mod inbox;
 pub mod jobs;
 pub mod journal;
+pub mod kinds;
 pub mod restart;
 pub mod sessions;
 mod support;
@@ -97,6 +98,9 @@ macro_rules! conformance {
             sessions {
                 a_list_has_the_newest_first, a_list_has_what_is_wanted,
                 only_stateless_sessions_at_rest_are_told_to_go
+            }
+            kinds {
+                a_second_kind_is_served, a_kind_that_is_not_served_waits_for_who_serves_it
             }
             restart {
                 everything_stored_is_there_after_a_restart, what_was_done_stays_done

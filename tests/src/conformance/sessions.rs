@@ -36,7 +36,7 @@ impl Written {
         let (tail, position) = (Tail::START, Position(0));
         let mut written = Self { substrate, id, key: key.clone(), tail, position };
         let claim = Claim { excused: false };
-        let born = Born { kind: Kind::Session, key };
+        let born = Born { kind: Kind::SESSION, key };
         written.append::<KernelEvent>(at, &[claim.into(), born.into()]).await?;
         Ok(written)
     }
@@ -45,7 +45,7 @@ impl Written {
     async fn hears(&mut self, text: &str, at: u64) -> Result {
         let said = SessionInput::UserMessage(UserMessage::text(text));
         let named = format!("k{at}").parse()?;
-        let input = Input::new(Kind::Session, &self.key, named, Timestamp(at), &said)?;
+        let input = Input::new(Kind::SESSION, &self.key, named, Timestamp(at), &said)?;
         self.append::<KernelEvent>(at, &[Accepted { input }.into()]).await
     }
 
@@ -53,7 +53,7 @@ impl Written {
     async fn heard(substrate: &Substrate, key: &str, at: u64) -> Result<Self> {
         let mut written = Self::born(substrate, key, at).await?;
         let said = SessionInput::UserMessage(UserMessage::text("hello"));
-        let input = Input::new(Kind::Session, key, "k".parse()?, Timestamp(at), &said)?;
+        let input = Input::new(Kind::SESSION, key, "k".parse()?, Timestamp(at), &said)?;
         let turn = TurnId::from(input.id);
         written.append::<KernelEvent>(at, &[Accepted { input }.into()]).await?;
         let outcome = TurnOutcome::Cancelled;
@@ -206,7 +206,7 @@ pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground)
     let other = Written::heard(&substrate, "default:openai:default:ada", 1_000).await?;
     // What is not finished waits in the inbox for as long.
     let said = SessionInput::UserMessage(UserMessage::text("wait"));
-    let input = Input::new(Kind::Session, &busy.key, "k".parse()?, Timestamp(1), &said)?;
+    let input = Input::new(Kind::SESSION, &busy.key, "k".parse()?, Timestamp(1), &said)?;
     substrate.inbox.put(&input).await?;
     let all = [&old, &young, &busy, &other];
     let at = |now| Sessions::new(substrate.clone(), Arc::new(At(now)));

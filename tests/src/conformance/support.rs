@@ -51,12 +51,12 @@ where
 
 /// An input for the session `key`, named `name`.
 pub(super) fn input(key: &str, name: &str) -> Result<Input> {
-    Ok(Input::new(Kind::Session, key, name.parse()?, Timestamp(1), &name)?)
+    Ok(Input::new(Kind::SESSION, key, name.parse()?, Timestamp(1), &name)?)
 }
 
 /// The session `key`.
 pub(super) fn entity(key: &str) -> EntityId {
-    EntityId::derive(Kind::Session, key)
+    EntityId::derive(Kind::SESSION, key)
 }
 
 /// A session of this partition.

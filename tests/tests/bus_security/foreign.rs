@@ -52,7 +52,7 @@ async fn have_written(thief: &User, stream: &str, subject: &str) -> Result {
 }
 
 fn entity() -> EntityId {
-    EntityId::derive(Kind::Session, "a:cli:local:p")
+    EntityId::derive(Kind::SESSION, "a:cli:local:p")
 }
 
 async fn append(doors: &Substrate, expected: Position, text: &str, rollup: bool) -> AppendAnswer {
@@ -140,7 +140,7 @@ async fn foreign_1_inboxes_and_queues_of_nats_let_go_of_the_servers_words() -> R
     let subject = Prefix::default().input(partition, entity());
     have_written(&thief, "CN_INBOX", &subject).await?;
     let key: IdempotencyKey = "one".parse()?;
-    let input = Input::new(Kind::Session, "a:cli:local:p", key, Timestamp(1), &1)?;
+    let input = Input::new(Kind::SESSION, "a:cli:local:p", key, Timestamp(1), &1)?;
     let position = doors.inbox.put(&input).await?;
     let waiting = doors.inbox.read(entity(), Position(0)).await?;
     assert_eq!(waiting.iter().map(|it| it.position).collect::<Vec<_>>(), [position]);

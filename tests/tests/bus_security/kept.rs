@@ -14,7 +14,7 @@ use crate::support::{Operator, PATIENCE, Result, User, now};
 const STREAMS: [&str; 2] = ["CN_JOURNAL", "CN_BLOBS"];
 
 fn entity(name: &str) -> EntityId {
-    EntityId::derive(Kind::Session, &format!("a:cli:local:{name}"))
+    EntityId::derive(Kind::SESSION, &format!("a:cli:local:{name}"))
 }
 
 async fn append(

@@ -172,7 +172,7 @@ async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
     let other = Message::new("bob", "hello").session();
     let newer = Input {
         v_min: u16::MAX,
-        ..Input::new(Kind::Session, &other, "new".parse().unwrap(), Timestamp(0), &())
+        ..Input::new(Kind::SESSION, &other, "new".parse().unwrap(), Timestamp(0), &())
             .expect("it can be written")
     };
     let (newer, for_newer) = (newer.to_bytes().expect("it can be written"), newer.entity);
@@ -206,7 +206,7 @@ async fn what_fits_into_no_append_is_a_dead_letter_and_stops_nothing() -> Outcom
     let prefix = prefix.parse::<Prefix>().expect("a prefix");
     let text = UserMessage::text("x".repeat(INPUT_STORED_BYTES));
     let large = SessionInput::UserMessage(text);
-    let large = Input::new(Kind::Session, &key, "large".parse().unwrap(), Timestamp(0), &large)
+    let large = Input::new(Kind::SESSION, &key, "large".parse().unwrap(), Timestamp(0), &large)
         .expect("it can be written");
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;

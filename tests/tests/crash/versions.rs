@@ -15,9 +15,12 @@ mod nats {
     /// Sessions whose journals the older worker cannot read: some of any worker's partitions.
     const NEWER: usize = 6;
 
-    /// What an older node does not know.
-    fn older() -> Vec<Var> {
-        vec![("CLAWNODE_TEST_HIDES", "model_failed".to_owned())]
+    /// What an older node does not know, and its version.
+    fn older(hides: &str) -> Vec<Var> {
+        vec![
+            ("CLAWNODE_TEST_HIDES", hides.to_owned()),
+            ("CLAWNODE_TEST_VERSION", "0.0.1".to_owned()),
+        ]
     }
 
     fn speaks(range: &str) -> Vec<Var> {
@@ -34,7 +37,16 @@ mod nats {
     }
 
     #[tokio::test]
-    async fn what_an_older_worker_cannot_read_reaches_a_newer_one() -> Outcome {
+    async fn an_event_of_an_unknown_kind_reaches_a_newer_worker() -> Outcome {
+        what_an_older_worker_cannot_read_reaches_a_newer_one("model_failed").await
+    }
+
+    #[tokio::test]
+    async fn a_known_event_with_an_unknown_body_reaches_a_newer_worker() -> Outcome {
+        what_an_older_worker_cannot_read_reaches_a_newer_one("model_failed/body").await
+    }
+
+    async fn what_an_older_worker_cannot_read_reaches_a_newer_one(hides: &str) -> Outcome {
         let fails = (0..NEWER).map(|_| Act::status(400, "no")).collect();
         let script = Script { on: [("fail".to_owned(), fails)].into(), ..Script::default() };
         let scene = Scene::on(Under::Nats, script).await;
@@ -46,7 +58,7 @@ mod nats {
             assert!(turn.completed().await.is_err(), "the model refuses");
         }
         // Side by side: whoever is given an input, it reaches the one that can take it.
-        fleet.add_with(&scene, "old", older()).await?;
+        fleet.add_with(&scene, "old", older(hides)).await?;
         for n in 0..NEWER {
             let message = to(n, &format!("both {n}"));
             assert!(fleet.client.chat(&message).await?.ends_with(&format!("both {n}")));
@@ -82,11 +94,11 @@ mod nats {
         let mut fleet = Fleet::new(&scene).await?;
         fleet.add(&scene, "w1").await?;
         for role in ["worker", "gateway"] {
-            let start = Start { vars: speaks("2-3"), ..Start::role(role) };
+            let start = Start { vars: speaks("3-4"), ..Start::role(role) };
             match Node::start(&scene.home, start).await {
                 Err(ProcessError::NotReady { status, log }) => {
                     assert!(status.contains("78"), "{status}");
-                    assert!(log.contains("versions_unfit") && log.contains("2-3"), "{log}");
+                    assert!(log.contains("versions_unfit") && log.contains("3-4"), "{log}");
                 }
                 other => panic!("it joined: {other:?}"),
             }

@@ -67,7 +67,7 @@ impl Operator {
     ) -> Result<Self> {
         let entities = (0_u32..)
             .map(|n| format!("fidelity-{seed}-{n}"))
-            .map(|key| (key.clone(), EntityId::derive(Kind::Session, &key)))
+            .map(|key| (key.clone(), EntityId::derive(Kind::SESSION, &key)))
             .filter(|(_, entity)| entity.partition(PARTITIONS) == PARTITION)
             .take(EACH)
             .collect();
@@ -147,7 +147,7 @@ impl Operator {
         match op {
             Op::Put { inbox, label } => {
                 let (key, name) = (&self.entities[inbox].0, label.to_string());
-                let input = Input::new(Kind::Session, key, name.parse()?, Timestamp(1), &name)?;
+                let input = Input::new(Kind::SESSION, key, name.parse()?, Timestamp(1), &name)?;
                 self.substrate.inbox.put(&input).await?;
                 self.deliverable += 1;
                 Ok(Seen::Done)

@@ -86,11 +86,11 @@ pub(crate) fn options() -> LocalOptions {
 }
 
 pub(crate) fn entity(key: &str) -> EntityId {
-    EntityId::derive(Kind::Session, key)
+    EntityId::derive(Kind::SESSION, key)
 }
 
 pub(crate) fn input(key: &str, name: &str) -> Result<Input> {
-    Ok(Input::new(Kind::Session, key, name.parse()?, Timestamp(1), &name)?)
+    Ok(Input::new(Kind::SESSION, key, name.parse()?, Timestamp(1), &name)?)
 }
 
 /// A job of one of two capabilities.

@@ -14,18 +14,16 @@ use tracing::{debug, error};
 
 use super::{
     Context, DispatcherHandle, DispatcherView,
-    entity::{Arguments as EntityArguments, EntityHandle, GOODBYE, fenced},
+    entity::GOODBYE,
     forward::{forward, ring, ring_next},
     fuse::fused,
     handle::Message,
+    kinds::{EntityHandle, Start},
     pump::pump,
     reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
     worker::Placed,
 };
-use crate::durable::{
-    EntityKind, In as EntityIn,
-    partition::{AskId, Gone, HandleId, In, Out, Partition},
-};
+use crate::durable::partition::{AskId, Gone, HandleId, In, Out, Partition};
 
 /// How often the machine hears that time has passed.
 const TICK: Duration = Duration::from_secs(1);
@@ -37,38 +35,38 @@ const MAKE_ROOM: (usize, usize) = (64, 4);
 /// How long what a drained dispatcher still says may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-pub(super) struct DispatcherActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
+pub(super) struct DispatcherActor;
 
-pub(super) struct State<K: EntityKind> {
+pub(super) struct State {
     partition: PartitionId,
     placed: Placed,
     machine: Partition,
     /// The machine measures waits alone, so its time does not jump with the clock.
     started: tokio::time::Instant,
-    context: Arc<Context<K>>,
-    entities: HashMap<EntityId, EntityHandle<K>>,
+    context: Arc<Context>,
+    entities: HashMap<EntityId, Arc<dyn EntityHandle>>,
     cells: HashMap<ActorId, EntityId>,
     handles: HashMap<HandleId, Arc<dyn AckHandle>>,
     asks: HashMap<AskId, oneshot::Sender<NodeReply>>,
     drained: Vec<oneshot::Sender<()>>,
     next: u64,
     ticks: u32,
-    taken: Taken<K>,
+    taken: Taken,
     pump: Option<tokio::task::AbortHandle>,
     tasks: JoinSet<()>,
 }
 
 /// The places that it has taken; gives them back when it ends, however.
-struct Taken<K: EntityKind>(Arc<Context<K>>, usize);
+struct Taken(Arc<Context>, usize);
 
-impl<K: EntityKind> Taken<K> {
+impl Taken {
     fn are(&mut self, now: usize) {
         self.0.places.moved(self.1, now);
         self.1 = now;
     }
 }
 
-impl<K: EntityKind> Drop for Taken<K> {
+impl Drop for Taken {
     fn drop(&mut self) {
         self.are(0);
     }
@@ -76,16 +74,16 @@ impl<K: EntityKind> Drop for Taken<K> {
 
 // === impl DispatcherActor ===
 
-impl<K: EntityKind> Actor for DispatcherActor<K> {
+impl Actor for DispatcherActor {
     type Msg = Message;
-    type State = State<K>;
-    type Arguments = (PartitionId, Placed, Arc<Context<K>>);
+    type State = State;
+    type Arguments = (PartitionId, Placed, Arc<Context>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
         (partition, placed, context): Self::Arguments,
-    ) -> Result<State<K>, ActorProcessingErr> {
+    ) -> Result<State, ActorProcessingErr> {
         let shared = context.substrate.shared;
         let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
@@ -122,7 +120,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         &self,
         myself: ActorRef<Message>,
         message: Message,
-        state: &mut State<K>,
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         while state.tasks.try_join_next().is_some() {}
         let input = match message {
@@ -139,7 +137,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
             Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
             Message::Fenced(entity, epoch) => {
                 if let Some(handle) = state.entities.get(&entity) {
-                    handle.feed(fenced(epoch));
+                    handle.fenced(epoch);
                 }
                 return Ok(());
             }
@@ -156,13 +154,13 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
                 state.pull(&myself, false);
                 state.drained.push(done);
                 for handle in state.entities.values() {
-                    handle.feed(EntityIn::Drain);
+                    handle.drain();
                 }
                 In::Drain
             }
             Message::GiveUp => {
                 for handle in state.entities.values() {
-                    handle.feed(EntityIn::GiveUp);
+                    handle.give_up();
                 }
                 return Ok(());
             }
@@ -184,7 +182,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
         &self,
         myself: ActorRef<Message>,
         event: SupervisionEvent,
-        state: &mut State<K>,
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         let (cell, cause) = match event {
             SupervisionEvent::ActorFailed(cell, cause) => (cell, Some(cause.to_string())),
@@ -210,7 +208,7 @@ impl<K: EntityKind> Actor for DispatcherActor<K> {
 
 // === impl State ===
 
-impl<K: EntityKind> State<K> {
+impl State {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -258,7 +256,7 @@ impl<K: EntityKind> State<K> {
         self.ticks = (self.ticks + 1) % ENTITY_TICKS;
         if self.ticks == 0 {
             for handle in self.entities.values() {
-                handle.feed(EntityIn::Tick);
+                handle.tick();
             }
         }
     }
@@ -287,7 +285,7 @@ impl<K: EntityKind> State<K> {
         let some = self.entities.values().skip(first).chain(self.entities.values());
         let most = MAKE_ROOM.0.max(self.entities.len() / MAKE_ROOM.1).min(self.entities.len());
         for handle in some.take(most) {
-            handle.feed(EntityIn::MakeRoom);
+            handle.make_room();
         }
     }
 
@@ -315,11 +313,16 @@ impl<K: EntityKind> State<K> {
                     tell(&myself, aside);
                 });
             }
-            Out::Activate(entity, activation, heir) => {
+            Out::Activate(entity, kind, activation, heir) => {
+                let Some(kind) = context.kinds.get(kind) else {
+                    // What arrives for such entities is forwarded, so none is activated here.
+                    error!(%entity, %kind, "an entity of a kind that is not served was activated");
+                    return tell(&myself, In::Gone(entity, Gone::Unservable));
+                };
                 let dispatcher = DispatcherHandle(myself.clone());
-                let arguments =
-                    EntityArguments { id: entity, activation, heir, context, dispatcher };
-                match EntityHandle::spawn(arguments, myself.get_cell()).await {
+                let start =
+                    Start { id: entity, activation, heir, context: context.clone(), dispatcher };
+                match Arc::clone(kind).start(start, myself.get_cell()).await {
                     Ok(handle) => {
                         self.cells.insert(handle.cell().get_id(), entity);
                         self.entities.insert(entity, handle);
@@ -332,7 +335,7 @@ impl<K: EntityKind> State<K> {
             }
             Out::Deliver(entity, inputs) => {
                 if let Some(handle) = self.entities.get(&entity) {
-                    handle.feed(EntityIn::Deliver(inputs));
+                    handle.deliver(inputs);
                 }
             }
             Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
@@ -388,7 +391,7 @@ impl<K: EntityKind> State<K> {
     }
 }
 
-impl<K: EntityKind> State<K> {
+impl State {
     /// Answers another process: the entity's actor does, if there is one.
     fn ask_actor(&mut self, ask: AskId, of: Option<(EntityId, InputId)>) {
         let Some(reply) = self.asks.remove(&ask) else { return };

@@ -20,19 +20,20 @@ use super::{
     Context, DispatcherHandle,
     erase::erase,
     fuse::fused,
+    kinds::{EntityHandle, Served, Start},
     store::{append, archive, discard, load, read_back, scrub},
 };
 use crate::durable::{
-    Activation, EntityKind, Heir, In, Machine, Now, Out, Slim, Stop,
+    EntityKind, In, Machine, Now, Out, Slim, Stop,
     partition::{Gone, OwnerSays},
 };
 
 /// Why an actor stopped that told its dispatcher itself; the supervision event may come first.
 pub(super) const GOODBYE: &str = "told its dispatcher";
 
-/// The only door to an entity's actor.
+/// The handle of an entity's actor, whose kind is known.
 #[derive(Debug)]
-pub(super) struct EntityHandle<K: EntityKind>(ActorRef<Message<K>>);
+struct Handle<K: EntityKind>(ActorRef<Message<K>>);
 
 /// Where an effect's runner tells how it went.
 #[derive(Debug)]
@@ -49,68 +50,84 @@ pub(super) enum Message<K: EntityKind> {
 
 struct EntityActor<K>(std::marker::PhantomData<fn(K)>);
 
-pub(super) struct Arguments<K: EntityKind> {
-    pub(super) id: EntityId,
-    pub(super) activation: Activation,
-    pub(super) heir: Heir,
-    pub(super) context: Arc<Context<K>>,
-    pub(super) dispatcher: DispatcherHandle,
-}
-
 struct State<K: EntityKind> {
     id: EntityId,
     machine: Machine<K>,
     /// Waits are measured from here, so that they do not jump with the clock.
     started: tokio::time::Instant,
-    context: Arc<Context<K>>,
+    context: Arc<Context>,
+    served: Arc<Served<K>>,
     dispatcher: DispatcherHandle,
     /// Dropping it aborts whatever still runs for this activation.
     tasks: JoinSet<()>,
     calls: BTreeMap<K::Key, CancellationToken>,
     handed: Vec<InputId>,
-    resident: Resident<K>,
+    resident: Resident,
 }
 
 /// Counts the entity as resident while it lives, also when it panics.
-struct Resident<K: EntityKind>(Arc<Context<K>>, EntityId);
+struct Resident(Arc<Context>, EntityId);
 
-impl<K: EntityKind> Drop for Resident<K> {
+impl Drop for Resident {
     fn drop(&mut self) {
         self.0.resident.fetch_sub(1, Ordering::Relaxed);
         self.0.probations.lost(self.1);
     }
 }
 
-// === impl EntityHandle ===
-
-impl<K: EntityKind> Clone for EntityHandle<K> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+/// Starts the actor of one entity.
+pub(super) async fn start<K: EntityKind>(
+    served: Arc<Served<K>>,
+    start: Start,
+    parent: ActorCell,
+) -> Result<Arc<dyn EntityHandle>, SpawnErr> {
+    let actor = EntityActor(std::marker::PhantomData);
+    let spawned = EntityActor::spawn_linked(None, actor, (served, start), parent).await;
+    Ok(Arc::new(Handle::<K>(spawned?.0)))
 }
 
-impl<K: EntityKind> EntityHandle<K> {
-    pub(super) async fn spawn(
-        arguments: Arguments<K>,
-        parent: ActorCell,
-    ) -> Result<Self, SpawnErr> {
-        let actor = EntityActor(std::marker::PhantomData);
-        Ok(Self(EntityActor::spawn_linked(None, actor, arguments, parent).await?.0))
-    }
+// === impl Handle ===
 
-    pub(super) fn feed(&self, input: In<K>) {
+impl<K: EntityKind> Handle<K> {
+    fn feed(&self, input: In<K>) {
         if self.0.cast(Message::Feed(Box::new(input))).is_err() {
             debug!("an entity's actor stopped before it was told something");
         }
     }
+}
 
-    pub(super) fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>) {
+impl<K: EntityKind> EntityHandle for Handle<K> {
+    fn deliver(&self, inputs: Vec<Input>) {
+        self.feed(In::Deliver(inputs));
+    }
+
+    fn tick(&self) {
+        self.feed(In::Tick);
+    }
+
+    fn make_room(&self) {
+        self.feed(In::MakeRoom);
+    }
+
+    fn fenced(&self, epoch: Epoch) {
+        self.feed(In::FencedHint(epoch));
+    }
+
+    fn drain(&self) {
+        self.feed(In::Drain);
+    }
+
+    fn give_up(&self) {
+        self.feed(In::GiveUp);
+    }
+
+    fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>) {
         if self.0.cast(Message::Ask(input, reply)).is_err() {
             debug!("an entity's actor stopped before it was asked something");
         }
     }
 
-    pub(super) fn cell(&self) -> ActorCell {
+    fn cell(&self) -> ActorCell {
         self.0.get_cell()
     }
 }
@@ -176,26 +193,27 @@ impl<K: EntityKind> Port<K> {
 impl<K: EntityKind> Actor for EntityActor<K> {
     type Msg = Message<K>;
     type State = State<K>;
-    type Arguments = Arguments<K>;
+    type Arguments = (Arc<Served<K>>, Start);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message<K>>,
-        arguments: Arguments<K>,
+        (served, start): (Arc<Served<K>>, Start),
     ) -> Result<State<K>, ActorProcessingErr> {
-        let Arguments { id, activation, heir, context, dispatcher } = arguments;
+        let Start { id, activation, heir, context, dispatcher } = start;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);
         let resident = Resident(Arc::clone(&context), id);
         let incarnation = Incarnation { process: context.process, counter };
         let started = tokio::time::Instant::now();
         let now = now(&context, started);
-        let (machine, out) = Machine::new(id, incarnation, activation, context.machine, now);
+        let (machine, out) = Machine::new(id, incarnation, activation, served.machine, now);
         let mut state = State {
             id,
             machine: machine.heir(heir),
             started,
             context,
+            served,
             dispatcher,
             tasks: JoinSet::new(),
             calls: BTreeMap::new(),
@@ -281,7 +299,8 @@ impl<K: EntityKind> State<K> {
             }
             Out::EnterProbation => {
                 self.spawn(myself, async move {
-                    port.tell(context.probations.enter(&context, id).await);
+                    let blamed = context.probations.enter(&context, id).await;
+                    port.tell(In::Probation { blamed });
                 });
             }
             Out::LeaveProbation { runs } => {
@@ -296,7 +315,7 @@ impl<K: EntityKind> State<K> {
                 self.spawn(myself, async move { port.tell(read_back(&context, id, after).await) });
             }
             Out::Acquire(key, effect) => {
-                let grant = context.runner.acquire(id, &effect, key.clone(), &port)?;
+                let grant = self.served.runner.acquire(id, &effect, key.clone(), &port)?;
                 return Some(In::Granted(key, grant));
             }
             // A grant that is not used gives its place back when it is dropped.
@@ -304,7 +323,7 @@ impl<K: EntityKind> State<K> {
             Out::Start(key, job) => {
                 let cancelled = CancellationToken::new();
                 self.calls.insert(key.clone(), cancelled.clone());
-                let run = context.runner.run(id, key, job, port, cancelled);
+                let run = self.served.runner.run(id, key, job, port, cancelled);
                 self.spawn(myself, run);
             }
             Out::Abort(key) => match self.calls.get(&key) {
@@ -317,7 +336,7 @@ impl<K: EntityKind> State<K> {
                 self.dispatcher.completed(id, input);
             }
             Out::TellFenced { process, epoch } => {
-                context.runner.claimed(id, process, epoch);
+                self.served.runner.claimed(id, process, epoch);
                 if self.context.substrate.shared {
                     self.spawn(myself, tell_fenced(context, id, process, epoch));
                 }
@@ -329,8 +348,9 @@ impl<K: EntityKind> State<K> {
                 );
             }
             Out::Erase { dropped, state } => {
+                let runner = Arc::clone(&self.served.runner);
                 self.spawn(myself, async move {
-                    port.tell(erase(&context, id, dropped, state).await);
+                    port.tell(erase((&context, runner.as_ref()), id, dropped, state).await);
                 });
             }
             // Detached: it is bounded, and goes on when the activation is over.
@@ -353,10 +373,10 @@ impl<K: EntityKind> State<K> {
             drop(tokio::spawn(async move { context.probations.over(&context, id).await }));
         }
         let why = match stop {
-            Stop::TooNew(kind) => {
-                debug!(entity = %id, kind, "entity needs a process that knows more");
-                self.context.runner.left(id, &self.handed, stop);
-                self.dispatcher.too_new(id, kind);
+            Stop::TooNew(needs) => {
+                debug!(entity = %id, %needs, "entity needs a process that knows more");
+                self.served.runner.left(id, &self.handed, stop);
+                self.dispatcher.too_new(id, needs.clone());
                 return myself.stop(Some(GOODBYE.to_owned()));
             }
             Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
@@ -379,33 +399,23 @@ impl<K: EntityKind> State<K> {
             Stop::Diverged(detail) => error!(entity = %id, detail, "the store lost records"),
             Stop::Defect(detail) => error!(entity = %id, detail, "a defect ended an activation"),
         }
-        self.context.runner.left(id, &self.handed, stop);
+        self.served.runner.left(id, &self.handed, stop);
         self.dispatcher.gone(id, why);
         debug_assert!(Arc::strong_count(&self.resident.0) > 0, "counted until dropped");
         myself.stop(Some(GOODBYE.to_owned()));
     }
 }
 
-fn now<K: EntityKind>(context: &Context<K>, started: tokio::time::Instant) -> Now {
+fn now(context: &Context, started: tokio::time::Instant) -> Now {
     let steady = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     Now { wall: context.clock.now(), steady: Timestamp(steady) }
 }
 
 /// Best effort: whoever does not hear it is fenced by its next append.
-async fn tell_fenced<K: EntityKind>(
-    context: Arc<Context<K>>,
-    entity: EntityId,
-    process: ProcessId,
-    epoch: Epoch,
-) {
+async fn tell_fenced(context: Arc<Context>, entity: EntityId, process: ProcessId, epoch: Epoch) {
     let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
     let subject = context.substrate.prefix.rpc(process);
     if let Err(failure) = context.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
         debug!(%entity, %process, %failure, "the last owner was not told");
     }
-}
-
-/// A foreign claim was announced.
-pub(super) fn fenced<K: EntityKind>(epoch: Epoch) -> In<K> {
-    In::FencedHint(epoch)
 }

@@ -7,7 +7,7 @@ use clawnode_proto::{EntityId, Input, kernel::SnapshotState, limits::INLINE_BYTE
 use serde_bytes::ByteBuf;
 use tracing::warn;
 
-use super::Context;
+use super::{Context, Runner};
 use crate::durable::{EntityKind, In};
 
 /// The first wait before a tombstone's state is stored again; doubles up to [`STORE_MOST`].
@@ -18,7 +18,7 @@ const STORE_MOST: Duration = Duration::from_secs(5);
 /// Removes what is personal of an entity, once the state of its tombstone is stored: a deletion that
 /// could not be completed would leave a journal without its texts.
 pub(super) async fn erase<K: EntityKind>(
-    context: &Context<K>,
+    (context, runner): (&Context, &dyn Runner<K>),
     id: EntityId,
     dropped: Vec<Input>,
     state: Bytes,
@@ -28,12 +28,12 @@ pub(super) async fn erase<K: EntityKind>(
     } else {
         SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
     };
-    let before = context.runner.erase(id, dropped).await;
+    let before = runner.erase(id, dropped).await;
     In::Erased { state, before }
 }
 
 /// Tries until it is stored, or the entity's actor is gone.
-async fn stored<K: EntityKind>(context: &Context<K>, id: EntityId, state: Bytes) -> SnapshotState {
+async fn stored(context: &Context, id: EntityId, state: Bytes) -> SnapshotState {
     let mut wait = STORE_FIRST;
     loop {
         match context.substrate.blobs.put(state.clone()).await {

@@ -13,14 +13,12 @@ use clawnode_proto::{
     limits::LACKS_TOLD,
     node::{Heartbeat, NodeReply, NodeRequest, NodeRole},
 };
+use semver::Version;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::Context;
-use crate::durable::{
-    EntityKind,
-    partition::{Forwarded, In, Needs},
-};
+use crate::durable::partition::{Forwarded, In, Needs};
 
 /// How long one request to another process may take.
 const RING_TIMEOUT: Duration = Duration::from_millis(300);
@@ -56,14 +54,16 @@ impl Lacks {
 }
 
 /// Asks the processes that know what is needed, the partition's first one first.
-pub(super) async fn forward<K: EntityKind>(
-    context: &Context<K>,
+pub(super) async fn forward(
+    context: &Context,
     entity: EntityId,
     input: InputId,
     needs: Needs,
 ) -> In {
     let partition = entity.partition(context.substrate.partitions);
-    let able = context.peers.peek(|peers| able(peers, context.process, partition, &needs));
+    let able = context
+        .peers
+        .peek(|peers| able(peers, context.process, &context.version, (partition, &needs)));
     for process in able.into_iter().take(RINGS_MAX) {
         if let Some(came) = ring(context, process, entity, input).await {
             debug!(%entity, %needs, %process, ?came, "an entity is another process's to serve");
@@ -78,11 +78,7 @@ pub(super) async fn forward<K: EntityKind>(
 }
 
 /// Tells the process that is first to serve an entity which was given up here; best effort.
-pub(super) async fn ring_next<K: EntityKind>(
-    context: &Context<K>,
-    entity: EntityId,
-    input: InputId,
-) {
+pub(super) async fn ring_next(context: &Context, entity: EntityId, input: InputId) {
     let partition = entity.partition(context.substrate.partitions);
     let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
     for process in next.into_iter().take(RINGS_MAX) {
@@ -94,10 +90,18 @@ pub(super) async fn ring_next<K: EntityKind>(
 }
 
 /// The workers that can serve it, by their rank for the partition.
-fn able(members: &Members, me: ProcessId, partition: Partition, needs: &Needs) -> Vec<ProcessId> {
+fn able(
+    members: &Members,
+    me: ProcessId,
+    own: &Version,
+    (partition, needs): (Partition, &Needs),
+) -> Vec<ProcessId> {
     by_rank(members, me, partition, |one| match needs {
         Needs::Event(kind) => one.knows.contains(kind),
         Needs::Input(version) => one.speaks.newest >= *version,
+        Needs::Kind(kind) => one.serves(*kind),
+        // Who wrote it, or a build that followed.
+        Needs::Newer(_) => one.version.parse::<Version>().is_ok_and(|theirs| theirs > *own),
     })
 }
 
@@ -123,8 +127,8 @@ fn by_rank(
 }
 
 /// Asks one process to serve an entity; `None` if it does not answer or cannot either.
-pub(super) async fn ring<K: EntityKind>(
-    context: &Context<K>,
+pub(super) async fn ring(
+    context: &Context,
     process: ProcessId,
     entity: EntityId,
     input: InputId,
@@ -157,7 +161,7 @@ pub(super) async fn ring<K: EntityKind>(
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        Digest, Timestamp,
+        Digest, Kind, Timestamp,
         node::{Load, VersionRange},
     };
 
@@ -201,13 +205,22 @@ mod tests {
             ],
             ..Members::default()
         };
+        let own = Version::new(0, 1, 0);
         let ask = |members: &Members, needs: &Needs| -> BTreeSet<u128> {
-            let found = able(members, me, Partition(0), needs);
+            let found = able(members, me, &own, (Partition(0), needs));
             found.into_iter().map(ProcessId::as_u128).collect()
         };
         let event = Needs::Event("new".to_owned());
         assert_eq!(ask(&members, &event), [3, 4].into());
         assert_eq!(ask(&members, &Needs::Input(2)), [4].into());
+        let kind: Kind = "budget".parse().unwrap();
+        members.alive[1].capabilities = ["budget".parse().unwrap()].into();
+        assert_eq!(ask(&members, &Needs::Kind(kind)), [2].into());
+        for (one, version) in members.alive.iter_mut().zip(["9.0.0", "0.1.0", "0.1.1", "?"]) {
+            version.clone_into(&mut one.version);
+        }
+        let newer = Needs::Newer("tool_asked".to_owned());
+        assert_eq!(ask(&members, &newer), [3].into(), "only who may have written it");
         members.alive[2].cordoned = true;
         members.alive[3].draining = true;
         assert_eq!(ask(&members, &event), [].into());

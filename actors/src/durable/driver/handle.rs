@@ -11,10 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::debug;
 
 use super::{Context, dispatcher::DispatcherActor, pump::scan, worker::Placed};
-use crate::durable::{
-    EntityKind,
-    partition::{Gone, In, Needs},
-};
+use crate::durable::partition::{Gone, In, Needs};
 
 /// The only door to a partition's dispatcher.
 #[derive(Clone, Debug)]
@@ -68,14 +65,14 @@ impl DispatcherHandle {
     /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. One that follows
     /// another (`again`) is told who is dead, and scans its inbox at once: what that one had in
     /// hand is not delivered before its time is over.
-    pub(super) async fn spawn<K: EntityKind>(
+    pub(super) async fn spawn(
         partition: PartitionId,
         placed: Placed,
         again: bool,
-        context: Arc<Context<K>>,
+        context: Arc<Context>,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
-        let actor = DispatcherActor(std::marker::PhantomData);
+        let actor = DispatcherActor;
         let scans = again.then(|| Arc::clone(&context));
         let arguments = (partition, placed, context);
         let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
@@ -103,8 +100,8 @@ impl DispatcherHandle {
         self.tell(Message::Feed(In::Gone(entity, why)));
     }
 
-    pub(super) fn too_new(&self, entity: EntityId, kind: &str) {
-        self.tell(Message::Feed(In::TooNew(entity, Needs::Event(kind.to_owned()))));
+    pub(super) fn too_new(&self, entity: EntityId, needs: Needs) {
+        self.tell(Message::Feed(In::TooNew(entity, needs)));
     }
 
     /// Entities with inputs that were found waiting.

@@ -8,6 +8,7 @@ mod erase;
 mod forward;
 mod fuse;
 mod handle;
+mod kinds;
 mod places;
 mod probation;
 mod pump;
@@ -25,18 +26,20 @@ use std::{
 
 use clawnode_cluster::{Clock, Substrate, membership::Members};
 use clawnode_proto::{Digest, EntityId, Epoch, Input, InputId, ProcessId, node::VersionRange};
+use semver::Version;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use entity::Port;
 pub use forward::Lacks;
 pub use handle::{DispatcherHandle, DispatcherView};
+pub use kinds::Kinds;
 pub use places::Places;
 pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};
 
-use super::{EntityKind, MachineOptions, Stop};
+use super::{EntityKind, Stop};
 
 /// How a kind's effects are run. Implementations hold the doors that effects need.
 pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
@@ -78,18 +81,18 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop);
 }
 
-/// What every actor of a worker shares.
-pub struct Context<K: EntityKind> {
+/// What every actor of a worker shares, whatever its entity is.
+pub struct Context {
     /// This process.
     pub process: ProcessId,
     /// What it stands on.
     pub substrate: Substrate,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
-    /// How effects are run.
-    pub runner: Arc<dyn Runner<K>>,
-    /// How activations treat their entities.
-    pub machine: MachineOptions,
+    /// The kinds of entities that it serves.
+    pub kinds: Kinds,
+    /// Its version, as its heartbeats say it.
+    pub version: Version,
     /// Makes incarnations unique within the process.
     pub activations: std::sync::atomic::AtomicU64,
     /// Resident entities.
@@ -108,7 +111,7 @@ pub struct Context<K: EntityKind> {
     pub cordoned: Arc<AtomicBool>,
 }
 
-impl<K: EntityKind> fmt::Debug for Context<K> {
+impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("process", &self.process).finish_non_exhaustive()
     }

@@ -22,8 +22,6 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::Context;
-use crate::durable::{EntityKind, In};
-
 /// How long an entity whose work has begun is still tried alone: what kills at the start of a call
 /// does so by then. Longer delays the other suspects after several crashes in a row.
 const GRACE: Duration = Duration::from_millis(100);
@@ -58,7 +56,7 @@ impl Probations {
     }
 
     /// Waits for the entity's turn; says whether it was in hand when its last owner died.
-    pub(super) async fn enter<K: EntityKind>(&self, context: &Context<K>, id: EntityId) -> In<K> {
+    pub(super) async fn enter(&self, context: &Context, id: EntityId) -> bool {
         let turn = self.known().ask(id);
         if let Some(turn) = turn
             && turn.await.is_err()
@@ -71,17 +69,11 @@ impl Probations {
             strike(context, other).await;
         }
         self.known().noted.insert(id);
-        let blamed = note(context, id).await;
-        In::Probation { blamed }
+        note(context, id).await
     }
 
     /// All that the entity begins with has begun.
-    pub(super) async fn leave<K: EntityKind>(
-        &self,
-        context: &Context<K>,
-        id: EntityId,
-        runs: bool,
-    ) {
+    pub(super) async fn leave(&self, context: &Context, id: EntityId, runs: bool) {
         if !runs {
             return self.over(context, id).await;
         }
@@ -104,7 +96,7 @@ impl Probations {
     }
 
     /// The entity is not in hand any more: it left memory, or nothing runs for it.
-    pub(super) async fn over<K: EntityKind>(&self, context: &Context<K>, id: EntityId) {
+    pub(super) async fn over(&self, context: &Context, id: EntityId) {
         self.known().running.remove(&id);
         self.struck(context, id).await;
         self.known().next(id);
@@ -115,7 +107,7 @@ impl Probations {
         self.known().noted.contains(&id)
     }
 
-    async fn struck<K: EntityKind>(&self, context: &Context<K>, id: EntityId) {
+    async fn struck(&self, context: &Context, id: EntityId) {
         let noted = self.known().noted.remove(&id);
         if noted {
             strike(context, id).await;
@@ -160,7 +152,7 @@ impl Known {
 }
 
 /// Notes that the entity is in hand; says whether it was noted already.
-async fn note<K: EntityKind>(context: &Context<K>, id: EntityId) -> bool {
+async fn note(context: &Context, id: EntityId) -> bool {
     let bucket = &context.substrate.bucket;
     let key = probation_key(id);
     let value = Bytes::from(context.process.to_string());
@@ -187,7 +179,7 @@ async fn note<K: EntityKind>(context: &Context<K>, id: EntityId) -> bool {
 }
 
 /// Removes the own note. One that stays counts a crash too many, once.
-async fn strike<K: EntityKind>(context: &Context<K>, id: EntityId) {
+async fn strike(context: &Context, id: EntityId) {
     let key = probation_key(id);
     for _ in 0..TRIES_MAX {
         let removed: Result<bool, StoreError> = async {
@@ -219,7 +211,7 @@ mod tests {
     use super::*;
 
     fn entity(n: usize) -> EntityId {
-        EntityId::derive(Kind::Session, &format!("main:web:a:{n}"))
+        EntityId::derive(Kind::SESSION, &format!("main:web:a:{n}"))
     }
 
     #[test]

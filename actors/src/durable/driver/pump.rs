@@ -9,7 +9,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use tracing::{debug, warn};
 
 use super::{Context, handle::Message, worker::Placed};
-use crate::durable::{EntityKind, partition::In};
+use crate::durable::partition::In;
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
 const DELIVERIES_MAX: usize = 256;
@@ -26,10 +26,10 @@ const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 
 /// Pulls deliveries for as long as the dispatcher lives, at the rank that it is placed; no more than
 /// it has room for.
-pub(super) async fn pump<K: EntityKind>(
+pub(super) async fn pump(
     partition: Partition,
     mut placed: Placed,
-    context: Arc<Context<K>>,
+    context: Arc<Context>,
     dispatcher: ActorRef<Message>,
 ) {
     let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
@@ -67,12 +67,12 @@ enum Pulled {
 }
 
 /// Pulls until the partition is placed elsewhere.
-async fn pull<K: EntityKind>(
+async fn pull(
     (partition, mut rank): (Partition, u8),
     mut consumer: Box<dyn Consumer>,
     placed: &mut Placed,
     room: &Arc<Semaphore>,
-    (context, dispatcher): (&Arc<Context<K>>, &ActorRef<Message>),
+    (context, dispatcher): (&Arc<Context>, &ActorRef<Message>),
 ) -> Result<Pulled, StoreError> {
     let mut look = None;
     loop {
@@ -122,9 +122,9 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// Finds what waits in the partition, and rings for it.
-pub(super) async fn scan<K: EntityKind>(
+pub(super) async fn scan(
     partition: Partition,
-    context: Arc<Context<K>>,
+    context: Arc<Context>,
     dispatcher: ActorRef<Message>,
 ) {
     for _ in 0..SCANS_MAX {

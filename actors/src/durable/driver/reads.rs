@@ -16,8 +16,8 @@ use tracing::{debug, error, warn};
 
 use super::Context;
 use crate::durable::{
-    EntityKind, letters,
-    partition::{Arrived, In, LastWriter, OwnerSays},
+    letters,
+    partition::{Arrived, In, LastWriter, Needs, OwnerSays},
 };
 
 /// How long one question to an owner may take.
@@ -26,11 +26,7 @@ const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 /// as long as silence takes to make it dead.
 const ASKS_OF_THE_LIVING: u32 = 10;
 
-pub(super) async fn read_inbox<K: EntityKind>(
-    context: &Context<K>,
-    entity: EntityId,
-    after: Position,
-) -> In {
+pub(super) async fn read_inbox(context: &Context, entity: EntityId, after: Position) -> In {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
             let arrived = |one: Waiting| (one.position, arrived(context, entity, one));
@@ -44,11 +40,7 @@ pub(super) async fn read_inbox<K: EntityKind>(
 }
 
 /// What something in an inbox is to this process.
-pub(super) fn arrived<K: EntityKind>(
-    context: &Context<K>,
-    entity: EntityId,
-    waiting: Waiting,
-) -> Arrived {
+pub(super) fn arrived(context: &Context, entity: EntityId, waiting: Waiting) -> Arrived {
     let Waiting { position, bytes } = waiting;
     if bytes.len() > INPUT_STORED_BYTES {
         let found = bytes.len();
@@ -56,16 +48,15 @@ pub(super) fn arrived<K: EntityKind>(
         return Arrived::Unreadable { bytes, reason };
     }
     let reason = match Input::read(&bytes, context.speaks) {
-        Ok(input) if input.entity == entity && K::understands(&input) => {
-            return Arrived::Input(input);
-        }
-        Ok(input) if input.entity == entity => {
-            format!("its body is nothing that a {} takes", K::KIND)
-        }
-        Ok(input) => format!("it is for `{}`", input.entity),
+        Ok(input) if input.entity != entity => format!("it is for `{}`", input.entity),
+        Ok(input) => match context.kinds.get(input.kind) {
+            Some(kind) if kind.understands(&input) => return Arrived::Input(input),
+            Some(_) => format!("its body is nothing that a {} takes", input.kind),
+            None => return Arrived::Foreign(input.id, Needs::Kind(input.kind)),
+        },
         Err(failure @ InputError::TooNew { input, needs, .. }) => {
             debug!(%entity, %position, %failure, "an input is for newer nodes");
-            return Arrived::TooNew(input, needs);
+            return Arrived::Foreign(input, Needs::Input(needs));
         }
         Err(failure) => ErrorChain(&failure).to_string(),
     };
@@ -73,8 +64,8 @@ pub(super) fn arrived<K: EntityKind>(
 }
 
 /// Keeps what nobody can read among the dead letters.
-pub(super) async fn set_aside<K: EntityKind>(
-    context: &Context<K>,
+pub(super) async fn set_aside(
+    context: &Context,
     entity: EntityId,
     position: Position,
     bytes: Bytes,
@@ -94,7 +85,7 @@ pub(super) async fn set_aside<K: EntityKind>(
     }
 }
 
-pub(super) async fn read_tail<K: EntityKind>(context: &Context<K>, entity: EntityId) -> In {
+pub(super) async fn read_tail(context: &Context, entity: EntityId) -> In {
     match context.substrate.journal.tail(entity).await {
         Ok(None) => In::Tail(entity, None),
         Ok(Some(record)) => match decode_record(&record.bytes) {
@@ -118,8 +109,8 @@ pub(super) async fn read_tail<K: EntityKind>(context: &Context<K>, entity: Entit
 /// Asks an owner for an input. One that is held alive and does not answer is most likely about to
 /// connect again, as this process may have just done: it is asked for longer, so that it is not
 /// robbed in the middle of a call. Whoever is held dead meanwhile is claimed from at once.
-pub(super) async fn ask_owner<K: EntityKind>(
-    context: &Context<K>,
+pub(super) async fn ask_owner(
+    context: &Context,
     process: ProcessId,
     entity: EntityId,
     input: InputId,
@@ -135,8 +126,8 @@ pub(super) async fn ask_owner<K: EntityKind>(
     ask_once(context, process, entity, input).await
 }
 
-async fn ask_once<K: EntityKind>(
-    context: &Context<K>,
+async fn ask_once(
+    context: &Context,
     process: ProcessId,
     entity: EntityId,
     input: InputId,

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tracing::{debug, warn};
 
 use super::{Context, DispatcherHandle, Worker};
-use crate::durable::{EntityKind, letters};
+use crate::durable::letters;
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
@@ -60,8 +60,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
 }
 
 /// Answers the requests of other processes, for a node with or without a worker.
-pub async fn answer_requests<K: EntityKind>(
-    context: Arc<Context<K>>,
+pub async fn answer_requests(
+    context: Arc<Context>,
     worker: Option<Worker>,
     (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
 ) {
@@ -89,9 +89,9 @@ pub async fn answer_requests<K: EntityKind>(
         .await;
 }
 
-async fn answer_one<K: EntityKind>(
+async fn answer_one(
     worker: Option<&Worker>,
-    context: &Context<K>,
+    context: &Context,
     (frames, orders, polls): (&dyn AnswerFrames, &dyn TakeOrders, &Semaphore),
     message: BusMessage,
 ) {
@@ -170,7 +170,7 @@ fn patience(polls: &Semaphore, wanted: Duration) -> (Option<SemaphorePermit<'_>>
     polls.try_acquire().map_or((None, POLL_BRIEFLY), |place| (Some(place), wanted))
 }
 
-async fn answer<K: EntityKind>(context: &Context<K>, to: String, reply: &NodeReply) {
+async fn answer(context: &Context, to: String, reply: &NodeReply) {
     match codec::encode(reply) {
         Ok(bytes) => {
             if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
@@ -183,7 +183,7 @@ async fn answer<K: EntityKind>(context: &Context<K>, to: String, reply: &NodeRep
 }
 
 /// Whether there was a dead letter, which is forgotten; `None` if nobody knows.
-async fn drop_letter<K: EntityKind>(context: &Context<K>, letter: &str) -> Option<NodeReply> {
+async fn drop_letter(context: &Context, letter: &str) -> Option<NodeReply> {
     match letters::forget(&context.substrate, letter).await {
         Ok(true) => Some(NodeReply::Ok),
         Ok(false) => Some(NodeReply::NotMine),

@@ -27,7 +27,7 @@ const READ_MOST: Duration = Duration::from_secs(2);
 /// Tries at removing a blob.
 const DISCARDS_MAX: u32 = 8;
 
-pub(super) async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> In<K> {
+pub(super) async fn load<K: EntityKind>(context: &Context, id: EntityId) -> In<K> {
     let mut tries = 0;
     loop {
         match load::journal(&context.substrate, id).await {
@@ -46,7 +46,7 @@ pub(super) async fn load<K: EntityKind>(context: &Context<K>, id: EntityId) -> I
 
 /// Damage does not go away by waiting; where the journal ends can still be said.
 async fn unreadable<K: EntityKind>(
-    context: &Context<K>,
+    context: &Context,
     id: EntityId,
     failure: &StoreError,
 ) -> Option<In<K>> {
@@ -58,7 +58,7 @@ async fn unreadable<K: EntityKind>(
 }
 
 pub(super) async fn append<K: EntityKind>(
-    context: Arc<Context<K>>,
+    context: Arc<Context>,
     id: EntityId,
     port: Port<K>,
     wait: Duration,
@@ -73,7 +73,7 @@ pub(super) async fn append<K: EntityKind>(
 }
 
 pub(super) async fn read_back<K: EntityKind>(
-    context: &Context<K>,
+    context: &Context,
     id: EntityId,
     after: Position,
 ) -> In<K> {
@@ -103,7 +103,7 @@ pub(super) async fn read_back<K: EntityKind>(
 
 /// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
 pub(super) async fn archive<K: EntityKind>(
-    context: &Context<K>,
+    context: &Context,
     id: EntityId,
     upto: Position,
     state: Bytes,
@@ -205,7 +205,7 @@ pub(super) async fn discard(substrate: &Substrate, blobs: Vec<Digest>) {
 }
 
 /// Removes what is left of a deleted entity.
-pub(super) async fn scrub<K: EntityKind>(context: &Context<K>, blobs: Vec<Digest>) -> In<K> {
+pub(super) async fn scrub<K: EntityKind>(context: &Context, blobs: Vec<Digest>) -> In<K> {
     discard(&context.substrate, blobs).await;
     if let Err(failure) = context.substrate.journal.scrub().await {
         debug!(%failure, "the store lets go of what was removed when it cleans up by itself");

@@ -17,10 +17,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::{AnswerFrames, Context, DispatcherHandle, TakeOrders, answer_requests};
-use crate::{
-    durable::EntityKind,
-    supervise::{ChildKind, Factory, Supervisor},
-};
+use crate::supervise::{ChildKind, Factory, Supervisor};
 
 /// How long handing over may take once no call runs any more: a store that does not answer must not
 /// keep the process.
@@ -56,8 +53,8 @@ pub struct Worker {
 impl Worker {
     /// Starts the dispatchers of all partitions under `supervisor`. Where others may share the
     /// substrate, nothing is pulled before [`Self::place`] says what.
-    pub async fn spawn<K: EntityKind>(
-        context: Arc<Context<K>>,
+    pub async fn spawn(
+        context: Arc<Context>,
         (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
         options: WorkerOptions,
         supervisor: &Supervisor,

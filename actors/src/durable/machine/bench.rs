@@ -242,7 +242,7 @@ pub(super) fn grant() -> Grant {
 
 pub(super) fn input(name: &str, body: &SessionInput) -> Input {
     let name = name.parse().unwrap();
-    Input::new(Kind::Session, &key().to_string(), name, Timestamp(1), body).unwrap()
+    Input::new(Kind::SESSION, &key().to_string(), name, Timestamp(1), body).unwrap()
 }
 
 pub(super) fn message(name: &str, size: usize) -> Input {

@@ -432,7 +432,7 @@ mod tests {
         };
         let input = SessionInput::UserMessage(message);
         let (id, now) = ("one".parse().unwrap(), Timestamp(1));
-        let input = Input::new(Kind::Session, &key.to_string(), id, now, &input).unwrap();
+        let input = Input::new(Kind::SESSION, &key.to_string(), id, now, &input).unwrap();
         let now = Now { wall: now, steady: now };
         let me = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
         let (mut machine, _) = Machine::<Session>::new(

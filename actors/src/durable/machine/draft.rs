@@ -10,11 +10,11 @@ use clawnode_proto::{
 };
 
 use super::{
-    Activation, Admission, Body, Busy, Core, EntityKind, FoldError, InFlight, Loaded, Machine, Out,
+    Activation, Admission, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out,
     Probation, Service, Stop, growth::Growth,
 };
 #[cfg(feature = "test-util")]
-use crate::durable::Planted;
+use crate::durable::{Planted, partition::Needs};
 use crate::durable::{archive::snapshot_of, core::position_of};
 
 /// Bytes that a record takes beside its events, at most.
@@ -31,14 +31,24 @@ impl<K: EntityKind> Machine<K> {
         let options = self.options;
         let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
             Ok(core) => (core, None),
-            // Another's to serve, not damaged.
-            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
-            Err(error) => (Core::salvaged(self.id, &loaded), Some(error)),
+            Err(error) => match error.needs() {
+                // Another's to serve, not damaged.
+                Some(needs) => return Err(Stop::TooNew(needs)),
+                None => (Core::salvaged(self.id, &loaded), Some(error)),
+            },
         };
+        #[cfg(feature = "test-util")]
+        if let Some(kind) = options.unread::<K>(&loaded) {
+            return Err(Stop::TooNew(Needs::Newer(kind)));
+        }
         self.predecessor = core
             .incarnation
             .map(|last| last.process)
             .filter(|process| !core.released && *process != self.incarnation.process);
+        if let Some(kind) = core.kind.filter(|kind| *kind != K::KIND) {
+            // Only an order about a journal whose birth could not be read comes here.
+            return Err(Stop::Corrupt(format!("it is of the kind `{kind}`, not `{}`", K::KIND)));
+        }
         if let Some(error) = broken {
             // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
             // and whoever was faster is told apart by the position.
@@ -64,6 +74,11 @@ impl<K: EntityKind> Machine<K> {
         let fold_at_once = fold_at_once || (self.planted(Planted::FoldsFirst) && !quarantined);
         if fold_at_once {
             return self.fold(core, &loaded);
+        }
+        if let (false, Err(error)) = (quarantined, Entity::<K>::reads(self.id, &loaded))
+            && let Some(needs) = error.needs()
+        {
+            return Err(Stop::TooNew(needs));
         }
         self.body = Body::Headers(core, loaded);
         if quarantined {
@@ -297,6 +312,6 @@ impl<K: EntityKind> Machine<K> {
 }
 
 /// An own event that the own fold refuses is a defect of this program, not damage.
-fn corrupt_draft(error: &crate::durable::core::FoldError) -> Stop {
+fn corrupt_draft(error: &crate::durable::FoldError) -> Stop {
     Stop::Defect(clawnode_proto::ErrorChain(error).to_string())
 }

@@ -7,8 +7,8 @@ use clawnode_cluster::{
 use clawnode_proto::Position;
 
 use super::{
-    Body, Busy, Core, DIVERGED_AFTER, Entity, EntityKind, FoldError, Loaded, Machine, Out,
-    RESEND_FIRST, RESEND_MOST, Service, Stop,
+    Body, Busy, Core, DIVERGED_AFTER, Entity, EntityKind, Loaded, Machine, Out, RESEND_FIRST,
+    RESEND_MOST, Service, Stop,
 };
 
 impl<K: EntityKind> Machine<K> {
@@ -110,8 +110,10 @@ impl<K: EntityKind> Machine<K> {
                 self.inherited = K::decide(&entity.state).iter().map(K::key).collect();
                 Body::Whole(entity)
             }
-            Err(FoldError::Unknown { kind, .. }) => return Err(Stop::TooNew(kind)),
-            Err(error) => Body::damaged(core, &error),
+            Err(error) => match error.needs() {
+                Some(needs) => return Err(Stop::TooNew(needs)),
+                None => Body::damaged(core, &error),
+            },
         };
         #[cfg(feature = "test-util")]
         self.forget_timers();

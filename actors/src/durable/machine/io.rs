@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record, Write};
 use clawnode_proto::{Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState};
 
-use crate::durable::{core::Loaded, kind::EntityKind};
+use crate::durable::{core::Loaded, kind::EntityKind, partition::Needs};
 
 /// What happened.
 #[derive(Debug)]
@@ -170,9 +170,9 @@ pub enum Stop {
     Quarantined(String),
     /// The journal cannot be folded; nothing was appended.
     Corrupt(String),
-    /// The journal has a required event of this kind, which this process does not know; nothing
-    /// was appended.
-    TooNew(String),
+    /// The journal has something that this process does not know, and another one may; nothing was
+    /// appended.
+    TooNew(Needs),
     /// The store lost records that it had acknowledged.
     Diverged(String),
     /// This program drafted something that the store or the fold refuses.

@@ -18,8 +18,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    Slim,
-    core::{Core, Entity, FoldError, Loaded, Service},
+    Core, Entity, FoldError, Loaded, Service, Slim,
     kind::{EffectClass, EntityKind},
     partition::OwnerSays,
 };

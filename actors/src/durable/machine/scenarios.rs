@@ -3,8 +3,12 @@
 use bytes::Bytes;
 use clawnode_cluster::Record;
 use clawnode_proto::{
-    Digest, Input, InputId, Kind, Order, Position, Timestamp, TurnId, kernel::CLAIM,
-    session::SessionInput, tool::ToolUse,
+    CodecError, Digest, EventId, Grammar, Head, Input, InputId, Kind, Order, Position, Sealed,
+    Timestamp, TurnId, codec,
+    event::{VERSION, encode_record},
+    kernel::{CLAIM, KernelEvent, SNAPSHOT, Snapshot, SnapshotState},
+    session::SessionInput,
+    tool::ToolUse,
 };
 
 use super::{
@@ -12,7 +16,7 @@ use super::{
     bench::{Bench, KIB, Tries, input, key, message},
 };
 use crate::{
-    durable::{Activation, Entity, Service},
+    durable::{Activation, Core, Entity, Service, core::SnapshotBody, partition::Needs},
     session::Session,
 };
 
@@ -309,7 +313,7 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
     assert!((0..many).step_by(1_000).all(|n| core.has(stray(n).id)));
     // Out of service, it can be buried as well.
     let order =
-        Input::order(Kind::Session, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
+        Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
     bench.again(Activation::Fresh);
     bench.feed(In::Deliver(vec![message("b", 10)]));
     while !matches!(bench.core().service, Service::Quarantined { .. }) {
@@ -318,4 +322,123 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
     bench.again_for(Activation::Recovery, vec![order]);
     assert_eq!(bench.core().service, Service::Deleted);
     assert!(bench.core().has(stray(0).id));
+}
+
+// === what a newer build wrote ===
+
+/// An event whose body no build has written yet.
+struct Future(&'static str, Vec<u8>);
+
+impl Grammar for Future {
+    const KINDS: &'static [&'static str] = &[];
+
+    fn kind(&self) -> &'static str {
+        self.0
+    }
+
+    fn required(&self) -> bool {
+        false
+    }
+
+    fn progress(&self) -> bool {
+        false
+    }
+
+    fn encode_body(&self) -> Result<Vec<u8>, CodecError> {
+        Ok(self.1.clone())
+    }
+
+    fn view(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+
+    fn decode_body(_: &str, _: &[u8]) -> Result<Option<Self>, CodecError> {
+        Ok(None)
+    }
+}
+
+/// A session at rest.
+fn rested() -> Bench {
+    let mut bench = Bench::new();
+    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.replies("b", Vec::new());
+    bench
+}
+
+/// Its owner writes one more event.
+fn append(bench: &mut Bench, event: &impl Grammar) {
+    let Core { tail, incarnation, .. } = bench.core();
+    let (entity, incarnation, n) = (key().entity(), incarnation.unwrap(), tail.n.next());
+    let head = Head {
+        entity,
+        n,
+        v: VERSION,
+        eid: EventId::derive(entity, incarnation, n),
+        epoch: if event.kind() == CLAIM { tail.epoch.next() } else { tail.epoch },
+        incarnation,
+        ts: tail.ts,
+        kind: event.kind().to_owned(),
+        required: event.required(),
+        progress: event.progress(),
+    };
+    let sealed = Sealed::seal(head, event, tail.hash).unwrap();
+    let position = bench.journal.last().unwrap().position.next();
+    bench.journal.push(Record { position, bytes: encode_record(&[sealed]).unwrap().into() });
+}
+
+fn with(kind: &'static str, body: &impl serde::Serialize) -> Bench {
+    let mut bench = rested();
+    append(&mut bench, &Future(kind, codec::encode(body).unwrap()));
+    bench
+}
+
+#[test]
+fn what_a_newer_build_wrote_is_left_to_one_that_reads_it() {
+    for kind in ["model_done", "turn_done", "accepted", CLAIM, "quarantined"] {
+        for how in [Activation::Fresh, Activation::Died] {
+            let mut bench = with(kind, &"dreams");
+            let before = bench.journal.len();
+            bench.again_for(how, vec![message("c", 10)]);
+            let needs = Needs::Newer(kind.to_owned());
+            assert!(
+                matches!(&bench.stopped, Some(Stop::TooNew(it)) if *it == needs),
+                "{kind}: {:?}",
+                bench.stopped
+            );
+            assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
+            assert!(bench.completed.is_empty() && bench.started.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_body_that_does_not_decode_and_has_another_hash_is_damage() {
+    let mut bench = with("model_done", &serde_json::json!({ "type": "dreamed" }));
+    let last = bench.journal.pop().unwrap();
+    let mut bytes = last.bytes.to_vec();
+    let at = bytes.windows(7).position(|it| it == b"dreamed").unwrap();
+    bytes[at] = b'D';
+    bench.journal.push(Record { bytes: bytes.into(), ..last });
+    bench.again_for(Activation::Fresh, vec![message("c", 10)]);
+    assert!(!matches!(bench.stopped, Some(Stop::TooNew(_))), "{:?}", bench.stopped);
+    assert!(bench.started.is_empty());
+}
+
+#[test]
+fn a_snapshot_with_a_state_of_a_newer_build_is_left_to_one_that_reads_it() {
+    for how in [Activation::Fresh, Activation::Died] {
+        let mut bench = rested();
+        let core = bench.core();
+        let (tail, kind) = (core.tail, codec::encode(&"dreams").unwrap().into());
+        let body = codec::encode(&SnapshotBody { core, kind, needs: Vec::new() }).unwrap();
+        let state = SnapshotState::Inline { bytes: body.into() };
+        let snapshot = Snapshot { tail, archive: None, state, superseded: None };
+        append(&mut bench, &KernelEvent::from(snapshot));
+        bench.journal.drain(..bench.journal.len() - 1);
+        bench.again_for(how, vec![message("c", 10)]);
+        let needs = Needs::Newer(SNAPSHOT.to_owned());
+        let stopped = &bench.stopped;
+        assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
+        assert_eq!(bench.journal.len(), 1, "nothing is appended");
+    }
 }

@@ -60,7 +60,7 @@ mod tests {
     const AT: Timestamp = Timestamp(0);
 
     fn entity() -> EntityId {
-        EntityId::derive(Kind::Session, "main:web:a:b")
+        EntityId::derive(Kind::SESSION, "main:web:a:b")
     }
 
     fn unreadable() -> Arrived {
@@ -104,7 +104,7 @@ mod tests {
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let body = SessionInput::Delete;
         let name = "one".parse().unwrap();
-        let input = Input::new(Kind::Session, &key.to_string(), name, AT, &body).unwrap();
+        let input = Input::new(Kind::SESSION, &key.to_string(), name, AT, &body).unwrap();
         let waiting = vec![(Position(1), unreadable()), (Position(2), Arrived::Input(input))];
         let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));
         assert!(
@@ -126,7 +126,7 @@ mod tests {
         let id = InputId::from_u128(1);
         let waiting = vec![
             (Position(1), unreadable()),
-            (Position(2), Arrived::TooNew(id, 9)),
+            (Position(2), Arrived::Foreign(id, Needs::Input(9))),
             (Position(3), unreadable()),
         ];
         let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));

@@ -118,6 +118,7 @@ impl Partition {
 
     pub(super) fn slot(&mut self, entity: EntityId) -> &mut Slot {
         self.slots.entry(entity).or_insert_with(|| Slot {
+            kind: None,
             phase: Phase::Ringing,
             activation: Activation::Fresh,
             last: None,
@@ -213,13 +214,14 @@ impl Partition {
             }
             match arrived {
                 Arrived::Input(input) => {
+                    slot.kind = Some(input.kind);
                     slot.open.insert(position, input.id);
                     slot.buffered.push(input);
                 }
-                Arrived::TooNew(input, needs) => {
+                Arrived::Foreign(input, needs) => {
                     slot.open.insert(position, input);
                     // It keeps its place: nothing behind it is taken before it.
-                    self.foreign.insert(entity, Needs::Input(needs));
+                    self.foreign.insert(entity, needs);
                     break;
                 }
                 Arrived::Unreadable { bytes, reason } => {
@@ -231,11 +233,11 @@ impl Partition {
         }
         let foreign = self.foreign.contains_key(&entity);
         match slot.phase {
+            // It is read again below.
+            Phase::Ringing if slot.open.is_empty() && slot.rung => {}
             // Whoever comes after what is put aside is served; until then it is held.
-            Phase::Ringing if slot.open.is_empty() && !slot.rung && !slot.aside.is_empty() => {
-                return;
-            }
-            Phase::Ringing if slot.open.is_empty() && !slot.rung => {
+            Phase::Ringing if slot.open.is_empty() && !slot.aside.is_empty() => return,
+            Phase::Ringing if slot.open.is_empty() => {
                 self.leave_empty(entity);
                 return;
             }
@@ -350,6 +352,8 @@ impl Partition {
             return self.give_back(entity, Duration::ZERO);
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
+        // Nothing is activated that no input was read of.
+        let Some(kind) = slot.kind else { return self.leave_empty(entity) };
         slot.phase = Phase::Active;
         let activation = slot.activation;
         if activation == Activation::Died {
@@ -357,7 +361,7 @@ impl Partition {
             slot.activation = Activation::Recovery;
         }
         let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
-        self.out.push(Out::Activate(entity, activation, heir));
+        self.out.push(Out::Activate(entity, kind, activation, heir));
         self.hand_on(entity);
     }
 
@@ -503,7 +507,7 @@ mod tests {
     fn input(number: u64) -> Input {
         let name = format!("k{number}").parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
-        Input::new(Kind::Session, "main:web:a:b", name, NOW, &message).unwrap()
+        Input::new(Kind::SESSION, "main:web:a:b", name, NOW, &message).unwrap()
     }
 
     fn entity() -> EntityId {
@@ -653,7 +657,7 @@ mod tests {
         inbox(&mut partition, &[1]);
         let released = LastWriter { process: owner, released: true };
         let out = partition.handle(NOW, In::Tail(entity(), Some(released)));
-        let [Out::Activate(_, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
+        let [Out::Activate(_, _, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
         assert_eq!(*heir, Heir::Of(None));
         // Who owned it until it died is named.
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
@@ -662,7 +666,7 @@ mod tests {
         inbox(&mut partition, &[1]);
         let died = LastWriter { process: owner, released: false };
         let out = partition.handle(NOW, In::Tail(entity(), Some(died)));
-        let [Out::Activate(_, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
+        let [Out::Activate(_, _, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
         assert_eq!(*heir, Heir::Of(Some(owner)));
     }
 

@@ -109,7 +109,7 @@ mod tests {
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let name = format!("k{number}").parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
-        Input::new(Kind::Session, &key.to_string(), name, NOW, &message).unwrap()
+        Input::new(Kind::SESSION, &key.to_string(), name, NOW, &message).unwrap()
     }
 
     fn partition() -> Partition {
@@ -180,7 +180,7 @@ mod tests {
         let (new, plain) = (input(1), input(2));
         let (mut partition, entity) = (partition(), new.entity);
         deliver(&mut partition, entity, 1);
-        let (first, second) = (Arrived::TooNew(new.id, 2), Arrived::Input(plain));
+        let (first, second) = (Arrived::Foreign(new.id, Needs::Input(2)), Arrived::Input(plain));
         let read = vec![(Position(1), first), (Position(2), second)];
         let out = partition.handle(NOW, In::Inbox(entity, Position(0), read));
         assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(2))]);

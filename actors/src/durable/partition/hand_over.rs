@@ -129,7 +129,7 @@ mod tests {
         let key: SessionKey = "main:web:a:b".parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
         let name = "k".parse().unwrap();
-        let input = Input::new(Kind::Session, &key.to_string(), name, NOW, &message).unwrap();
+        let input = Input::new(Kind::SESSION, &key.to_string(), name, NOW, &message).unwrap();
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         partition.handle(NOW, In::Scanned(vec![input.entity]));
         let read = vec![(Position(1), Arrived::Input(input.clone()))];
@@ -192,7 +192,7 @@ mod tests {
         let (mut partition, first) = active();
         let name = "k2".parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("again".to_owned()));
-        let second = Input::new(Kind::Session, &first.key, name, NOW, &message).unwrap();
+        let second = Input::new(Kind::SESSION, &first.key, name, NOW, &message).unwrap();
         partition.handle(NOW, In::Scanned(vec![first.entity]));
         let read = vec![(Position(2), Arrived::Input(second.clone()))];
         partition.handle(NOW, In::Inbox(first.entity, Position(1), read));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 use bytes::Bytes;
-use clawnode_proto::{EntityId, Input, InputId, Position, ProcessId};
+use clawnode_proto::{EntityId, Input, InputId, Kind, Position, ProcessId};
 
 use crate::durable::machine::{Activation, Heir};
 
@@ -14,6 +14,10 @@ pub enum Needs {
     Event(String),
     /// A version of the envelope.
     Input(u16),
+    /// A kind of entities.
+    Kind(Kind),
+    /// Events of this kind, or what is kept of them in a snapshot, as a newer build writes it.
+    Newer(String),
 }
 
 /// What came of an input that was forwarded.
@@ -81,8 +85,8 @@ pub enum Gone {
 pub enum Arrived {
     /// An input.
     Input(Input),
-    /// An input for nodes that read at least this version.
-    TooNew(InputId, u16),
+    /// An input that this process cannot serve, and what one must know that can.
+    Foreign(InputId, Needs),
     /// Nobody can read it.
     Unreadable {
         /// The whole of it.
@@ -153,8 +157,8 @@ pub enum Out {
     AskOwner(ProcessId, EntityId, InputId),
     /// Keep this whole among the dead letters; answer `Aside`.
     SetAside(EntityId, Position, Bytes, String),
-    /// Start an actor for the entity.
-    Activate(EntityId, Activation, Heir),
+    /// Start an actor for the entity, which is of this kind.
+    Activate(EntityId, Kind, Activation, Heir),
     /// Hand these to the entity's actor.
     Deliver(EntityId, Vec<Input>),
     /// Ask the entity's actor, and answer the question.
@@ -189,6 +193,8 @@ impl fmt::Display for Needs {
         match self {
             Self::Event(kind) => f.write_str(kind),
             Self::Input(version) => write!(f, "input v{version}"),
+            Self::Kind(kind) => write!(f, "entities of the kind {kind}"),
+            Self::Newer(kind) => write!(f, "{kind} of a newer version"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_proto::{Input, InputId, Position, ProcessId, Timestamp};
+use clawnode_proto::{Input, InputId, Kind, Position, ProcessId, Timestamp};
 
 use super::io::{AskId, HandleId};
 use crate::durable::{Slim, machine::Activation};
@@ -27,6 +27,8 @@ pub(super) enum Phase {
 /// An entity with something to do, or whose actor runs.
 #[derive(Debug)]
 pub(super) struct Slot {
+    /// What the entity is, once an input of it was read.
+    pub(super) kind: Option<Kind>,
     pub(super) phase: Phase,
     /// How it is activated next: somebody may have had one of its inputs before.
     pub(super) activation: Activation,

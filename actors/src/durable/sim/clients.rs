@@ -83,7 +83,7 @@ fn session_key(number: usize) -> Option<SessionKey> {
 
 fn input(key: &SessionKey, number: usize, body: &SessionInput) -> Option<Input> {
     let name: IdempotencyKey = format!("key{number}").parse().ok()?;
-    Input::new(Kind::Session, &key.to_string(), name, Timestamp(0), body).ok()
+    Input::new(Kind::SESSION, &key.to_string(), name, Timestamp(0), body).ok()
 }
 
 impl Sim {

@@ -254,7 +254,7 @@ impl Sim {
         });
         let (key, session) = (IdempotencyKey::of_job(job.id), job.session.to_string());
         let now = self.now(to).wall;
-        let Ok(input) = Input::new(Kind::Session, &session, key, now, &result) else { return };
+        let Ok(input) = Input::new(Kind::SESSION, &session, key, now, &result) else { return };
         let ticket = self.world.submit(to, Request::Put(input));
         self.expect(to, ticket, Op::JobSent(Box::new(job), end));
     }

@@ -153,10 +153,8 @@ impl Sim {
                 Gone::Lost
             }
             // Nothing else in this world is damaged, and all are of one version: these are bugs.
-            Stop::Defect(text)
-            | Stop::Corrupt(text)
-            | Stop::TooNew(text)
-            | Stop::Diverged(text) => {
+            Stop::Defect(_) | Stop::Corrupt(_) | Stop::TooNew(_) | Stop::Diverged(_) => {
+                let text = format!("{stop:?}");
                 let by = Incarnation { process: to, counter };
                 let name = if text.contains("(I2)") || text.contains("epoch") {
                     "I2"

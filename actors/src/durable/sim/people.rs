@@ -146,7 +146,7 @@ impl Sim {
 
     fn hears_after(&mut self, session: &SessionKey, name: &str, body: &SessionInput, after: u64) {
         let Ok(name) = name.parse::<IdempotencyKey>() else { return };
-        let input = Input::new(Kind::Session, &session.to_string(), name, Timestamp(0), body);
+        let input = Input::new(Kind::SESSION, &session.to_string(), name, Timestamp(0), body);
         let Ok(input) = input else { return };
         if self.clients.iter().any(|client| client.input.id == input.id) {
             return;

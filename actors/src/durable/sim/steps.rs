@@ -307,7 +307,7 @@ impl Sim {
                 let text = format!("input {position} of `{entity}` is put aside");
                 return Err(Violation::new("X1", text));
             }
-            Out::Activate(entity, activation, heir) => {
+            Out::Activate(entity, _, activation, heir) => {
                 return self.activate(to, entity, activation, heir);
             }
             Out::Deliver(entity, inputs) => {

@@ -104,7 +104,7 @@ mod tests {
 
     fn input(body: &SessionInput) -> Input {
         let name = "k".parse().unwrap();
-        Input::new(Kind::Session, "main:web:a:b", name, Timestamp(0), body).unwrap()
+        Input::new(Kind::SESSION, "main:web:a:b", name, Timestamp(0), body).unwrap()
     }
 
     fn says(action: Digest, decision: Decision) -> Input {
