@@ -139,7 +139,7 @@ pub(super) fn rule(approval: &Approval) -> Result<RuleOptions, &'static str> {
     // What a rule says is read by people, too.
     let texts = rule.arguments.iter().flat_map(|(name, text)| [name, text]);
     if texts.into_iter().any(|text| exact(text) != *text || text.contains('\n')) {
-        return Err("its arguments have characters that nobody sees, or several lines");
+        return Err("its arguments have invisible characters or line breaks");
     }
     Ok(rule.into())
 }

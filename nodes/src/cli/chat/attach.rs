@@ -17,7 +17,7 @@ pub(super) fn read(path: &Path) -> Result<Attached, String> {
     let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
     let about = std::fs::metadata(path).map_err(failed)?;
     if !about.is_file() {
-        return Err(format!("`{name}` is no regular file"));
+        return Err(format!("`{name}` is not a regular file"));
     }
     let most = limits::MESSAGE_BYTES as u64;
     let mut bytes = Vec::new();

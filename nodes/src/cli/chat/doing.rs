@@ -258,7 +258,7 @@ impl Chat<'_> {
         let kept = path.display().to_string();
         if !status.success() {
             let words = format!(
-                "`{}` ended with {status}; nothing was taken; it is in {kept}",
+                "`{}` ended with {status}; your text was not taken over, and is in {kept}",
                 exact(&editor)
             );
             return self.aside(&words);

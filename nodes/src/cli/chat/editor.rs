@@ -160,7 +160,7 @@ impl Editor {
         if foreign > 0 {
             let bytes = count(foreign as u64, "byte");
             return Typed::Told(format!(
-                "{bytes} of the paste are no text; a sign \u{fffd} stands for them"
+                "{bytes} of the paste are not UTF-8; \u{fffd} replaces them"
             ));
         }
         Typed::Line

@@ -439,7 +439,7 @@ impl Chat<'_> {
         if !self.is_live() {
             return Ok(());
         }
-        self.aside("note: the reply begins anew")?;
+        self.aside("note: the reply starts again")?;
         self.show(text)
     }
 

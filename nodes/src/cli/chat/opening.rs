@@ -31,7 +31,7 @@ impl Chat<'_> {
             match self.last_one().await? {
                 Some(key) => self.conversation = Conversation::Known(key),
                 None => {
-                    self.aside("there is no conversation to go on with yet; this is a new one")?;
+                    self.aside("there is no conversation to continue yet; this is a new one")?;
                 }
             }
         }
@@ -53,7 +53,7 @@ impl Chat<'_> {
         }
         let history = conversation::history(self.gateways.current(), session).await?;
         history.key.parse().map_err(|error| {
-            let what = format!("`{session}` has a key that is none: {error}");
+            let what = format!("`{session}` has an invalid key: {error}");
             Failure::new(Exit::Failed, "protocol", what)
         })
     }
