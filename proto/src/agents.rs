@@ -59,6 +59,19 @@ pub struct AgentDetail {
     pub hooks: Vec<HookSpec>,
     /// Its tools, as its model is given them.
     pub tools: Vec<AgentToolView>,
+    /// What its configuration names beside them, and its model is not given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingToolView>,
+}
+
+/// Tools that an agent's configuration names and that its model is not given: those of an MCP server
+/// that does not work, does not have them, or whose tools nobody has approved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingToolView {
+    /// As the configuration has it: `SERVER__TOOL`, or `SERVER__*` for all of a server.
+    pub name: String,
+    /// Why.
+    pub error: String,
 }
 
 /// A tool of an agent.

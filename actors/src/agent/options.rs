@@ -30,6 +30,9 @@ pub struct AgentOptions {
     pub step_limit: u32,
     /// The tools it has (default none): each costs tokens of every call.
     pub tools: Vec<ToolSpec>,
+    /// What its configuration names beside them (none): `SERVER__TOOL` or `SERVER__*`, of MCP servers of
+    /// which no such tool is approved.
+    pub missing: Vec<String>,
     /// Tool calls of one reply that run at a time (default 8): more is sooner done, and harder on
     /// what runs them.
     pub max_parallel_tools: u32,
@@ -61,6 +64,7 @@ impl AgentOptions {
             window_tokens: 128_000,
             step_limit: 25,
             tools: Vec::new(),
+            missing: Vec::new(),
             max_parallel_tools: Profile::parallel_tools(),
             loop_guard: LoopGuard::default(),
             policy: Policy::default(),

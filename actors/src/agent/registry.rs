@@ -156,6 +156,11 @@ impl Agents {
             .ok_or_else(|| UnknownAgent(name.to_string()))
     }
 
+    /// Tools that the agent's configuration names and that are not known here.
+    pub fn missing_tools(&self, name: &AgentName) -> Vec<String> {
+        read(&self.entries).get(name).map(|it| it.options.missing.clone()).unwrap_or_default()
+    }
+
     /// The door that their calls pass.
     pub const fn door(&self) -> &LatchDoor {
         &self.door

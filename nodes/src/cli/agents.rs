@@ -6,7 +6,6 @@ use clawnode_proto::{
     agents::{AgentDetail, AgentList, AgentView},
     api::{AgentParams, Method},
     policy::{Policy, Rule},
-    provider::ProviderStatus,
 };
 use serde_json::{Value, json};
 
@@ -134,13 +133,12 @@ fn detail(out: Output, it: &AgentDetail) -> String {
     let mut lines: Vec<String> =
         facts.into_iter().map(|(name, value)| format!("{name:<8} {value}")).collect();
     lines.push(String::new());
-    if it.tools.is_empty() {
+    if it.tools.is_empty() && it.missing.is_empty() {
         lines.push("no tools: name them in `tools` of the agent's configuration".to_owned());
         return lines.join("\n");
     }
-    let bad = it.tools.iter().filter(|tool| tool.status == ProviderStatus::Unhealthy);
-    lines.push(tools::table(out, it.tools.iter()));
-    lines.extend(tools::reasons(out, bad));
+    lines.push(tools::table(out, &it.tools, &it.missing));
+    lines.extend(tools::reasons(out, it.tools.iter(), it.missing.iter()));
     lines.join("\n")
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
-    agents::{AgentDetail, AgentList, AgentToolView},
+    agents::{AgentDetail, AgentList, AgentToolView, MissingToolView},
     api::Method,
     provider::ProviderStatus,
 };
@@ -51,6 +51,9 @@ struct Listing {
 struct OfAgent {
     agent: AgentName,
     tools: Vec<AgentToolView>,
+    /// What its configuration names, and its model is not given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingToolView>,
 }
 
 /// `tools`.
@@ -65,7 +68,7 @@ pub(super) async fn run(command: ToolsCommand, context: &Context) -> Result<Exit
     let mut agents = Vec::new();
     for agent in names {
         let detail: AgentDetail = context.call(Method::AgentsShow, params(&agent)).await?;
-        agents.push(OfAgent { agent, tools: detail.tools });
+        agents.push(OfAgent { agent, tools: detail.tools, missing: detail.missing });
     }
     let (out, listing) = (context.out, Listing { agents });
     out.document(&listing, |listing| human(out, &listing.agents))?;
@@ -75,20 +78,20 @@ pub(super) async fn run(command: ToolsCommand, context: &Context) -> Result<Exit
 fn human(out: Output, agents: &[OfAgent]) -> String {
     let mut parts = Vec::new();
     for it in agents {
-        let tools = &it.tools;
-        parts.push(if tools.is_empty() {
+        parts.push(if it.tools.is_empty() && it.missing.is_empty() {
             format!("`{}` has no tools", it.agent)
         } else {
-            format!("`{}`\n{}", it.agent, table(out, tools.iter()))
+            format!("`{}`\n{}", it.agent, table(out, &it.tools, &it.missing))
         });
     }
-    let all = agents.iter().flat_map(|it| &it.tools);
-    parts.extend(reasons(out, all.filter(|it| it.status == ProviderStatus::Unhealthy)));
+    let tools = agents.iter().flat_map(|it| &it.tools);
+    let missing = agents.iter().flat_map(|it| &it.missing);
+    parts.extend(reasons(out, tools, missing));
     parts.join("\n")
 }
 
-/// One row a tool.
-pub(super) fn table<'a>(out: Output, tools: impl Iterator<Item = &'a AgentToolView>) -> String {
+/// One row a tool, and one a tool or server whose tools the model is not given.
+pub(super) fn table(out: Output, tools: &[AgentToolView], missing: &[MissingToolView]) -> String {
     let head = ["tool", "state", "runs on", "class", "risk", "timeout", "description"];
     let row = |it: &AgentToolView| {
         let class = serde_json::to_value(it.class).ok();
@@ -102,14 +105,22 @@ pub(super) fn table<'a>(out: Output, tools: impl Iterator<Item = &'a AgentToolVi
             brief(&it.description, SHORT),
         ]
     };
-    out.table(&head, tools.map(row))
+    let nothing = |it: &MissingToolView| {
+        let mut row = vec![clean(&it.name), "missing".to_owned()];
+        row.resize(head.len(), String::new());
+        row
+    };
+    out.table(&head, tools.iter().map(row).chain(missing.iter().map(nothing)))
 }
 
 /// Why tools cannot be called, each reason once.
 pub(super) fn reasons<'a>(
     out: Output,
-    bad: impl Iterator<Item = &'a AgentToolView>,
+    tools: impl Iterator<Item = &'a AgentToolView>,
+    missing: impl Iterator<Item = &'a MissingToolView>,
 ) -> Vec<String> {
-    let whys: BTreeSet<&str> = bad.filter_map(|it| it.error.as_deref()).collect();
+    let bad = tools.filter(|it| it.status == ProviderStatus::Unhealthy);
+    let whys = bad.filter_map(|it| it.error.as_deref());
+    let whys: BTreeSet<&str> = whys.chain(missing.map(|it| it.error.as_str())).collect();
     whys.into_iter().map(|why| out.paint(Tone::Bad, &clean(why))).collect()
 }

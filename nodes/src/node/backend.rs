@@ -286,6 +286,7 @@ impl Backend for NodeBackend {
         let view = self.agent_view(agent).await?;
         let profile = self.agents.profile(agent).map_err(|_unknown| unknown_agent(agent))?;
         let alive = self.overview.alive();
+        let missing = self.agents.missing_tools(agent).into_iter();
         Ok(AgentDetail {
             view,
             sampling: profile.sampling,
@@ -295,6 +296,7 @@ impl Backend for NodeBackend {
             policy: profile.policy,
             hooks: profile.hooks,
             tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
+            missing: missing.map(|it| super::mcp::missing_view(&alive, it)).collect(),
         })
     }
 

@@ -24,16 +24,18 @@ use clawnode_actors::{
 use clawnode_cluster::{BucketError, Clock, Peek, Substrate, membership::Members};
 use clawnode_proto::{
     AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName, ProcessId,
+    agents::MissingToolView,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
     mcp::{McpList, McpServerView},
     node::{Heartbeat, NodeRole},
+    provider::ProviderStatus,
     tool::ToolSpec,
 };
 use futures_util::future::join_all;
 use ractor::SpawnErr;
 use secrecy::SecretString;
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::health;
 use crate::{
@@ -257,16 +259,7 @@ pub fn with_tools(
     let known = pins.specs();
     let mut bytes: usize = specs.iter().map(size).sum();
     for choice in choices {
-        let fits = |spec: &&ToolSpec| match choice {
-            ToolChoice::One(name) => spec.name == *name,
-            ToolChoice::All(server) => spec.name.mcp_server().as_ref() == Some(server),
-        };
-        let mut found = known.iter().filter(fits).peekable();
-        let has = choice.name().is_some_and(|name| specs.iter().any(|it| it.name == *name));
-        if found.peek().is_none() && is_mcp(choice) && !has {
-            debug!(%agent, %choice, "no such tool of an MCP server is approved yet");
-        }
-        for spec in found {
+        for spec in known.iter().filter(|spec| is_chosen(choice, spec)) {
             if specs.iter().any(|other| other.name == spec.name) {
                 continue;
             }
@@ -285,11 +278,45 @@ pub fn with_tools(
     specs
 }
 
-/// Whether a choice names tools of an MCP server.
-fn is_mcp(choice: &ToolChoice) -> bool {
+/// The choices that name tools of MCP servers and brought the agent none.
+pub fn missing(choices: &[ToolChoice], specs: &[ToolSpec]) -> Vec<String> {
+    let lacks = |choice: &&ToolChoice| {
+        server_of(choice).is_some() && !specs.iter().any(|spec| is_chosen(choice, spec))
+    };
+    choices.iter().filter(lacks).map(ToString::to_string).collect()
+}
+
+/// Such a choice, and why it brings the agent nothing.
+pub fn missing_view(alive: &[Heartbeat], choice: String) -> MissingToolView {
+    let server = choice.parse().ok().and_then(|choice| server_of(&choice));
+    let error = server.map_or_else(String::new, |server| match health::of_mcp(alive, &server) {
+        None => format!("no node has an MCP server `{server}` in its configuration"),
+        Some((ProviderStatus::Healthy, _)) => format!(
+            "MCP server `{server}` has no such tool, or none that is approved: `clawnode mcp show \
+             {server}`"
+        ),
+        Some((_, why)) => {
+            format!(
+                "MCP server `{server}`: {}",
+                why.as_deref().unwrap_or("it has not answered yet")
+            )
+        }
+    });
+    MissingToolView { name: choice, error }
+}
+
+fn is_chosen(choice: &ToolChoice, spec: &ToolSpec) -> bool {
     match choice {
-        ToolChoice::One(name) => name.mcp_server().is_some(),
-        ToolChoice::All(_) => true,
+        ToolChoice::One(name) => spec.name == *name,
+        ToolChoice::All(server) => spec.name.mcp_server().as_ref() == Some(server),
+    }
+}
+
+/// The MCP server whose tools a choice names.
+fn server_of(choice: &ToolChoice) -> Option<McpServerName> {
+    match choice {
+        ToolChoice::One(name) => name.mcp_server(),
+        ToolChoice::All(server) => Some(server.clone()),
     }
 }
 

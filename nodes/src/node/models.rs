@@ -76,10 +76,11 @@ impl Answering {
             let choices = config.agents.get(&it.name).map(|it| it.tools.as_slice());
             let chosen = (choices.unwrap_or_default(), pins);
             let tools = mcp::with_tools(it.tools.clone(), &it.name, chosen);
+            let missing = mcp::missing(chosen.0, &tools);
             let tools = tools.into_iter().map(|spec| config.tools.timed(spec)).collect();
             let read_only = config.tools.run_command.read_only.clone();
             let policy = Policy { read_only, ..it.policy.clone() };
-            AgentOptions { tools, policy, ..it.clone() }
+            AgentOptions { tools, missing, policy, ..it.clone() }
         };
         self.agents.iter().map(with).collect()
     }

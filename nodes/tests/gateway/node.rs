@@ -554,6 +554,7 @@ impl Backend for Node {
             policy: Policy::default(),
             hooks: Vec::new(),
             tools: Vec::new(),
+            missing: Vec::new(),
         })
     }
 

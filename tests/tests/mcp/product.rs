@@ -222,10 +222,13 @@ async fn a_server_that_cannot_start_is_named_wherever_people_look() -> Outcome {
         (&["mcp", "list"][..], &["nope", "unhealthy", "cannot start `no-such-command`"][..]),
         (&["mcp", "show", "nope"], &["cannot start"]),
         (&["providers"], &["mcp.nope", "mcp server", "unhealthy"]),
-        (&["tools", "list"], &["calculate", "healthy", "any worker"]),
+        (
+            &["tools", "list"],
+            &["calculate", "healthy", "any worker", "nope__*", "missing", "cannot start"],
+        ),
         (
             &["agents", "show", "default"],
-            &["anthropic/", "deny: calculate", "calculate", "step 15m"],
+            &["anthropic/", "deny: calculate", "calculate", "step 15m", "nope__*", "cannot start"],
         ),
         (&["doctor"], &["agents.served", "MCP server `nope`"]),
     ] {
@@ -247,5 +250,6 @@ async fn a_server_that_cannot_start_is_named_wherever_people_look() -> Outcome {
     let agent = json!({ "agent": "default" });
     let view: AgentDetail = client.call_when("agents.show", agent, has).await?;
     assert!(view.tools.iter().all(|it| it.status == ProviderStatus::Healthy), "{view:?}");
+    assert_eq!(view.missing, [], "its tools are there");
     Ok(())
 }
