@@ -17,3 +17,4 @@ pub mod policy;
 pub mod session;
 pub mod supervise;
 pub mod tool;
+pub mod units;

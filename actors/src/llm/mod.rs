@@ -44,7 +44,6 @@ use futures_util::stream::BoxStream;
 pub use discover::{Choice, demo as demo_model, discover, ollama_models};
 pub(crate) use http::tls;
 pub use models::{Models, ResolveError};
-pub(crate) use options::duration;
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
 
 /// What a model is asked.

@@ -22,10 +22,10 @@ pub mod secret;
 pub mod show;
 pub mod tools;
 mod tree;
-pub mod units;
 mod validate;
 
 pub use agents::{AgentOptions, Binding, ProviderOptions, Wire};
+pub use clawnode_actors::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load};
@@ -34,4 +34,3 @@ pub use options::{
 };
 pub use secret::{Secret, ServerUrl};
 pub use tree::Origin;
-pub use units::parse_duration;

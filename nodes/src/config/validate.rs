@@ -585,7 +585,7 @@ mod tests {
                 "plugins.0.capabilities.0",
                 "not a capability of plugins",
             ),
-            ("[sandbox.docker]\nmemory = '512'", "sandbox.docker.memory", "512m"),
+            ("[sandbox.docker]\nmemory = '512'", "sandbox.docker.memory", "512MiB"),
             ("[sandbox.docker]\ntmp = '1g'", "sandbox.docker.tmp", "sandbox.docker.memory"),
             (
                 "[sandbox.tools.t]\ndescription = 'd'\ncommand = ['a', '{b}']",

@@ -63,7 +63,7 @@ async fn commands_in_docker_end_in_words() -> Outcome {
     let (failure, text) =
         bench.sh("x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}").await;
     assert_eq!(failure, Some(ToolFailure::Crashed), "F-17: {text}");
-    assert!(text.contains("out of memory: it was killed (137) when it wanted more than 64m"));
+    assert!(text.contains("out of memory: it was killed (137) when it wanted more than 64MiB"));
 
     // Not through a shell, and with something to read.
     let argv = json!({ "argv": ["cat", "-", "$(nothing)"], "stdin": "read me\n" });

@@ -98,7 +98,7 @@ async fn all_that_a_command_keeps_and_does_is_limited_where_groups_are_delegated
             return Ok(());
         }
     };
-    let out_of_memory = "out of memory: it was killed (137) when it wanted more than 192m";
+    let out_of_memory = "out of memory: it was killed (137) when it wanted more than 192MiB";
     for code in [
         // Shared, which no limit of a process counts.
         "import mmap\nm = mmap.mmap(-1, 400 << 20)\nfor at in range(0, 400 << 20, 4096): m[at] = 1",

@@ -12,7 +12,7 @@ use clawnode_proto::AgentName;
 use serde::{Deserialize, Serialize};
 
 use super::Cidr;
-use crate::llm::duration;
+use crate::units::duration;
 
 /// Ports that web servers are on; others would make an agent a scanner of ports.
 const PORTS: [u16; 4] = [80, 443, 8080, 8443];

@@ -6,7 +6,7 @@ use clawnode_proto::tool::Risk;
 use serde::{Deserialize, Serialize};
 
 use super::{PluginCapability, PluginName};
-use crate::llm::duration;
+use crate::units::duration;
 
 /// A plugin, `[[plugins]]` in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,8 @@ use std::{fmt, num::NonZeroU32, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::units::ByteSize;
+
 /// The least memory that an engine takes (6 MiB).
 const MEMORY_LEAST: u64 = 6 << 20;
 /// The most memory that makes sense (1 TiB): more is a slip of the pen.
@@ -13,7 +15,7 @@ const CPUS_MOST: f64 = 1_024.0;
 /// Billionths of a processor, as an engine counts.
 const NANO: f64 = 1e9;
 
-/// Bytes of memory, written `512m` or `2g` (binary, upper or lower case).
+/// Bytes of memory, written as all sizes are: `512MiB` or `2GiB`, in short `512m` or `2g`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Memory(u64);
 
@@ -27,7 +29,7 @@ pub struct Cpus {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// Not an amount of memory.
-    #[error("`{0}` is not an amount of memory such as `512m` or `2g`, at least `6m`")]
+    #[error("`{0}` is not an amount of memory such as `512MiB` or `2GiB`, at least `6MiB`")]
     Memory(String),
     /// Not a share of processors.
     #[error("{0} is not a number of processors: write 0.01 to 1024")]
@@ -65,32 +67,16 @@ impl FromStr for Memory {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {
-        let malformed = || LimitError::Memory(text.chars().take(40).collect());
-        let shift = match text.bytes().last() {
-            Some(b'm' | b'M') => 20_u32,
-            Some(b'g' | b'G') => 30,
-            _ => return Err(malformed()),
-        };
-        let digits = text.get(..text.len() - 1).unwrap_or_default();
-        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(malformed());
-        }
-        let count: u64 = digits.parse().map_err(|_too_long| malformed())?;
-        let bytes = count.checked_mul(1 << shift).ok_or_else(malformed)?;
-        if (MEMORY_LEAST..=MEMORY_MOST).contains(&bytes) {
-            Ok(Self(bytes))
-        } else {
-            Err(malformed())
+        match text.parse::<ByteSize>() {
+            Ok(ByteSize(bytes)) if (MEMORY_LEAST..=MEMORY_MOST).contains(&bytes) => Ok(Self(bytes)),
+            Ok(_) | Err(_) => Err(LimitError::Memory(text.chars().take(40).collect())),
         }
     }
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_multiple_of(1 << 30) {
-            return write!(f, "{}g", self.0 >> 30);
-        }
-        write!(f, "{}m", self.0 >> 20)
+        ByteSize(self.0).fmt(f)
     }
 }
 
@@ -155,35 +141,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_a_number_with_m_or_g() {
-        for (text, bytes) in
-            [("512m", 512 << 20), ("2g", 2 << 30), ("2G", 2 << 30), ("64M", 64 << 20)]
-        {
-            let memory: Memory = text.parse().unwrap();
-            assert_eq!(memory.bytes(), bytes, "{text}");
-            assert_eq!(memory.to_string(), text.to_lowercase());
-        }
-        for bad in [
-            "",
-            "m",
-            "512",
-            "512k",
-            "512mb",
-            "-1m",
-            "+8m",
-            "1.5g",
-            "0m",
-            "5m",
-            "٣m",
-            "8 m",
-            " 8m",
-            "99999999999999999999m",
-            "9999999g",
-            "2048g",
-            "é",
+    fn memory_is_a_size_within_bounds() {
+        for (text, bytes, shown) in [
+            ("512m", 512 << 20, "512MiB"),
+            ("2G", 2 << 30, "2GiB"),
+            ("64 MiB", 64 << 20, "64MiB"),
+            ("1536MiB", 1536 << 20, "1536MiB"),
         ] {
+            let memory: Memory = text.parse().unwrap();
+            assert_eq!((memory.bytes(), memory.to_string().as_str()), (bytes, shown), "{text}");
+        }
+        for bad in ["", "m", "512", "512k", "512mb", "-1m", "+8m", "1.5g", "0m", "5MiB", "٣m"] {
             let error = bad.parse::<Memory>().unwrap_err();
-            assert!(error.to_string().contains("`512m`"), "{bad}: {error}");
+            assert!(error.to_string().contains("`512MiB`"), "{bad}: {error}");
+        }
+        for bad in ["99999999999999999999m", "9999999g", "2048g", "é"] {
+            bad.parse::<Memory>().unwrap_err();
         }
     }
 

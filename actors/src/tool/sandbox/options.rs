@@ -9,7 +9,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{DockerOptions, ProcessOptions, recipe, spec::Image};
-use crate::llm::duration;
+use crate::units::duration;
 
 /// The longest that `sandbox.max_timeout` may be: a node looks after a job no longer.
 const TIMEOUT_MOST: Duration = Duration::from_hours(1);
@@ -226,7 +226,7 @@ mod tests {
         let options = verdict("{}").unwrap();
         let docker = &options.docker;
         assert_eq!(docker.cpus.nano(), 1_000_000_000);
-        assert_eq!(docker.memory.to_string(), "512m");
+        assert_eq!(docker.memory.to_string(), "512MiB");
         assert_eq!(docker.timeout, Duration::from_secs(30));
         assert_eq!(docker.image.as_str().parse::<Image>().as_ref(), Ok(&docker.image));
         assert_eq!(
@@ -238,6 +238,15 @@ mod tests {
         assert_eq!(options.max_timeout.0, Duration::from_mins(5));
         let shown = serde_json::to_string(&options).unwrap();
         assert_eq!(verdict(&shown).unwrap(), options);
+    }
+
+    #[test]
+    fn times_and_sizes_are_written_as_everywhere() {
+        let text = r#"{"process":{"timeout":"1m30s","memory":"1GiB"},"docker":{"tmp":"32 MiB"}}"#;
+        let options = verdict(text).unwrap();
+        assert_eq!(options.process.timeout, Duration::from_secs(90));
+        assert_eq!(options.process.memory.bytes(), 1 << 30);
+        assert_eq!(options.docker.tmp.bytes(), 32 << 20);
     }
 
     #[test]

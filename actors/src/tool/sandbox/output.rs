@@ -222,7 +222,7 @@ mod tests {
                 vec![out],
                 End::OutOfMemory(memory),
                 Some(ToolFailure::Crashed),
-                "a\n[out of memory: it was killed (137) when it wanted more than 64m]",
+                "a\n[out of memory: it was killed (137) when it wanted more than 64MiB]",
             ),
             (
                 vec![out],

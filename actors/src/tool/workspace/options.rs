@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::llm::duration;
+use crate::units::duration;
 
 /// Agents' files, `[workspace]` in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,11 +9,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    llm::duration,
     tool::sandbox::{
         limits::{Cpus, Limits, Memory},
         spec::{Image, Network},
     },
+    units::duration,
 };
 
 /// `[sandbox.docker]`: the engine, and what holds for its containers.
@@ -30,11 +30,11 @@ pub struct DockerOptions {
     pub python_image: Image,
     /// Processors of one container (1).
     pub cpus: Cpus,
-    /// Memory and swap of one container together (`512m`).
+    /// Memory and swap of one container together (`512MiB`).
     pub memory: Memory,
     /// Processes and threads of one container at once (128).
     pub pids: NonZeroU32,
-    /// What `/tmp` of one container can hold (`64m`); it counts as its memory.
+    /// What `/tmp` of one container can hold (`64MiB`); it counts as its memory.
     pub tmp: Memory,
     /// Whom containers reach: `none`, or `bridge`, which is the Internet and the host's addresses,
     /// past `[egress]`.

@@ -5,8 +5,8 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    llm::duration,
     tool::sandbox::limits::{Cpus, Limits, Memory},
+    units::duration,
 };
 
 /// `[sandbox.process]`: commands as processes of this host.
@@ -30,13 +30,13 @@ pub struct ProcessOptions {
     pub cgroup: Option<PathBuf>,
     /// Processors of one command (1.0), where there is a control group.
     pub cpus: Cpus,
-    /// Memory (`512m`): of one command with all that it keeps in memory, where there is a control
+    /// Memory (`512MiB`): of one command with all that it keeps in memory, where there is a control
     /// group; else of one process, without what it shares.
     pub memory: Memory,
     /// Processes and threads (256): of one command, where there is a control group. And of all commands
     /// together where the node is root, else of all that its user runs.
     pub pids: NonZeroU32,
-    /// What each of `/tmp`, `/dev/shm` and `/artifacts` of one command can hold (`64m`), and the most
+    /// What each of `/tmp`, `/dev/shm` and `/artifacts` of one command can hold (`64MiB`), and the most
     /// bytes of a file.
     pub tmp: Memory,
     /// How long a command may take unless its call says otherwise (60 s).
