@@ -40,4 +40,4 @@ pub use jobs::{JOB_RANK_MAX, JobConsumer, JobDelivery, Jobs};
 pub use journal::{AppendAnswer, Journal, Record, Write};
 pub use peek::{Peek, PeekSeen};
 pub use substrate::{Health, Lost, Substrate, Warning};
-pub use timers::{Timer, Timers};
+pub use timers::{OVERDUE_LOOKS, Overdue, Timer, Timers};

@@ -4,7 +4,7 @@
 //! timer again replaces it. The generation inside the input is the truth, not the time of arrival.
 
 use async_trait::async_trait;
-use clawnode_proto::{EntityId, Input, Partition, TimerId, Timestamp};
+use clawnode_proto::{EntityId, Input, Partition, Position, TimerId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
@@ -20,6 +20,18 @@ pub struct Timer {
     pub input: Input,
 }
 
+/// Timers of a partition that one call of [`Timers::restore_overdue`] looks at.
+pub const OVERDUE_LOOKS: usize = 256;
+
+/// What a look for overdue timers found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overdue {
+    /// How many were stored again.
+    pub restored: usize,
+    /// After which timer to go on; absent once all were looked at.
+    pub next: Option<Position>,
+}
+
 /// Inputs for later.
 #[async_trait]
 pub trait Timers: Send + Sync + std::fmt::Debug {
@@ -31,4 +43,15 @@ pub trait Timers: Send + Sync + std::fmt::Debug {
 
     /// Timers of the partition that are stored and not fired, for sweeps and people.
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError>;
+
+    /// Stores again the timers of the partition that were due before `before` and have not fired, so that
+    /// a backend which lost track of them fires them. It looks at those after `after`, at most
+    /// [`OVERDUE_LOOKS`] of them where each costs a request. A timer that is set anew, cancelled or fired
+    /// meanwhile stays so.
+    async fn restore_overdue(
+        &self,
+        partition: Partition,
+        before: Timestamp,
+        after: Position,
+    ) -> Result<Overdue, StoreError>;
 }

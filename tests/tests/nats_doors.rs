@@ -5,12 +5,13 @@ use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Consumer, JobConsumer, StoreError, Substrate, Write,
+    AppendAnswer, Clock as _, Consumer, JobConsumer, Overdue, StoreError, Substrate, SystemClock,
+    Timer, Write,
     nats::{Birth, ConnectError, NatsOptions, Replicas, connect},
 };
 use clawnode_proto::{
-    CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Partition, Position, Timestamp,
-    TurnId, job::Job, limits, subject::Prefix, tool::EffectClass,
+    CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Partition, Position, TimerId,
+    Timestamp, TurnId, job::Job, limits, subject::Prefix, tool::EffectClass,
 };
 use clawnode_tests::nats::{NatsCluster, NatsServer, ServerOptions, binary};
 use serde_json::{Value, json};
@@ -396,6 +397,46 @@ async fn jobs_live_through_the_loss_of_each_leader() -> Result {
         cluster.server(leader)?.restart().await?;
         cluster.settled().await?;
     }
+    Ok(())
+}
+
+/// A server that lost track of a timer is played by a schedule that says another time.
+#[tokio::test]
+async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
+    let (server, ground) = substrate().await?;
+    let partition = entity().partition(ground.partitions);
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let now = SystemClock.now();
+    let far = Timestamp(now.0 + 3_600_000);
+    let far = Timer { id: TimerId::from_u128(2), due: far, input: input(2)? };
+    ground.timers.set(&far).await?;
+    let prefix: Prefix = "cn".parse()?;
+    let (lost, due) = (TimerId::from_u128(1), now.0 - 60_000);
+    let mut headers = async_nats::HeaderMap::new();
+    for (name, value) in [
+        ("Nats-Schedule", "@at 2099-01-01T00:00:00Z".to_owned()),
+        ("Nats-Schedule-Target", prefix.due(partition, entity(), lost)),
+        ("Nats-Schedule-TTL", "168h".to_owned()),
+        ("Nats-Rollup", "sub".to_owned()),
+        ("Clawnode-Due", due.to_string()),
+    ] {
+        headers.insert(name, value);
+    }
+    let subject = prefix.timer(partition, entity(), lost);
+    let stream = async_nats::jetstream::new(async_nats::connect(server.url()).await?);
+    let bytes = input(1)?.to_bytes()?.into();
+    stream.publish_with_headers(subject, headers, bytes).await?.await?;
+    assert_eq!(ground.timers.pending(partition).await?.len(), 2);
+
+    let look =
+        async |before: u64| ground.timers.restore_overdue(partition, Timestamp(before), NONE).await;
+    assert_eq!(look(due).await?, Overdue::default(), "it is not overdue yet");
+    assert_eq!(look(due + 1).await?, Overdue { restored: 1, next: None });
+    let delivery = next(&mut consumer).await?;
+    assert_eq!(delivery.bytes, input(1)?.to_bytes()?);
+    delivery.handle.ack().await?;
+    assert_eq!(ground.timers.pending(partition).await?, [far]);
+    assert_eq!(look(now.0).await?, Overdue::default());
     Ok(())
 }
 

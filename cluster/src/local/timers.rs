@@ -3,18 +3,18 @@
 use std::{ops::Bound, sync::Arc};
 
 use async_trait::async_trait;
-use clawnode_proto::{EntityId, Input, Partition, TimerId, Timestamp};
+use clawnode_proto::{EntityId, Input, Partition, Position, TimerId, Timestamp};
 use tokio::sync::oneshot;
 
 use super::{
     inbox::encode,
-    index::{decode_timed, keys},
+    index::{Loc, decode_timed, keys},
     queue::Op,
     record::{split_due, split_timer},
     shared::{Client, Shared},
     work::blocking,
 };
-use crate::{StoreError, Timer, Timers};
+use crate::{Overdue, StoreError, Timer, Timers};
 
 /// What errors call it.
 pub(super) const STORE: &str = "local timers";
@@ -44,7 +44,24 @@ impl Timers for LocalTimers {
         // All timers are looked at.
         blocking(&self.0.0, STORE, move |shared| pending(shared, partition)).await
     }
+
+    async fn restore_overdue(
+        &self,
+        partition: Partition,
+        before: Timestamp,
+        _: Position,
+    ) -> Result<Overdue, StoreError> {
+        let look = move |shared: &Shared| overdue(shared, partition, before);
+        let overdue = blocking(&self.0.0, STORE, look).await?;
+        for timer in &overdue {
+            self.set(timer).await?;
+        }
+        Ok(Overdue { restored: overdue.len(), next: None })
+    }
 }
+
+/// A timer and where its input is.
+type Place = (EntityId, TimerId, (u64, Position, Loc));
 
 fn pending(shared: &Shared, partition: Partition) -> Result<Vec<Timer>, StoreError> {
     let mut places = Vec::new();
@@ -58,6 +75,35 @@ fn pending(shared: &Shared, partition: Partition) -> Result<Vec<Timer>, StoreErr
             true
         })
     })?;
+    read(shared, places)
+}
+
+/// Those that were due before `before`. The engine fires timers in this order, so they come first.
+fn overdue(
+    shared: &Shared,
+    partition: Partition,
+    before: Timestamp,
+) -> Result<Vec<Timer>, StoreError> {
+    let places = shared.look(STORE, |index| {
+        let mut due = Vec::new();
+        index.each(keys::DUE, Bound::Unbounded, &mut |key, _| {
+            let Some((at, entity, id)) = keys::split_due(key) else { return true };
+            if at < before.0 && entity.partition(shared.partitions) == partition {
+                due.push((entity, id));
+            }
+            at < before.0
+        })?;
+        let mut places: Vec<Place> = Vec::new();
+        for (entity, id) in due {
+            let value = index.get(&keys::timer(entity, id))?;
+            places.extend(value.and_then(|it| Some((entity, id, decode_timed(&it)?))));
+        }
+        Ok(places)
+    })?;
+    read(shared, places)
+}
+
+fn read(shared: &Shared, places: Vec<Place>) -> Result<Vec<Timer>, StoreError> {
     let mut timers = Vec::with_capacity(places.len());
     for (entity, id, (due, position, loc)) in places {
         let (_, body) = shared.read(entity, position, loc)?;

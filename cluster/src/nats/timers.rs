@@ -10,16 +10,16 @@ use async_nats::{
     jetstream::message::StreamMessage,
 };
 use async_trait::async_trait;
-use clawnode_proto::{EntityId, Input, Partition, TimerId, Timestamp, subject::Prefix};
+use clawnode_proto::{EntityId, Input, Partition, Position, TimerId, Timestamp, subject::Prefix};
 use tracing::warn;
 
 use super::{
     api::{Api, Failure},
-    journal::ROLLUP_SUBJECT,
+    journal::{ROLLUP_SUBJECT, expecting},
     rfc3339,
     stream::Reader,
 };
-use crate::{StoreError, Timer, Timers};
+use crate::{OVERDUE_LOOKS, Overdue, StoreError, Timer, Timers};
 
 /// What errors call it.
 const STORE: &str = "timers";
@@ -44,26 +44,29 @@ impl NatsTimers {
     pub(super) fn new(api: Api, prefix: Prefix, partitions: u16, reader: Reader) -> Self {
         Self { api, prefix, partitions, reader }
     }
+
+    /// Stores a timer, under these headers beside its own.
+    async fn store(&self, timer: &Timer, mut headers: HeaderMap) -> Result<Position, Failure> {
+        let partition = timer.input.entity.partition(self.partitions);
+        let due = rfc3339::format(timer.due).ok_or_else(|| {
+            Failure::Rejected(format!("{} ms is after the year 9999", timer.due.0))
+        })?;
+        let bytes = timer.input.to_bytes().map_err(|error| Failure::Rejected(error.to_string()))?;
+        headers.insert(NATS_SCHEDULE, format!("@at {due}"));
+        let target = self.prefix.due(partition, timer.input.entity, timer.id);
+        headers.insert(NATS_SCHEDULE_TARGET, target);
+        headers.insert(NATS_SCHEDULE_TTL, FIRED_TTL);
+        headers.insert(NATS_ROLLUP, ROLLUP_SUBJECT);
+        headers.insert(DUE, HeaderValue::from(timer.due.0));
+        let subject = self.prefix.timer(partition, timer.input.entity, timer.id);
+        self.api.publish(subject, headers, bytes.into()).await
+    }
 }
 
 #[async_trait]
 impl Timers for NatsTimers {
     async fn set(&self, timer: &Timer) -> Result<(), StoreError> {
-        let refused = |detail| StoreError::Refused { store: STORE, detail };
-        let entity = timer.input.entity;
-        let partition = entity.partition(self.partitions);
-        let due = rfc3339::format(timer.due)
-            .ok_or_else(|| refused(format!("{} ms is after the year 9999", timer.due.0)))?;
-        let bytes = timer.input.to_bytes().map_err(|error| refused(error.to_string()))?;
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_SCHEDULE, format!("@at {due}"));
-        headers.insert(NATS_SCHEDULE_TARGET, self.prefix.due(partition, entity, timer.id));
-        headers.insert(NATS_SCHEDULE_TTL, FIRED_TTL);
-        headers.insert(NATS_ROLLUP, ROLLUP_SUBJECT);
-        headers.insert(DUE, HeaderValue::from(timer.due.0));
-        let subject = self.prefix.timer(partition, entity, timer.id);
-        self.api.publish(subject, headers, bytes.into()).await.map_err(store_error)?;
-        Ok(())
+        self.store(timer, HeaderMap::new()).await.map(drop).map_err(store_error)
     }
 
     async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
@@ -84,6 +87,41 @@ impl Timers for NatsTimers {
             }
         }
         Ok(timers)
+    }
+
+    async fn restore_overdue(
+        &self,
+        partition: Partition,
+        before: Timestamp,
+        after: Position,
+    ) -> Result<Overdue, StoreError> {
+        let filter = self.prefix.timers_of(partition);
+        let mut found = Overdue { restored: 0, next: Some(after) };
+        let mut first_restored = None;
+        for _ in 0..OVERDUE_LOOKS {
+            let from = found.next.map_or(0, |last| last.0) + 1;
+            let Some(message) = self.reader.next(&filter, from).await.map_err(store_error)? else {
+                return Ok(Overdue { next: None, ..found });
+            };
+            let position = Position(message.sequence);
+            if first_restored.is_some_and(|first| position >= first) {
+                return Ok(Overdue { next: None, ..found });
+            }
+            found.next = Some(position);
+            let Some(overdue) = timer(&message).filter(|timer| timer.due < before) else {
+                continue;
+            };
+            match self.store(&overdue, expecting(position)).await {
+                Ok(stored) => {
+                    found.restored += 1;
+                    first_restored.get_or_insert(stored);
+                }
+                // It has just fired, or was set anew or cancelled.
+                Err(failure) if failure.is_wrong_last_sequence() => {}
+                Err(failure) => return Err(store_error(failure)),
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -10,7 +10,8 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{
-    Digest, EntityId, Partition, Position, TimerId, limits::APPEND_BYTES, subject::Prefix,
+    Digest, EntityId, Partition, Position, TimerId, Timestamp, limits::APPEND_BYTES,
+    subject::Prefix,
 };
 use futures_util::Stream;
 use rand::SeedableRng;
@@ -24,8 +25,8 @@ use super::{
     doors_jobs::SimJobs,
 };
 use crate::{
-    AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Record, StoreError,
-    Substrate, Timer, Timers, Warning, Write, local::LocalBus,
+    AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Overdue, Record,
+    StoreError, Substrate, Timer, Timers, Warning, Write, local::LocalBus,
 };
 
 const JOURNAL: &str = "simulated journal";
@@ -232,6 +233,20 @@ impl Timers for SimTimers {
             Reply::Timers(timers) => Ok(timers),
             other => Err(stray(TIMERS, &other)),
         }
+    }
+
+    async fn restore_overdue(
+        &self,
+        partition: Partition,
+        before: Timestamp,
+        _: Position,
+    ) -> Result<Overdue, StoreError> {
+        let mut overdue = self.pending(partition).await?;
+        overdue.retain(|timer| timer.due < before);
+        for timer in &overdue {
+            self.set(timer).await?;
+        }
+        Ok(Overdue { restored: overdue.len(), next: None })
     }
 }
 

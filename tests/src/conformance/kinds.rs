@@ -137,6 +137,7 @@ fn heartbeat(process: u128) -> Result<Heartbeat> {
         url: None,
         providers: Vec::new(),
         time: None,
+        file: clawnode_proto::node::FileState::default(),
     })
 }
 

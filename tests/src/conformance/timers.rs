@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use clawnode_cluster::{Substrate, Timer};
-use clawnode_proto::{Partition, TimerId, Timestamp};
+use clawnode_cluster::{Overdue, Substrate, Timer};
+use clawnode_proto::{Partition, Position, TimerId, Timestamp};
 
 use super::{
     Ground, Result,
@@ -103,6 +103,25 @@ pub async fn timers_fire_in_any_number(ground: &dyn Ground) -> Result {
         found.insert(name);
     }
     same("all of them", found, expected)
+}
+
+pub async fn what_is_not_overdue_is_left_alone(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let far = timer(1, Timestamp(ground.now().0 + FAR), "far")?;
+    substrate.timers.set(&far).await?;
+    let partition = partition(&substrate);
+    let look = substrate.timers.restore_overdue(partition, ground.now(), Position(0)).await?;
+    same("nothing is stored again", look, Overdue::default())?;
+    let look = substrate.timers.restore_overdue(partition, far.due, Position(0)).await?;
+    same("nor at the moment when it is due", look, Overdue::default())?;
+    // What is said to be overdue is stored again, and waits for its time as before.
+    let later = Timestamp(far.due.0 + 1);
+    let look = substrate.timers.restore_overdue(partition, later, Position(0)).await?;
+    same("it is stored again", look, Overdue { restored: 1, next: None })?;
+    same("once", substrate.timers.pending(partition).await?, vec![far.clone()])?;
+    substrate.timers.cancel(entity("one"), far.id).await?;
+    let look = substrate.timers.restore_overdue(partition, later, Position(0)).await?;
+    same("what is cancelled stays so", look, Overdue::default())
 }
 
 fn partition(ground: &Substrate) -> Partition {

@@ -372,9 +372,8 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         };
         publish.extend(both(looks, &[&format!("$JS.API.STREAM.INFO.{stream}")]));
     }
-    for stream in ["CN_TIMERS", "CN_JOBS"] {
-        publish.push(format!("$JS.API.STREAM.MSG.GET.{stream}"));
-    }
+    publish.push("$JS.API.STREAM.MSG.GET.CN_JOBS".to_owned());
+    publish.extend(both(is_worker, &["$JS.API.STREAM.MSG.GET.CN_TIMERS"]));
     let queues = subscribe.iter().cloned().map(Try::Queue).collect::<Vec<_>>();
     subscribe
         .into_iter()

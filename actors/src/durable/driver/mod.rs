@@ -9,6 +9,7 @@ mod forward;
 mod fuse;
 mod handle;
 mod kinds;
+mod overdue;
 mod places;
 mod probation;
 mod pump;

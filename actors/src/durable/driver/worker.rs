@@ -16,7 +16,9 @@ use ractor::SpawnErr;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::{AnswerFrames, Context, DispatcherHandle, TakeOrders, answer_requests};
+use super::{
+    AnswerFrames, Context, DispatcherHandle, TakeOrders, answer_requests, overdue::restore_overdue,
+};
 use crate::supervise::{ChildKind, Factory, Supervisor};
 
 /// How long handing over may take once no call runs any more: a store that does not answer must not
@@ -76,6 +78,15 @@ impl Worker {
                 answer_requests(Arc::clone(&answering), Some(requests.clone()), answers)
             })
             .await?;
+        if context.substrate.shared {
+            // A store of this process alone fires them by the very list that this would look at.
+            let (placed, context) = (Arc::clone(&worker.placement), Arc::clone(&context));
+            let look = move || {
+                let (timers, clock) = (&context.substrate.timers, &context.clock);
+                restore_overdue(Arc::clone(timers), Arc::clone(clock), placed.subscribe())
+            };
+            supervisor.adopt_task("worker.overdue", look).await?;
+        }
         for partition in context.substrate.all_partitions() {
             let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
             let placement = Arc::clone(&worker.placement);

@@ -210,6 +210,8 @@ impl Grants {
         // What came of a job goes to its session, and a timer ends the wait for it.
         self.publish(prefix.inputs());
         self.publish(prefix.timers());
+        // Timers that the server lost track of are found and stored again.
+        self.api("STREAM.MSG.GET", &names.timers);
         self.api("STREAM.PURGE", &names.timers);
         self.api("STREAM.PURGE", &names.blobs);
         self.publish(prefix.all_frames());

@@ -1,0 +1,136 @@
+//! Timers that the store should have fired long ago: they are stored again, and fire then.
+//!
+//! Each partition is looked after by the worker that ranks first for it. A look costs the store a request
+//! a timer, so a partition with more than [`OVERDUE_LOOKS`](clawnode_cluster::OVERDUE_LOOKS) timers is
+//! walked through over several minutes.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use clawnode_cluster::{Clock, Peek, Timers};
+use clawnode_proto::{Partition, Position, Timestamp};
+use tracing::{info, warn};
+
+use super::worker::Placed;
+
+/// How often overdue timers are looked for.
+const LOOK_EVERY: Duration = Duration::from_mins(1);
+/// How late a timer is that the store is not about to fire, in milliseconds.
+const OVERDUE_MS: u64 = 30_000;
+
+/// Looks for overdue timers until the worker ends.
+pub(super) async fn restore_overdue(
+    timers: Arc<dyn Timers>,
+    clock: Arc<dyn Clock>,
+    placed: Placed,
+) {
+    let mut walks: BTreeMap<Partition, Position> = BTreeMap::new();
+    let mut failed = String::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let before = Timestamp(clock.now().0.saturating_sub(OVERDUE_MS));
+        let firsts: Vec<Partition> = placed.peek(|placed| placed.firsts().collect());
+        walks.retain(|partition, _| firsts.contains(partition));
+        for partition in firsts {
+            let after = walks.remove(&partition).unwrap_or(Position(0));
+            match timers.restore_overdue(partition, before, after).await {
+                Ok(found) => {
+                    walks.extend(found.next.map(|next| (partition, next)));
+                    if found.restored > 0 {
+                        warn!(%partition, timers = found.restored, "overdue timers are set again");
+                    }
+                    if !failed.is_empty() {
+                        failed.clear();
+                        info!("overdue timers are found again");
+                    }
+                }
+                Err(error) => {
+                    // Once for each reason: it is tried again each minute.
+                    let reason = error.to_string();
+                    if reason != failed {
+                        warn!(%partition, %error, "cannot look for overdue timers");
+                        failed = reason;
+                    }
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use clawnode_cluster::{Overdue, StoreError, Timer, placement::Placement};
+    use clawnode_proto::{EntityId, TimerId};
+    use tokio::sync::{mpsc, watch};
+
+    use super::*;
+
+    /// Tells what it is asked, and answers as it is told to.
+    #[derive(Debug)]
+    struct Asked {
+        tell: mpsc::UnboundedSender<(Partition, Timestamp, Position)>,
+        answers: Mutex<Vec<Result<Overdue, StoreError>>>,
+    }
+
+    #[async_trait]
+    impl Timers for Asked {
+        async fn set(&self, _: &Timer) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        async fn cancel(&self, _: EntityId, _: TimerId) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        async fn pending(&self, _: Partition) -> Result<Vec<Timer>, StoreError> {
+            Ok(Vec::new())
+        }
+
+        async fn restore_overdue(
+            &self,
+            partition: Partition,
+            before: Timestamp,
+            after: Position,
+        ) -> Result<Overdue, StoreError> {
+            self.tell.send((partition, before, after)).unwrap();
+            self.answers.lock().unwrap().pop().unwrap_or(Ok(Overdue::default()))
+        }
+    }
+
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            Timestamp(100_000)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_walks_through_the_partitions_that_it_serves_first() {
+        let (tell, mut asked) = mpsc::unbounded_channel();
+        let part = Overdue { restored: 3, next: Some(Position(7)) };
+        let down = StoreError::Refused { store: "timers", detail: "no".to_owned() };
+        // The last one is the first answer.
+        let answers = Mutex::new(vec![Err(down), Ok(Overdue::default()), Ok(part)]);
+        let timers = Arc::new(Asked { tell, answers });
+        let (place, placed) = watch::channel(Arc::new(Placement::nowhere(2)));
+        let sweep = tokio::spawn(restore_overdue(timers, Arc::new(Fixed), placed));
+        let silent = tokio::time::timeout(LOOK_EVERY * 3, asked.recv()).await;
+        assert!(silent.is_err(), "others look after all partitions");
+        place.send_replace(Arc::new(Placement::alone(2)));
+        let mut next = async || {
+            let (partition, before, after) = asked.recv().await.unwrap();
+            assert_eq!(before, Timestamp(70_000), "30 s ago");
+            (partition.0, after.0)
+        };
+        // The walk of the first partition goes on where it stopped; the second has come to its end.
+        assert_eq!([next().await, next().await], [(0, 0), (1, 0)]);
+        // A failure ends this look, and the next one begins anew.
+        assert_eq!([next().await, next().await, next().await], [(0, 7), (0, 0), (1, 0)]);
+        sweep.abort();
+    }
+}
