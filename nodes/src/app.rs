@@ -223,7 +223,10 @@ async fn start(
     greet::join(&substrate, &saying, &cluster_clock).await?;
     let (pins, kept) = (mcp.pins(), agents.clone());
     let (plugins, hooks) = (answering.plugins, answering.hooks);
-    let reloaded = Reloaded { agents: kept, routes: routes.clone(), models, pins, plugins, hooks };
+    let reloaded = {
+        let (agents, routes, standing) = (kept, routes.clone(), Arc::clone(&standing));
+        Reloaded { agents, routes, models, pins, plugins, hooks, standing }
+    };
     look_after(&supervisor, loaded, reloaded, (&gauges, &hub)).await?;
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let agreed = Arc::new(AtomicU16::new(context.speaks.newest));

@@ -83,6 +83,8 @@ pub const JOB_WAIT_MAX: Duration = Duration::from_hours(2 * 24);
 pub const PROVIDER_RUNS: usize = 64;
 /// Providers that one heartbeat tells of.
 pub const PROVIDERS_TOLD: usize = 64;
+/// Characters of what one heartbeat says of a configuration file that is not taken.
+pub const FILE_PROBLEM_CHARS: usize = 400;
 /// Bytes of a key in a plugin's store.
 pub const PLUGIN_KEY_BYTES: usize = 128;
 /// Bytes of a value in a plugin's store (64 KiB): what is larger is a file.

@@ -88,6 +88,28 @@ pub struct Heartbeat {
     /// time that most processes agree on counts for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
+    /// How its configuration file stands beside what it works with.
+    #[serde(default, skip_serializing_if = "FileState::is_current")]
+    pub file: FileState,
+}
+
+/// How a node's configuration file stands beside what the node works with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileState {
+    /// Sections of the file whose changes wait for a restart, for example `mcp_servers`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<String>,
+    /// Why the node goes on with what it read before, at most
+    /// [`crate::limits::FILE_PROBLEM_CHARS`] characters; it quotes no secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl FileState {
+    /// Whether the node works with all that the file says.
+    pub fn is_current(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Heartbeat {

@@ -41,7 +41,7 @@ use super::{
     orders,
     overview::{Node, Overview},
     panic::Switch,
-    policy, scheduler, wanted,
+    policy, reload, scheduler, wanted,
 };
 use crate::gateway::{
     Backend, ExecuteRequest, Following, JobArchive, NodeOrder, SendRequest, SessionRef,
@@ -117,7 +117,9 @@ impl Backend for NodeBackend {
 
     async fn status(&self) -> Result<StatusView, ErrorBody> {
         let mut status = self.overview.status().await;
-        status.warnings.extend(health::warnings(&self.overview.alive(), &self.needs()));
+        let alive = self.overview.alive();
+        status.warnings.extend(health::warnings(&alive, &self.needs()));
+        status.warnings.extend(reload::warnings(&alive));
         // An operator's stop comes before everything else.
         status.warnings.splice(0..0, self.switch.warnings());
         Ok(status)

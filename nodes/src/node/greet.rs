@@ -88,6 +88,7 @@ pub fn saying(
         url: reached.get().cloned(),
         providers: providers(&roles, available, &agents),
         time: None,
+        file: standing.file(),
     };
     Arc::new(move || saying(&available.peek(Clone::clone)))
 }

@@ -181,6 +181,7 @@ mod tests {
             server: String::new(),
             url: None,
             time: None,
+            file: clawnode_proto::node::FileState::default(),
         }
     }
 

@@ -1,25 +1,39 @@
 //! Following the configuration's files: agents, providers and bindings change while a node runs.
-//! Plugins and hooks do not: they are loaded once.
+//! All else is read once: what changes in the file waits for a restart, and `status` says so.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, RwLock},
     time::{Duration, SystemTime},
 };
 
 use clawnode_actors::{agent::Agents, hook::Hooks, session::route::Routes, tool::mcp::Pins};
 use clawnode_cluster::{Clock, PeekSeen, SystemClock};
-use clawnode_proto::ErrorChain;
+use clawnode_proto::{
+    ErrorChain,
+    limits::FILE_PROBLEM_CHARS,
+    node::{FileState, Heartbeat},
+    view::WarningView,
+};
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
     models::{CurrentModels, answering},
     plugins::Plugins,
+    standing::Standing,
 };
-use crate::config::Loaded;
+use crate::config::{Config, Loaded};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
+/// Sections of the file that a running node reads again.
+const READ_AGAIN: [&str; 3] = ["agents", "providers", "bindings"];
+/// What it reads again of the section `tools`.
+const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
+/// Nodes that are named in warnings.
+const NODES_TOLD: usize = 8;
 
 /// What changes while a node runs.
 #[derive(Clone, Debug)]
@@ -36,6 +50,8 @@ pub struct Reloaded {
     pub plugins: Plugins,
     /// The hooks that this node has.
     pub hooks: Hooks,
+    /// Where the others hear how the file stands.
+    pub standing: Arc<Standing>,
 }
 
 impl Reloaded {
@@ -47,8 +63,9 @@ impl Reloaded {
 }
 
 async fn follow(reloaded: Reloaded, loaded: Loaded) {
-    let Reloaded { agents, routes, models, mut pins, plugins, hooks } = reloaded;
+    let Reloaded { agents, routes, models, mut pins, plugins, hooks, standing } = reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let started = sections(&loaded.config);
     let mut current = loaded;
     let mut seen = changed_at(&current);
     loop {
@@ -64,7 +81,9 @@ async fn follow(reloaded: Reloaded, loaded: Loaded) {
         let again = match current.reload() {
             Ok(again) => again,
             Err(error) => {
-                warn!(error = %ErrorChain(&error), "the configuration does not read; the old one stays");
+                let problem = ErrorChain(&error).to_string();
+                warn!(error = problem, "the configuration does not read; the old one stays");
+                standing.read_again(FileState { problem: Some(cut(&problem)), ..standing.file() });
                 continue;
             }
         };
@@ -79,14 +98,62 @@ async fn follow(reloaded: Reloaded, loaded: Loaded) {
                 }
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     answering.routes;
+                let waits = changed(&started, &sections(&again.config));
+                if !waits.is_empty() && waits != standing.file().waits {
+                    info!(sections = waits.join(", "), "changes wait for a restart of this node");
+                }
+                standing.read_again(FileState { waits, problem: None });
                 current = again;
                 info!("agents, providers and bindings were read again");
             }
             Err(failure) => {
                 warn!(%failure, "the configuration is not valid; the old one stays");
+                let problem = Some(cut(&failure.to_string()));
+                standing.read_again(FileState { problem, ..standing.file() });
             }
         }
     }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(FILE_PROBLEM_CHARS).collect()
+}
+
+/// What a running node does not read again, by section. A secret is shown as `[redacted]` in it, so a new
+/// one is not told from the old one.
+fn sections(config: &Config) -> Map<String, Value> {
+    let Ok(Value::Object(mut sections)) = serde_json::to_value(config) else { return Map::new() };
+    sections.retain(|name, _| !READ_AGAIN.contains(&name.as_str()));
+    if let Some(tools) = sections.get_mut("tools").and_then(Value::as_object_mut) {
+        tools.retain(|name, _| !READ_AGAIN_OF_TOOLS.contains(&name.as_str()));
+    }
+    sections
+}
+
+/// The sections that differ, in order of their names.
+fn changed(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<String> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+}
+
+/// What is said of nodes that do not work with all that their configuration files say.
+pub fn warnings(alive: &[Heartbeat]) -> Vec<WarningView> {
+    let told = alive.iter().filter_map(|node| {
+        let FileState { waits, problem } = &node.file;
+        let warning = |name: &str, message: String, hint: &str| {
+            Some(WarningView { name: name.to_owned(), message, hint: hint.to_owned() })
+        };
+        if let Some(problem) = problem {
+            let message = format!("{} goes on with its old configuration: {problem}", node.node);
+            let hint = "correct the file; `clawnode config check` shows all that is wrong";
+            return warning("config.refused", message, hint);
+        }
+        let sections: Vec<String> = waits.iter().map(|section| format!("`{section}`")).collect();
+        let sections = (!sections.is_empty()).then(|| sections.join(", "))?;
+        let message = format!("changes of {sections} on {} wait for a restart", node.node);
+        warning("config.waits", message, "start that node again when it suits you")
+    });
+    told.take(NODES_TOLD).collect()
 }
 
 fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
@@ -112,5 +179,29 @@ mod tests {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "").unwrap();
         assert_ne!(changed_at(&loaded), before);
+    }
+
+    #[test]
+    fn what_is_not_read_again_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+            let sources = Sources { env, file: Some(file.clone()), flags: Vec::new() };
+            sections(&load(&sources).unwrap().config)
+        };
+        let before = read("");
+        let now = read(
+            "[agents.default]\nmodel = \"demo/demo\"\n[tools.timeouts]\ncalculate = \"5s\"\n\
+             [tools.run_command]\nread_only = [\"git status\"]\n",
+        );
+        assert_eq!(changed(&before, &now), [""; 0], "all of it is read again");
+        let now = read(
+            "[session]\nkeep_stateless = \"2d\"\n[tools]\nmax_jobs = 3\n\
+             [[mcp_servers]]\nname = \"x\"\ncommand = \"y\"\n[workspace]\nroot = \"w\"\n",
+        );
+        assert_eq!(changed(&before, &now), ["mcp_servers", "session", "tools", "workspace"]);
+        assert_eq!(changed(&now, &before), changed(&before, &now), "also what is taken away");
     }
 }

@@ -265,6 +265,7 @@ pub(super) mod tests {
             server: String::new(),
             url: None,
             time: None,
+            file: clawnode_proto::node::FileState::default(),
             providers: Vec::new(),
         }
     }

@@ -22,6 +22,7 @@ use clawnode_proto::{
     JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
     latch::LatchScope,
+    node::FileState,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,7 @@ pub struct Standing {
     changed: Notify,
     stop: CancellationToken,
     misfit: Mutex<Option<Failure>>,
+    file: Mutex<FileState>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
     /// What operators have stopped.
@@ -66,6 +68,7 @@ impl Standing {
             changed: Notify::new(),
             stop,
             misfit: Mutex::new(None),
+            file: Mutex::default(),
             jobs: watch::Sender::new(None),
             door,
             bucket,
@@ -100,6 +103,17 @@ impl Standing {
     /// From here on it drains.
     pub fn drains(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    /// How the configuration file stands beside what this process works with.
+    pub fn file(&self) -> FileState {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The file was read again.
+    pub fn read_again(&self, file: FileState) {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
         self.changed.notify_one();
     }
 

@@ -25,7 +25,7 @@ use clawnode_proto::{
         UsageRecord,
     },
     mcp::McpPins,
-    node::{Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
+    node::{FileState, Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     plugin::StoreKeys,
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
     provider::{ProviderKind, ProviderReport, RecentRuns},
@@ -679,6 +679,10 @@ pub(crate) fn heartbeat() -> Heartbeat {
         server: "NCX".to_owned(),
         url: Some("https://gateway.example:3100".to_owned()),
         time: Some(Timestamp(1_700_000_000_001)),
+        file: FileState {
+            waits: vec!["mcp_servers".to_owned()],
+            problem: Some("unknown key".to_owned()),
+        },
     }
 }
 

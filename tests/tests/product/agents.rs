@@ -4,7 +4,7 @@ use clawnode_proto::agents::AgentView;
 use clawnode_proto::view::StatusView;
 use clawnode_tests::{
     model::Script,
-    process::{Message, Node},
+    process::{Message, Node, ProcessError},
 };
 use serde_json::json;
 
@@ -96,4 +96,39 @@ async fn a_changed_soul_speaks_in_the_next_turn() -> Outcome {
 fn body(server: &clawnode_tests::model::ModelServer) -> String {
     let last = server.calls().pop().unwrap();
     String::from_utf8_lossy(&last.body).into_owned()
+}
+
+#[tokio::test]
+async fn a_changed_file_that_is_not_taken_whole_is_told() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let config = home.path().join("config.toml");
+    let write = |text: &str| std::fs::write(&config, text).unwrap();
+    write("[agents.default]\nstep_limit = 3\n");
+    let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let told = async |name: &'static str| {
+        let has = move |status: &StatusView| status.warnings.iter().any(|it| it.name == name);
+        let status: StatusView = client.call_when("status", json!({}), has).await?;
+        let warning = status.warnings.into_iter().find(|it| it.name == name).unwrap();
+        Result::<String, ProcessError>::Ok(warning.message)
+    };
+    write("[agents.default]\nstep_limit = 4\n[session]\nkeep_stateless = \"2d\"\n");
+    let waits = told("config.waits").await?;
+    assert!(waits.contains("changes of `session`") && waits.ends_with("restart"), "{waits}");
+    // What can be taken was.
+    let agent: serde_json::Value = client.call("agents.show", json!({"agent": "default"})).await?;
+    assert_eq!(agent["step_limit"], 4);
+    write("[agents.default]\nstep_limit = 5\nmodle = \"x\"\n");
+    let refused = told("config.refused").await?;
+    assert!(refused.contains("old configuration") && refused.contains("modle"), "{refused}");
+    let agent: serde_json::Value = client.call("agents.show", json!({"agent": "default"})).await?;
+    assert_eq!(agent["step_limit"], 4);
+    // As it was at the start, but for what is taken: all is well again.
+    write("[agents.default]\nstep_limit = 6\n");
+    let well = |it: &StatusView| !it.warnings.iter().any(|it| it.name.starts_with("config."));
+    let _: StatusView = client.call_when("status", json!({}), well).await?;
+    let agent: serde_json::Value = client.call("agents.show", json!({"agent": "default"})).await?;
+    assert_eq!(agent["step_limit"], 6);
+    node.stop().await
 }
