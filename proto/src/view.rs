@@ -11,7 +11,7 @@ use crate::{
     frame::FrameKey,
     id::{
         AgentName, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
-        Incarnation, InputId, NodeName, ProcessId, Seq, TurnId,
+        Incarnation, InputId, Kind, NodeName, ProcessId, Seq, TurnId,
     },
     llm::{Message, Usage},
     node::{Load, NodeRole, VersionRange},
@@ -247,6 +247,9 @@ pub struct VerifyRow {
     pub id: EntityId,
     /// Its readable key, if it could be read.
     pub key: Option<String>,
+    /// The entity's kind, if it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     /// Events checked.
     pub events: u64,
     /// The hash of the last one: two copies of a journal with the same are the same.

@@ -1,6 +1,8 @@
 //! An entity of a kind, folded from its journal: the kernel's part and the kind's.
 
-use clawnode_proto::{CodecError, EntityId, Grammar, Sealed, codec, kernel::KernelEvent};
+use clawnode_proto::{
+    CodecError, EntityId, Grammar, Input, Kind, Sealed, codec, kernel::KernelEvent,
+};
 
 use super::{
     core::{Core, Loaded, Service, SnapshotBody, for_each, kernel_event},
@@ -35,6 +37,7 @@ impl<K: EntityKind> Entity<K> {
         let mut entity = Self::unborn(id);
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
+                is_of::<K>(id, body.core.kind)?;
                 entity.core = body.core.revived(K::MEMORY);
                 for kind in &body.needs {
                     let bit = bit::<K>(kind).ok_or_else(|| FoldError::unknown(id, sealed, kind))?;
@@ -55,7 +58,13 @@ impl<K: EntityKind> Entity<K> {
             if let Some(body) = snapshot {
                 state::<K>(&body.core, &body.kind).map_err(unreadable)?;
             }
-            sealed.event::<K::Event>().map(drop).map_err(unreadable)
+            sealed.event::<K::Event>().map(drop).map_err(unreadable)?;
+            match kernel_event(id, sealed)? {
+                Some(KernelEvent::Accepted(accepted)) => {
+                    understood::<K>(id, sealed, &accepted.input)
+                }
+                _ => Ok(()),
+            }
         })
     }
 
@@ -63,6 +72,9 @@ impl<K: EntityKind> Entity<K> {
     pub fn apply(&mut self, sealed: &Sealed) -> Result<(), FoldError> {
         let tail = self.core.follow(self.id, sealed)?;
         let kernel = kernel_event(self.id, sealed)?;
+        if let Some(KernelEvent::Born(born)) = &kernel {
+            is_of::<K>(self.id, Some(born.kind))?;
+        }
         let parked = match kernel {
             Some(KernelEvent::Restored(_)) => std::mem::take(&mut self.core.parked),
             _ => Vec::new(),
@@ -73,12 +85,17 @@ impl<K: EntityKind> Entity<K> {
             // An order that came when there was nothing to do about it.
             Some(KernelEvent::Accepted(accepted)) if accepted.input.order.is_some() => Ok(()),
             Some(KernelEvent::Accepted(accepted)) => {
-                K::accept(&mut self.state, &sealed.head, &accepted.input)
+                let taken = K::accept(&mut self.state, &sealed.head, &accepted.input);
+                if taken.is_err() {
+                    understood::<K>(self.id, sealed, &accepted.input)?;
+                }
+                taken
             }
             Some(KernelEvent::Restored(_)) => {
                 for input in &parked {
                     // What its kind cannot take may be why it was parked: it must not be so again.
                     if let Err(refused) = K::accept(&mut self.state, &sealed.head, input) {
+                        understood::<K>(self.id, sealed, input)?;
                         tracing::debug!(entity = %self.id, input = %input.id, %refused,
                             "a parked input is left out");
                     }
@@ -126,6 +143,25 @@ impl<K: EntityKind> Entity<K> {
             .map(|kind| (*kind).to_owned())
             .collect();
         codec::encode(&SnapshotBody { core: self.core.clone(), kind, needs })
+    }
+}
+
+/// A writer accepts and parks only what it understands; a newer one may understand more.
+fn understood<K: EntityKind>(
+    entity: EntityId,
+    sealed: &Sealed,
+    input: &Input,
+) -> Result<(), FoldError> {
+    if input.order.is_some() || K::understands(input) {
+        return Ok(());
+    }
+    Err(FoldError::Input { entity, n: sealed.head.n, kind: sealed.head.kind.clone() })
+}
+
+fn is_of<K: EntityKind>(entity: EntityId, kind: Option<Kind>) -> Result<(), FoldError> {
+    match kind {
+        Some(kind) if kind != K::KIND => Err(FoldError::Kind { entity, kind }),
+        _ => Ok(()),
     }
 }
 

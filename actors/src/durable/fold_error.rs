@@ -1,6 +1,6 @@
 //! Why a journal cannot be folded.
 
-use clawnode_proto::{CodecError, EntityId, Sealed, event::RecordError};
+use clawnode_proto::{CodecError, EntityId, Kind, Sealed, event::RecordError};
 
 use super::{kind::Violation, partition::Needs};
 
@@ -40,6 +40,24 @@ pub enum FoldError {
         /// Its kind.
         kind: String,
     },
+    /// An input was accepted that only a newer build understands.
+    #[error("event `{n}` of `{entity}` has an input of a newer version")]
+    Input {
+        /// Whose.
+        entity: EntityId,
+        /// Which event.
+        n: clawnode_proto::Seq,
+        /// Its kind.
+        kind: String,
+    },
+    /// The journal is of another kind of entities.
+    #[error("`{entity}` is of the kind `{kind}`")]
+    Kind {
+        /// Whose.
+        entity: EntityId,
+        /// Its kind.
+        kind: Kind,
+    },
     /// An event that contradicts what came before it.
     #[error("event `{n}` (`{kind}`) of `{entity}` contradicts the events before it")]
     Violation {
@@ -61,7 +79,8 @@ impl FoldError {
     pub fn needs(&self) -> Option<Needs> {
         match self {
             Self::Unknown { kind, .. } => Some(Needs::Event(kind.clone())),
-            Self::Body { kind, .. } => Some(Needs::Newer(kind.clone())),
+            Self::Body { kind, .. } | Self::Input { kind, .. } => Some(Needs::Newer(kind.clone())),
+            Self::Kind { kind, .. } => Some(Needs::Kind(*kind)),
             Self::Record { .. } | Self::Violation { .. } => None,
         }
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Input, ProcessId, Sealed, Seq, SessionKey, Tail,
+    Digest, EntityId, ErrorChain, Grammar, Input, Kind, ProcessId, Sealed, Seq, SessionKey, Tail,
     Timestamp, codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, SNAPSHOT, SnapshotState},
@@ -21,7 +21,7 @@ use super::{
     kind::Session,
     state::Turn,
 };
-use crate::durable::{Entity, FoldError, Service, Violation};
+use crate::durable::{Core, Entity, FoldError, Service, Violation};
 
 /// Journals that are read at the same time for one list.
 const READS_MAX: usize = 16;
@@ -166,13 +166,31 @@ impl Sessions {
     }
 
     async fn verify_one(&self, id: EntityId) -> VerifyRow {
-        match self.check(id).await {
-            Ok((key, tail)) => {
-                VerifyRow { id, key, events: tail.n.0, head: Some(tail.hash), problem: None }
+        let row = |key, kind, tail: Tail| VerifyRow {
+            id,
+            key,
+            kind: Some(kind),
+            events: tail.n.0,
+            head: Some(tail.hash),
+            problem: None,
+        };
+        let checked = match self.check(id).await {
+            Ok((key, tail)) => Ok(row(key, Kind::SESSION, tail)),
+            // Its hashes and heads can be checked without knowing the kind.
+            Err(failure) if let Some(kind) = other_kind(&failure) => {
+                self.load(id).await.and_then(|loaded| {
+                    let core = Core::of(id, &loaded, &|_| true)?;
+                    Ok(row(core.key.clone(), kind, core.tail))
+                })
             }
+            Err(failure) => Err(failure),
+        };
+        match checked {
+            Ok(row) => row,
             Err(failure) => VerifyRow {
                 id,
                 key: None,
+                kind: None,
                 events: 0,
                 head: None,
                 problem: Some(ErrorChain(&failure).to_string()),
@@ -195,10 +213,11 @@ impl Sessions {
     }
 
     /// Plays a session's turns again without a model; how many requests were compared, and the
-    /// first that differs.
+    /// first that differs. There are none in entities of other kinds.
     pub async fn replay(&self, id: EntityId) -> (u64, Option<String>) {
         let mut compared = 0;
         let problem = self.play(id, &mut compared).await.err();
+        let problem = problem.filter(|failure| other_kind(failure).is_none());
         (compared, problem.map(|failure| ErrorChain(&failure).to_string()))
     }
 
@@ -302,6 +321,14 @@ fn body_view(sealed: &Sealed) -> Value {
             Ok(Some(event)) => event.view(),
             Ok(None) | Err(_) => Value::Null,
         },
+    }
+}
+
+/// The kind of an entity that is no session.
+pub(super) const fn other_kind(failure: &SendError) -> Option<Kind> {
+    match failure {
+        SendError::Corrupt(FoldError::Kind { kind, .. }) => Some(*kind),
+        _ => None,
     }
 }
 

@@ -30,7 +30,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     client::{SendError, Sessions},
-    inspect::state_of,
+    inspect::{other_kind, state_of},
     state::SessionState,
 };
 
@@ -104,11 +104,18 @@ pub(super) struct Listing {
     rows: Lock<Rows>,
 }
 
-/// Rows by session, each with the last event that it knows. What was not used for `KEPT` others goes.
+/// Rows by entity, each with the last event that it knows; entities of other kinds have none. What was not used for `KEPT` others goes.
 #[derive(Debug, Default)]
 struct Rows {
-    young: HashMap<EntityId, (Digest, SessionRow)>,
-    old: HashMap<EntityId, (Digest, SessionRow)>,
+    young: HashMap<EntityId, (Digest, Seen)>,
+    old: HashMap<EntityId, (Digest, Seen)>,
+}
+
+/// What a journal turned out to be.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Its row, if it is a session's.
+    row: Option<SessionRow>,
 }
 
 /// What becomes of a row.
@@ -140,6 +147,7 @@ impl Sessions {
             && let Some((so_far, row)) = rows.next().await
         {
             seen = so_far;
+            let Some(row) = row else { continue };
             match wanted.judge(&row) {
                 Verdict::Shown => list.sessions.push(row),
                 Verdict::Hidden => list.hidden += 1,
@@ -222,18 +230,25 @@ impl Sessions {
         Ok(head.and_then(|head| Some((head.at.updated, head.hash?))))
     }
 
-    async fn row_of(&self, head: Head) -> SessionRow {
+    /// A session's row; nothing, if the entity is of another kind.
+    async fn row_of(&self, head: Head) -> Option<SessionRow> {
         let id = head.at.id;
         let kept = head.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
-        if let Some(row) = kept {
-            return row;
+        if let Some(seen) = kept {
+            return seen.row;
         }
         match self.read_row(id).await {
             Ok((hash, row)) => {
-                self.shared.listing.rows().keep(id, hash, row.clone());
-                row
+                self.shared.listing.rows().keep(id, hash, Seen { row: Some(row.clone()) });
+                Some(row)
             }
-            Err(failure) => super::inspect::damaged_row(id, &failure),
+            Err(failure) if other_kind(&failure).is_some() => {
+                if let Some(hash) = head.hash {
+                    self.shared.listing.rows().keep(id, hash, Seen { row: None });
+                }
+                None
+            }
+            Err(failure) => Some(super::inspect::damaged_row(id, &failure)),
         }
     }
 
@@ -341,7 +356,7 @@ impl Listing {
 }
 
 impl Rows {
-    fn get(&mut self, id: EntityId, hash: Digest) -> Option<SessionRow> {
+    fn get(&mut self, id: EntityId, hash: Digest) -> Option<Seen> {
         if let Some((known, row)) = self.young.get(&id) {
             return (*known == hash).then(|| row.clone());
         }
@@ -353,11 +368,11 @@ impl Rows {
         Some(row)
     }
 
-    fn keep(&mut self, id: EntityId, hash: Digest, row: SessionRow) {
+    fn keep(&mut self, id: EntityId, hash: Digest, seen: Seen) {
         if self.young.len() >= KEPT {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(id, (hash, row));
+        self.young.insert(id, (hash, seen));
     }
 }
 
@@ -396,7 +411,7 @@ mod tests {
         let row = super::super::inspect::row(&entity);
         let mut rows = Rows::default();
         for n in 0..3 * KEPT as u128 {
-            rows.keep(EntityId::from_u128(n), Digest::ZERO, row.clone());
+            rows.keep(EntityId::from_u128(n), Digest::ZERO, Seen { row: Some(row.clone()) });
         }
         assert!(rows.young.len() + rows.old.len() <= 2 * KEPT);
         let newest = EntityId::from_u128(3 * KEPT as u128 - 1);

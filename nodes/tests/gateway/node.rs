@@ -498,7 +498,8 @@ impl Backend for Node {
     }
 
     async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
-        let row = |id| VerifyRow { id, key: None, events: 1, head: None, problem: None };
+        let row =
+            |id| VerifyRow { id, key: None, kind: None, events: 1, head: None, problem: None };
         Ok(VerifyView { journals: session.map(|it| row(it.id)).into_iter().collect() })
     }
 

@@ -20,6 +20,7 @@ use clawnode_actors::{
             WorkerOptions,
         },
     },
+    session::{Sessions, listing::Wanted},
     supervise::Supervisor,
 };
 use clawnode_cluster::{Clock, Substrate, SystemClock, membership::Members, placement::Placement};
@@ -190,6 +191,16 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
     let head = decode_record(&records.first().ok_or("no journal")?.bytes)?;
     same("the first event", head[0].head.kind.as_str(), SNAPSHOT)?;
     first.stop().await;
+
+    // Who looks at sessions sees no counters; who verifies journals checks all.
+    let sessions = Sessions::new(substrate.clone(), Arc::new(SystemClock));
+    let list = sessions.list(&Wanted { limit: 10, ..Wanted::default() }).await?;
+    same("sessions", list.sessions.len(), 0)?;
+    let verified = sessions.verify(None).await?.journals;
+    let rows: Vec<_> =
+        verified.iter().map(|row| (row.kind, row.key.as_deref(), row.problem.clone())).collect();
+    same("verified", rows, vec![(Some(Counter::KIND), Some(key), None)])?;
+    same("replayed", sessions.replay(entity(key)).await, (0, None))?;
 
     let second = Process::start(&substrate, 2, counters(&substrate), true).await?;
     let due = ground.now().plus(Duration::from_millis(100));

@@ -96,13 +96,25 @@ fn able(
     own: &Version,
     (partition, needs): (Partition, &Needs),
 ) -> Vec<ProcessId> {
-    by_rank(members, me, partition, |one| match needs {
+    let mut able = by_rank(members, me, partition, |one| match needs {
         Needs::Event(kind) => one.knows.contains(kind),
         Needs::Input(version) => one.speaks.newest >= *version,
         Needs::Kind(kind) => one.serves(*kind),
         // Who wrote it, or a build that followed.
-        Needs::Newer(_) => one.version.parse::<Version>().is_ok_and(|theirs| theirs > *own),
-    })
+        Needs::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
+    });
+    if let Needs::Newer(_) = needs {
+        // Few are asked, and the newest read most.
+        let version = |id: &ProcessId| {
+            members.alive.iter().find(|one| one.process == *id).and_then(version_of)
+        };
+        able.sort_by_cached_key(|id| std::cmp::Reverse(version(id)));
+    }
+    able
+}
+
+fn version_of(one: &Heartbeat) -> Option<Version> {
+    one.version.parse().ok()
 }
 
 /// The other workers that take entities and fit, by their rank for the partition.

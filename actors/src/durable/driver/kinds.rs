@@ -17,7 +17,7 @@ use ractor::{ActorCell, SpawnErr};
 use tokio::sync::oneshot;
 
 use super::{Context, DispatcherHandle, Runner, entity};
-use crate::durable::{Activation, EntityKind, Heir, MachineOptions};
+use crate::durable::{Activation, EntityKind, Heir, MachineOptions, Memory};
 
 /// What a dispatcher tells an entity's actor, whatever its kind is.
 pub(super) trait EntityHandle: Send + Sync + fmt::Debug {
@@ -83,6 +83,14 @@ impl Kinds {
         runner: Arc<dyn Runner<K>>,
         machine: MachineOptions,
     ) -> Self {
+        // Where the kind is not known, as for orders, inputs are remembered for `Memory::DAYS`.
+        const {
+            assert!(
+                K::MEMORY.least <= Memory::DAYS.least
+                    && K::MEMORY.age.as_secs() <= Memory::DAYS.age.as_secs(),
+                "a kind remembers its inputs for longer than `Memory::DAYS`"
+            );
+        }
         self.0.insert(K::KIND, Arc::new(Served { runner, machine }));
         self
     }

@@ -71,7 +71,7 @@ mod tests {
     /// Tells what it is asked, and answers as it is told to.
     #[derive(Debug)]
     struct Asked {
-        tell: mpsc::UnboundedSender<(Partition, Timestamp, Position)>,
+        tell: mpsc::Sender<(Partition, Timestamp, Position)>,
         answers: Mutex<Vec<Result<Overdue, StoreError>>>,
     }
 
@@ -95,7 +95,7 @@ mod tests {
             before: Timestamp,
             after: Position,
         ) -> Result<Overdue, StoreError> {
-            self.tell.send((partition, before, after)).unwrap();
+            self.tell.try_send((partition, before, after)).unwrap();
             self.answers.lock().unwrap().pop().unwrap_or(Ok(Overdue::default()))
         }
     }
@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_walks_through_the_partitions_that_it_serves_first() {
-        let (tell, mut asked) = mpsc::unbounded_channel();
+        let (tell, mut asked) = mpsc::channel(8);
         let part = Overdue { restored: 3, next: Some(Position(7)) };
         let down = StoreError::Refused { store: "timers", detail: "no".to_owned() };
         // The last one is the first answer.

@@ -75,7 +75,11 @@ impl<K: EntityKind> Machine<K> {
         if fold_at_once {
             return self.fold(core, &loaded);
         }
-        if let (false, Err(error)) = (quarantined, Entity::<K>::reads(self.id, &loaded))
+        // Reading may be what kills the process, too: one that may have done so is claimed before.
+        let suspect =
+            quarantined || claims >= CLAIMS_BEFORE_PROBATION || self.activation == Activation::Died;
+        if !suspect
+            && let Err(error) = Entity::<K>::reads(self.id, &loaded)
             && let Some(needs) = error.needs()
         {
             return Err(Stop::TooNew(needs));

@@ -6,7 +6,7 @@ use clawnode_proto::{
     CodecError, Digest, EventId, Grammar, Head, Input, InputId, Kind, Order, Position, Sealed,
     Timestamp, TurnId, codec,
     event::{VERSION, encode_record},
-    kernel::{CLAIM, KernelEvent, SNAPSHOT, Snapshot, SnapshotState},
+    kernel::{Accepted, CLAIM, KernelEvent, Parked, SNAPSHOT, Snapshot, SnapshotState},
     session::SessionInput,
     tool::ToolUse,
 };
@@ -395,7 +395,7 @@ fn with(kind: &'static str, body: &impl serde::Serialize) -> Bench {
 #[test]
 fn what_a_newer_build_wrote_is_left_to_one_that_reads_it() {
     for kind in ["model_done", "turn_done", "accepted", CLAIM, "quarantined"] {
-        for how in [Activation::Fresh, Activation::Died] {
+        for how in [Activation::Fresh, Activation::Recovery] {
             let mut bench = with(kind, &"dreams");
             let before = bench.journal.len();
             bench.again_for(how, vec![message("c", 10)]);
@@ -426,7 +426,7 @@ fn a_body_that_does_not_decode_and_has_another_hash_is_damage() {
 
 #[test]
 fn a_snapshot_with_a_state_of_a_newer_build_is_left_to_one_that_reads_it() {
-    for how in [Activation::Fresh, Activation::Died] {
+    for how in [Activation::Fresh, Activation::Recovery] {
         let mut bench = rested();
         let core = bench.core();
         let (tail, kind) = (core.tail, codec::encode(&"dreams").unwrap().into());
@@ -441,4 +441,33 @@ fn a_snapshot_with_a_state_of_a_newer_build_is_left_to_one_that_reads_it() {
         assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
         assert_eq!(bench.journal.len(), 1, "nothing is appended");
     }
+}
+
+#[test]
+fn an_input_that_a_newer_build_accepted_is_left_to_one_that_understands_it() {
+    for how in [Activation::Fresh, Activation::Recovery] {
+        let mut bench = rested();
+        let mut unknown = message("b", 10);
+        unknown.body = codec::encode(&serde_json::json!({ "type": "dream" })).unwrap().into();
+        append(&mut bench, &KernelEvent::from(Accepted { input: unknown }));
+        let before = bench.journal.len();
+        bench.again_for(how, vec![message("c", 10)]);
+        let (stopped, needs) = (&bench.stopped, Needs::Newer("accepted".to_owned()));
+        assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
+        assert_eq!(bench.journal.len(), before, "nothing is appended");
+    }
+}
+
+#[test]
+fn a_parked_input_of_a_newer_build_is_not_left_out_when_it_is_restored() {
+    let mut bench = quarantined();
+    let mut unknown = message("b", 10);
+    unknown.body = codec::encode(&serde_json::json!({ "type": "dream" })).unwrap().into();
+    append(&mut bench, &KernelEvent::from(Parked { input: unknown }));
+    let now = Timestamp(1);
+    let order =
+        Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), now, Order::Restore);
+    bench.again_for(Activation::Fresh, vec![order]);
+    let (stopped, needs) = (&bench.stopped, Needs::Newer("restored".to_owned()));
+    assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
 }

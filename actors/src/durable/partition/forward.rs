@@ -59,7 +59,11 @@ impl Partition {
                 self.forward(entity);
             }
             Forwarded::Rung => self.give_back(entity, RUNG_AGAIN),
-            Forwarded::Nobody => self.give_back(entity, NOBODY_AGAIN),
+            Forwarded::Nobody => {
+                // Its journal may have become readable here: it was deleted, or a snapshot replaced it.
+                self.foreign.remove(&entity);
+                self.give_back(entity, NOBODY_AGAIN);
+            }
         }
     }
 

@@ -32,7 +32,11 @@ pub(super) fn encoded(entity: &Entity<Session>) -> Result<Vec<u8>, Violation> {
 pub(super) fn of_fold(error: &FoldError) -> Violation {
     let name = match error {
         FoldError::Record { source: RecordError::Epoch { .. }, .. } => "I2",
-        FoldError::Record { .. } | FoldError::Body { .. } | FoldError::Unknown { .. } => "I1",
+        FoldError::Record { .. }
+        | FoldError::Body { .. }
+        | FoldError::Unknown { .. }
+        | FoldError::Input { .. }
+        | FoldError::Kind { .. } => "I1",
         FoldError::Violation { source, .. } if source.0.contains("(I2)") => "I2",
         FoldError::Violation { source, .. } if source.0.contains("(HOOK-1)") => "HOOK-1",
         FoldError::Violation { .. } => "I3",
