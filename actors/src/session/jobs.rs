@@ -28,7 +28,7 @@ use super::{
     texts::stored_outcome,
     tools,
 };
-use crate::tool::{RunSink, ToolRun};
+use crate::tool::{Available, RunSink, ToolRun};
 
 /// How soon the state of a job is looked at again that somebody runs who is alive.
 const RUNS_ON: Duration = Duration::from_secs(2);
@@ -61,7 +61,8 @@ impl SessionRunner {
             let why = "the arguments are not a JSON object";
             return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
         };
-        let toolbox = self.available.peek(|it| it.toolbox.clone());
+        let Available { toolbox, .. } =
+            Available::having(&self.available, &job.tool, &cancelled).await;
         if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
             return ToolEnd::Known { outcome };
         }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clawnode_cluster::Peek;
-use clawnode_proto::Capability;
+use clawnode_proto::{Capability, ToolName};
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,9 @@ const PROBE_WAIT: Duration = Duration::from_secs(5);
 /// How soon after a look the next one may be, however often executors say that they have changed.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a run waits for its tool to be there.
+const TOOL_COMES: Duration = Duration::from_secs(3);
+
 /// What a process can run now.
 #[derive(Clone, Debug, Default)]
 pub struct Available {
@@ -39,6 +42,25 @@ pub struct Available {
     pub capabilities: BTreeSet<Capability>,
     /// How what runs them has fared, and who serves models.
     pub providers: Providers,
+}
+
+impl Available {
+    /// What is available here once the tool is there, or after [`TOOL_COMES`] without it: agents may be
+    /// given a tool a moment before its executor has it here.
+    pub(crate) async fn having(
+        available: &watch::Receiver<Self>,
+        tool: &ToolName,
+        cancelled: &CancellationToken,
+    ) -> Self {
+        let mut waits = available.clone();
+        let comes = waits.wait_for(|it| it.toolbox.find(tool).is_some());
+        tokio::select! {
+            // Without it, the run says that the tool is not here.
+            _ = tokio::time::timeout(TOOL_COMES, comes) => {}
+            () = cancelled.cancelled() => {}
+        }
+        available.peek(Clone::clone)
+    }
 }
 
 /// The executors of one process.
@@ -312,5 +334,25 @@ mod tests {
         *engine.gone.lock().unwrap() = true;
         available.wait_for(|now| now.capabilities.is_empty()).await.unwrap();
         keeping.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_waits_a_moment_for_a_tool_that_its_agent_was_just_given() {
+        let (name, never) = ("turn".parse().unwrap(), CancellationToken::new());
+        let begun = tokio::time::Instant::now();
+        let (tell, available) = watch::channel(Available::default());
+        let without = Available::having(&available, &name, &never).await;
+        assert!(without.toolbox.find(&name).is_none() && begun.elapsed() == TOOL_COMES);
+        let stopped = CancellationToken::new();
+        stopped.cancel();
+        let begun = tokio::time::Instant::now();
+        drop(Available::having(&available, &name, &stopped).await);
+        assert_eq!(begun.elapsed(), Duration::ZERO, "a run that is cancelled waits for nothing");
+        let engine: Arc<dyn Executor> = Arc::new(Engine::default());
+        let toolbox = Toolbox::new([engine]).unwrap();
+        let (with, ()) = tokio::join!(Available::having(&available, &name, &never), async {
+            tell.send_modify(|it| it.toolbox = toolbox);
+        });
+        assert!(with.toolbox.find(&name).is_some() && begun.elapsed() == Duration::ZERO);
     }
 }

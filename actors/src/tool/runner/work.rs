@@ -12,7 +12,7 @@ use clawnode_proto::{
     tool::{ToolFailure, ToolOutcome},
 };
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
 
@@ -29,7 +29,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// What the work of a runner needs.
 pub(super) struct Work {
     substrate: Substrate,
-    available: Available,
+    available: watch::Receiver<Available>,
     clock: Arc<dyn Clock>,
     notes: mpsc::Sender<Note>,
     archive: Archive,
@@ -42,7 +42,7 @@ impl Work {
     pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<Note>) -> Self {
         Self {
             substrate: context.substrate.clone(),
-            available: context.available.peek(Clone::clone),
+            available: context.available.clone(),
             clock: Arc::clone(&context.clock),
             notes: notes.clone(),
             archive: context.archive.clone(),
@@ -112,13 +112,14 @@ impl Work {
                 let outcome = ToolOutcome::failed(ToolFailure::Invalid, why);
                 return ToolEnd::Known { outcome };
             };
+            let available = Available::having(&self.available, &job.tool, &stop).await;
+            let Available { toolbox, capabilities, .. } = available;
             if let Some(decided) = job.action
-                && let Err(outcome) = self.available.toolbox.is_decided(job.action(None), decided)
+                && let Err(outcome) = toolbox.is_decided(job.action(None), decided)
             {
                 return ToolEnd::Known { outcome };
             }
-            let Available { toolbox, capabilities, .. } = &self.available;
-            let calling = (job.callbacks.clone(), capabilities.clone());
+            let calling = (job.callbacks.clone(), capabilities);
             toolbox.end_calling(run_of(&job, arguments, recording.sink()), calling, stop).await
         }
         .instrument(span)
@@ -146,7 +147,7 @@ impl Work {
     }
 
     pub(super) async fn probe(self, job: Box<Job>) {
-        let toolbox = &self.available.toolbox;
+        let toolbox = self.available.peek(|available| available.toolbox.clone());
         let decided = job.action.map_or(Ok(()), |it| toolbox.is_decided(job.action(None), it));
         let probe = match (decided, json::read_object(&job.arguments)) {
             (Ok(()), Some(arguments)) => {
