@@ -223,11 +223,8 @@ async fn start(
     greet::join(&substrate, &saying, &cluster_clock).await?;
     let (pins, kept) = (mcp.pins(), agents.clone());
     let (plugins, hooks) = (answering.plugins, answering.hooks);
-    let reloaded = {
-        let (agents, routes, standing) = (kept, routes.clone(), Arc::clone(&standing));
-        Reloaded { agents, routes, models, pins, plugins, hooks, standing }
-    };
-    look_after(&supervisor, loaded, reloaded, (&gauges, &hub)).await?;
+    let reloaded = Reloaded { agents: kept, routes: routes.clone(), models, pins, plugins, hooks };
+    look_after(&supervisor, loaded, reloaded, (&gauges, &hub, &standing)).await?;
     let model = format!("{} ({})", answering.choice.model, answering.choice.why);
     let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
     let shutdown = CancellationToken::new();
@@ -301,13 +298,13 @@ async fn look_after(
     supervisor: &Supervisor,
     loaded: &Loaded,
     reloaded: Reloaded,
-    (gauges, hub): (&Gauges, &FrameHub),
+    (gauges, hub, standing): (&Gauges, &FrameHub, &Arc<Standing>),
 ) -> Result<(), Failure> {
     let (agents, gauges, hub) = (reloaded.agents.clone(), gauges.clone(), hub.clone());
     let look = move || gauges.clone().look(agents.clone(), hub.clone());
     supervisor.adopt_task("node.load", look).await.map_err(unspawned)?;
-    let watched = loaded.clone();
-    let reload = move || reloaded.clone().follow(watched.clone());
+    let (watched, standing) = (loaded.clone(), Arc::clone(standing));
+    let reload = move || reloaded.clone().follow(watched.clone(), Arc::clone(&standing));
     supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }
 

@@ -50,20 +50,19 @@ pub struct Reloaded {
     pub plugins: Plugins,
     /// The hooks that this node has.
     pub hooks: Hooks,
-    /// Where the others hear how the file stands.
-    pub standing: Arc<Standing>,
 }
 
 impl Reloaded {
     /// Reads the configuration again when one of its files has changed, or something was approved.
-    /// What does not read is reported, and the old settings stay.
-    pub async fn follow(self, loaded: Loaded) {
-        follow(self, loaded).await;
+    /// What does not read is reported, and the old settings stay; `standing` tells others how the file
+    /// stands.
+    pub async fn follow(self, loaded: Loaded, standing: Arc<Standing>) {
+        follow(self, loaded, &standing).await;
     }
 }
 
-async fn follow(reloaded: Reloaded, loaded: Loaded) {
-    let Reloaded { agents, routes, models, mut pins, plugins, hooks, standing } = reloaded;
+async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
+    let Reloaded { agents, routes, models, mut pins, plugins, hooks } = reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = sections(&loaded.config);
     let mut current = loaded;
