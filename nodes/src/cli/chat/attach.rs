@@ -65,7 +65,7 @@ mod tests {
         for bytes in [&b"\x89PNG\xff"[..], b"a\0b"] {
             assert!(read(&path("b", bytes)).unwrap_err().contains("not text"));
         }
-        assert!(read(dir.path()).unwrap_err().contains("no regular file"));
+        assert!(read(dir.path()).unwrap_err().contains("not a regular file"));
         let long = vec![b'x'; limits::MESSAGE_BYTES + 1];
         assert!(read(&path("c", &long)).unwrap_err().contains("over 1 MiB"));
         assert!(read(Path::new("/nowhere")).unwrap_err().contains("cannot read"));
