@@ -65,7 +65,7 @@ async fn a_binary_paste_harms_nothing_and_is_told() -> Outcome {
     let mut bytes: Vec<u8> = (0..=255u8).filter(|byte| *byte != 0x1b).collect();
     bytes.extend(b"\x1b[2Jthe end");
     terminal.pastes(&bytes).await?;
-    terminal.shows("are no text").await?;
+    terminal.shows("are not UTF-8").await?;
     terminal.types("\r").await?;
     terminal.shows("reply to:").await?;
     terminal.prompts().await?;
