@@ -19,8 +19,8 @@ use super::{Client, Message, ProcessError, home::PATIENCE};
 
 /// Bytes that the system may take in for us meanwhile, nearly.
 const RECEIVE_BYTES: u32 = 4 << 10;
-/// Bytes of one segment to a tap. On loopback segments are so large that the system takes in
-/// megabytes for each socket before its writer notices.
+/// Bytes of one segment to such a socket. The segments of loopback are larger than its window: the
+/// system then takes in megabytes before the writer notices, or sends a window five times a second.
 const SEGMENT_BYTES: u32 = 1_000;
 
 /// A socket that nobody reads.
@@ -42,7 +42,7 @@ pub struct Told {
 impl Client {
     /// Sends all of `messages`, and reads nothing.
     pub async fn send_all(&self, messages: &[Message]) -> Result<Slow, ProcessError> {
-        let mut socket = self.slow_socket(false).await?;
+        let mut socket = self.slow_socket().await?;
         for (id, message) in messages.iter().enumerate() {
             let body = json!({ "id": id, "method": "chat.send", "params": message.params() });
             socket.send(Packet::text(body.to_string())).await.map_err(lost)?;
@@ -52,7 +52,7 @@ impl Client {
 
     /// Follows a turn; from the word on that it is followed nothing is read.
     pub async fn tap(&self, session: &str, turn: &str) -> Result<Slow, ProcessError> {
-        let mut socket = self.slow_socket(true).await?;
+        let mut socket = self.slow_socket().await?;
         let params = json!({ "session": session, "turn": turn });
         let body = json!({ "id": 0, "method": "sessions.resume", "params": params });
         socket.send(Packet::text(body.to_string())).await.map_err(lost)?;
@@ -66,10 +66,7 @@ impl Client {
         }
     }
 
-    async fn slow_socket(
-        &self,
-        in_small_segments: bool,
-    ) -> Result<WebSocketStream<TcpStream>, ProcessError> {
+    async fn slow_socket(&self) -> Result<WebSocketStream<TcpStream>, ProcessError> {
         let bad = |what: &str| ProcessError::Protocol(what.to_owned());
         let authority = self.url().trim_start_matches("http://");
         let addr: SocketAddr = authority.parse().map_err(|_invalid| bad("no address"))?;
@@ -77,11 +74,9 @@ impl Client {
         socket
             .set_recv_buffer_size(RECEIVE_BYTES)
             .map_err(ProcessError::io("make a socket's buffer small"))?;
-        if in_small_segments {
-            SockRef::from(&socket)
-                .set_tcp_mss(SEGMENT_BYTES)
-                .map_err(ProcessError::io("make a socket's segments small"))?;
-        }
+        SockRef::from(&socket)
+            .set_tcp_mss(SEGMENT_BYTES)
+            .map_err(ProcessError::io("make a socket's segments small"))?;
         let stream = socket.connect(addr).await.map_err(ProcessError::io("connect to the node"))?;
         let mut request = format!("ws://{authority}/ws").into_client_request().map_err(lost)?;
         let bearer = format!("Bearer {}", self.token()).parse();
