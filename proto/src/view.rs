@@ -282,7 +282,7 @@ pub struct QuarantineRow {
     /// Its readable key, as far as journal or inbox still tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// `quarantined` (it can be replayed or dropped) or `corrupt` (it can only be dropped).
+    /// `quarantined` (it can be replayed or dropped), `corrupt` or `too_new` (it can only be dropped).
     pub state: String,
     /// Why it is out of service.
     pub reason: String,

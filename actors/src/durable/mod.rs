@@ -30,6 +30,8 @@ pub mod kind;
 pub mod letters;
 pub(crate) mod load;
 pub mod machine;
+#[cfg(test)]
+pub(crate) mod newer;
 pub mod partition;
 #[cfg(feature = "test-util")]
 mod planted;

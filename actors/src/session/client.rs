@@ -67,6 +67,14 @@ pub enum SendError {
         /// Which.
         session: String,
     },
+    /// A newer build wrote to it what this one cannot read.
+    #[error("session `{session}` needs a newer build: {reason}")]
+    TooNew {
+        /// Which.
+        session: String,
+        /// What this build cannot read.
+        reason: String,
+    },
     /// It cannot be put back in service.
     #[error("session `{session}` cannot be put back in service: {reason}")]
     Unusable {
@@ -183,6 +191,12 @@ impl From<SendError> for ErrorBody {
             ),
             SendError::InService { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("`clawnode quarantine list` shows the sessions that are not"),
+            SendError::TooNew { session, .. } => {
+                Self::new(ErrorCode::Unavailable, message).hint(format!(
+                    "start a node of the newer version, or delete the session with `clawnode \
+                     quarantine drop {session}`"
+                ))
+            }
             SendError::Unusable { session, .. } => Self::new(ErrorCode::Corrupt, message).hint(
                 format!("restore a backup, or let it go with `clawnode quarantine drop {session}`"),
             ),

@@ -23,7 +23,7 @@ use super::{
     kind::Session,
 };
 use crate::durable::{
-    Core, Entity, EntityKind, Service,
+    Core, Entity, EntityKind, FoldError, Service,
     letters::{self, DeadLetter},
 };
 
@@ -44,6 +44,8 @@ enum Out {
     Quarantined,
     /// The journal cannot be used.
     Corrupt,
+    /// The journal is whole and this build cannot read all of it. Not in the lists: a newer one can.
+    TooNew,
 }
 
 /// A session out of service.
@@ -123,10 +125,12 @@ impl Sessions {
     /// journal says so.
     pub async fn restore(&self, id: EntityId) -> Result<QuarantineDone, SendError> {
         let fallen = self.fallen(id).await?;
-        if fallen.out == Out::Corrupt {
-            return Err(SendError::Unusable { session: fallen.name(), reason: fallen.reason });
+        let session = fallen.name();
+        match fallen.out {
+            Out::Quarantined => self.order(&fallen, Order::Restore).await,
+            Out::Corrupt => Err(SendError::Unusable { session, reason: fallen.reason }),
+            Out::TooNew => Err(SendError::TooNew { session, reason: fallen.reason }),
         }
-        self.order(&fallen, Order::Restore).await
     }
 
     /// Deletes a session that is out of service, with what is parked or waits for it. Answers once
@@ -182,16 +186,16 @@ impl Sessions {
             return Err(SendError::NotFound { session: id.to_string() });
         };
         let position = last.position;
-        let corrupt = |failure| {
+        let unusable = |failure: FoldError| {
             let core = Core::salvaged(id, &loaded);
+            let out = if failure.needs().is_some() { Out::TooNew } else { Out::Corrupt };
             let reason = ErrorChain(&failure).to_string();
-            Fallen { id, out: Out::Corrupt, reason, core, position }
+            Fallen { id, out, reason, core, position }
         };
         // Being out of service is in the kernel's headers, which every version reads.
         let core = match Core::of(id, &loaded, &|_| true) {
             Ok(core) => core,
-            Err(failure) if failure.needs().is_some() => return Err(SendError::Corrupt(failure)),
-            Err(failure) => return Ok(corrupt(failure)),
+            Err(failure) => return Ok(unusable(failure)),
         };
         if let Service::Quarantined { reason } = &core.service {
             let reason = reason.clone();
@@ -202,9 +206,8 @@ impl Sessions {
                 let session = core.key.unwrap_or_else(|| id.to_string());
                 Err(SendError::InService { session })
             }
-            // Newer nodes can use it.
-            Err(failure) if failure.needs().is_some() => Err(SendError::Corrupt(failure)),
-            Err(failure) => Ok(corrupt(failure)),
+            Err(failure @ FoldError::Kind { .. }) => Err(SendError::Corrupt(failure)),
+            Err(failure) => Ok(unusable(failure)),
         }
     }
 
@@ -218,7 +221,7 @@ impl Sessions {
         let next = ids.last().copied().filter(|_| ids.len() == limit);
         let found = stream::iter(ids).map(|id| async move {
             match self.fallen(id).await {
-                Ok(fallen) => Ok(Some(fallen)),
+                Ok(fallen) => Ok((fallen.out != Out::TooNew).then_some(fallen)),
                 Err(SendError::Store(failure)) => Err(failure),
                 Err(_) => Ok(None),
             }
@@ -267,6 +270,7 @@ impl Out {
         match self {
             Self::Quarantined => "quarantined",
             Self::Corrupt => "corrupt",
+            Self::TooNew => "too_new",
         }
     }
 }
@@ -318,5 +322,45 @@ fn letter_row(letter: &DeadLetter) -> ParkedRow {
         idempotency_key: None,
         letter: Some(letter.name()),
         body: Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write, local};
+
+    use super::*;
+    use crate::{
+        durable::newer::{self, Future},
+        session::played::{Run, key},
+    };
+
+    #[tokio::test]
+    async fn what_a_newer_build_wrote_is_shown_and_neither_listed_nor_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let sessions = Sessions::new(substrate, clock);
+        let mut run = Run::new(&[], Vec::new());
+        run.says("m1");
+        let id = key().entity();
+        let future = Future("model_done", codec::encode(&"dreams").unwrap());
+        let mut records: Vec<_> = run.journal.iter().map(|one| one.bytes.clone()).collect();
+        records.push(newer::record(id, &run.machine.settled().unwrap().core, &future));
+        let mut position = Position(0);
+        for bytes in records {
+            let write = Write { bytes, rollup: false };
+            let answer = sessions.substrate.journal.append(id, position, write).await;
+            let AppendAnswer::Stored(stored) = answer else { panic!("{answer:?}") };
+            position = stored;
+        }
+        let shown = sessions.quarantine(id).await.unwrap().session;
+        assert_eq!((&*shown.state, shown.key), ("too_new", Some(key().to_string())));
+        assert_eq!(sessions.quarantined(None, 10).await.unwrap(), QuarantineList::default());
+        let refused = sessions.restore(id).await.unwrap_err();
+        assert!(matches!(refused, SendError::TooNew { .. }), "{refused}");
     }
 }

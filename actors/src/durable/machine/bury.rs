@@ -68,7 +68,8 @@ impl<K: EntityKind> Machine<K> {
             return Err(Stop::Corrupt(detail));
         }
         self.position = position;
-        self.body = Body::Damaged { core: Core::default(), detail, open: false };
+        let why = Stop::Corrupt(detail);
+        self.body = Body::Damaged { core: Core::default(), why, open: false };
         Ok(())
     }
 
@@ -84,8 +85,8 @@ impl<K: EntityKind> Machine<K> {
     /// Leaves an entity whose journal cannot be used, unless it is being buried.
     pub(super) fn give_up_damaged(&self) -> Result<(), Stop> {
         match (&self.body, &self.busy) {
-            (Body::Damaged { detail, .. }, Busy::No) if self.ordered(Order::Bury).is_none() => {
-                Err(Stop::Corrupt(detail.clone()))
+            (Body::Damaged { why, .. }, Busy::No) if self.ordered(Order::Bury).is_none() => {
+                Err(why.clone())
             }
             _ => Ok(()),
         }

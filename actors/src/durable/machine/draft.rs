@@ -14,8 +14,8 @@ use super::{
     Probation, Service, Stop, growth::Growth,
 };
 #[cfg(feature = "test-util")]
-use crate::durable::{Planted, partition::Needs};
-use crate::durable::{archive::snapshot_of, core::position_of};
+use crate::durable::Planted;
+use crate::durable::{FoldError, archive::snapshot_of, core::position_of, partition::Needs};
 
 /// Bytes that a record takes beside its events, at most.
 const RECORD_FRAME: usize = 16;
@@ -31,8 +31,7 @@ impl<K: EntityKind> Machine<K> {
         let options = self.options;
         let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
             Ok(core) => (core, None),
-            Err(error) => match error.needs() {
-                // Another's to serve, not damaged.
+            Err(error) => match self.left_to(&error) {
                 Some(needs) => return Err(Stop::TooNew(needs)),
                 None => (Core::salvaged(self.id, &loaded), Some(error)),
             },
@@ -80,9 +79,13 @@ impl<K: EntityKind> Machine<K> {
             quarantined || claims >= CLAIMS_BEFORE_PROBATION || self.activation == Activation::Died;
         if !suspect
             && let Err(error) = Entity::<K>::reads(self.id, &loaded)
-            && let Some(needs) = error.needs()
+            && error.needs().is_some()
         {
-            return Err(Stop::TooNew(needs));
+            if let Some(needs) = self.left_to(&error) {
+                return Err(Stop::TooNew(needs));
+            }
+            self.body = Body::damaged(core, &error);
+            return Ok(());
         }
         self.body = Body::Headers(core, loaded);
         if quarantined {
@@ -96,6 +99,14 @@ impl<K: EntityKind> Machine<K> {
         // Folding may be what kills the process, so the claim is stored before.
         self.claim_first(now)?;
         self.flush(false)
+    }
+
+    /// What a process must know for which the entity is left as it is. An orphan is only left when its
+    /// kind is another: it may be that it is to be buried.
+    fn left_to(&self, error: &FoldError) -> Option<Needs> {
+        let needs = error.needs()?;
+        let stays = self.activation == Activation::Orphan && !matches!(needs, Needs::Kind(_));
+        (!stays).then_some(needs)
     }
 
     /// It is this entity's turn to be tried. What dies with it in hand is held against it; what

@@ -156,7 +156,7 @@ pub enum Out<K: EntityKind> {
 }
 
 /// Why an activation is over.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Stop {
     /// Idle; nothing is left to do.
     Passivated,

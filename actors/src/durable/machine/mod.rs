@@ -65,6 +65,8 @@ pub enum Activation {
     Recovery,
     /// Its last activation in this process ended it: a recovery that is held against it (C16).
     Died,
+    /// No living process can read all of it: a recovery in which it may be buried, if that is ordered.
+    Orphan,
 }
 
 /// Whether the entity may be what killed its process, several times in a row (C16).
@@ -119,8 +121,8 @@ enum Body<K: EntityKind> {
     Damaged {
         /// As much as can be read.
         core: Core,
-        /// What is wrong.
-        detail: String,
+        /// Why the activation ends without such an order.
+        why: Stop,
         /// Whether a record may follow those there are, or may only replace them all.
         open: bool,
     },
@@ -464,6 +466,10 @@ impl<K: EntityKind> Machine<K> {
 
 impl<K: EntityKind> Body<K> {
     fn damaged(core: Core, error: &FoldError) -> Self {
-        Self::Damaged { core, detail: clawnode_proto::ErrorChain(error).to_string(), open: true }
+        let why = error.needs().map_or_else(
+            || Stop::Corrupt(clawnode_proto::ErrorChain(error).to_string()),
+            Stop::TooNew,
+        );
+        Self::Damaged { core, why, open: true }
     }
 }

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::Record;
 use clawnode_proto::{
-    CodecError, Digest, EventId, Grammar, Head, Input, InputId, Kind, Order, Position, Sealed,
-    Timestamp, TurnId, codec,
-    event::{VERSION, encode_record},
+    Digest, Grammar, Input, InputId, Kind, Order, Position, Timestamp, TurnId, codec,
     kernel::{Accepted, CLAIM, KernelEvent, Parked, SNAPSHOT, Snapshot, SnapshotState},
     session::SessionInput,
     tool::ToolUse,
@@ -16,7 +14,12 @@ use super::{
     bench::{Bench, KIB, Tries, input, key, message},
 };
 use crate::{
-    durable::{Activation, Core, Entity, Service, core::SnapshotBody, partition::Needs},
+    durable::{
+        Activation, Entity, Service,
+        core::SnapshotBody,
+        newer::{self, Future},
+        partition::Needs,
+    },
     session::Session,
 };
 
@@ -326,37 +329,6 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
 
 // === what a newer build wrote ===
 
-/// An event whose body no build has written yet.
-struct Future(&'static str, Vec<u8>);
-
-impl Grammar for Future {
-    const KINDS: &'static [&'static str] = &[];
-
-    fn kind(&self) -> &'static str {
-        self.0
-    }
-
-    fn required(&self) -> bool {
-        false
-    }
-
-    fn progress(&self) -> bool {
-        false
-    }
-
-    fn encode_body(&self) -> Result<Vec<u8>, CodecError> {
-        Ok(self.1.clone())
-    }
-
-    fn view(&self) -> serde_json::Value {
-        serde_json::Value::Null
-    }
-
-    fn decode_body(_: &str, _: &[u8]) -> Result<Option<Self>, CodecError> {
-        Ok(None)
-    }
-}
-
 /// A session at rest.
 fn rested() -> Bench {
     let mut bench = Bench::new();
@@ -367,23 +339,9 @@ fn rested() -> Bench {
 
 /// Its owner writes one more event.
 fn append(bench: &mut Bench, event: &impl Grammar) {
-    let Core { tail, incarnation, .. } = bench.core();
-    let (entity, incarnation, n) = (key().entity(), incarnation.unwrap(), tail.n.next());
-    let head = Head {
-        entity,
-        n,
-        v: VERSION,
-        eid: EventId::derive(entity, incarnation, n),
-        epoch: if event.kind() == CLAIM { tail.epoch.next() } else { tail.epoch },
-        incarnation,
-        ts: tail.ts,
-        kind: event.kind().to_owned(),
-        required: event.required(),
-        progress: event.progress(),
-    };
-    let sealed = Sealed::seal(head, event, tail.hash).unwrap();
+    let bytes = newer::record(key().entity(), &bench.core(), event);
     let position = bench.journal.last().unwrap().position.next();
-    bench.journal.push(Record { position, bytes: encode_record(&[sealed]).unwrap().into() });
+    bench.journal.push(Record { position, bytes });
 }
 
 fn with(kind: &'static str, body: &impl serde::Serialize) -> Bench {
@@ -408,6 +366,26 @@ fn what_a_newer_build_wrote_is_left_to_one_that_reads_it() {
             assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
             assert!(bench.completed.is_empty() && bench.started.is_empty());
         }
+    }
+}
+
+#[test]
+fn what_no_living_build_reads_can_be_buried_and_nothing_else() {
+    let order =
+        Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
+    for kind in ["model_done", "quarantined"] {
+        let mut bench = with(kind, &"dreams");
+        let before = bench.journal.len();
+        bench.again_for(Activation::Orphan, vec![message("c", 10)]);
+        assert!(matches!(bench.stopped, Some(Stop::TooNew(_))), "{kind}: {:?}", bench.stopped);
+        // Not where another process may read it.
+        bench.again_for(Activation::Recovery, vec![message("c", 10), order.clone()]);
+        assert!(matches!(bench.stopped, Some(Stop::TooNew(_))), "{kind}: {:?}", bench.stopped);
+        assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
+        bench.again_for(Activation::Orphan, vec![message("c", 10), order.clone()]);
+        assert_eq!((bench.erased, bench.kinds(0)), (1, vec!["snapshot"]), "{kind}");
+        assert_eq!(bench.core().service, Service::Deleted, "{kind}");
+        assert!(bench.core().has(order.id) && bench.core().has(message("c", 10).id), "{kind}");
     }
 }
 

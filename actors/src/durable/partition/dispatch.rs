@@ -41,6 +41,8 @@ pub struct Partition {
     pub(super) draining: bool,
     /// Entities that this process cannot serve, and why.
     pub(super) foreign: BTreeMap<EntityId, Needs>,
+    /// Those that no living process can serve, until they are activated here once more.
+    pub(super) orphans: BTreeSet<EntityId>,
     pub(super) out: Vec<Out>,
     /// A bug for the simulator to find.
     #[cfg(feature = "test-util")]
@@ -59,6 +61,7 @@ impl Partition {
             cordoned: false,
             draining: false,
             foreign: BTreeMap::new(),
+            orphans: BTreeSet::new(),
             out: Vec::new(),
             #[cfg(feature = "test-util")]
             planted: crate::durable::Planted::None,
@@ -214,7 +217,10 @@ impl Partition {
             }
             match arrived {
                 Arrived::Input(input) => {
-                    slot.kind = Some(input.kind);
+                    // Who gives an order may not have been able to read of which kind it is.
+                    if input.order.is_none() || slot.kind.is_none() {
+                        slot.kind = Some(input.kind);
+                    }
                     slot.open.insert(position, input.id);
                     slot.buffered.push(input);
                 }
@@ -355,10 +361,12 @@ impl Partition {
         // Nothing is activated that no input was read of.
         let Some(kind) = slot.kind else { return self.leave_empty(entity) };
         slot.phase = Phase::Active;
-        let activation = slot.activation;
+        let mut activation = slot.activation;
         if activation == Activation::Died {
             // It is held against it once.
             slot.activation = Activation::Recovery;
+        } else if self.orphans.remove(&entity) {
+            activation = Activation::Orphan;
         }
         let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
         self.out.push(Out::Activate(entity, kind, activation, heir));

@@ -62,6 +62,10 @@ impl Partition {
             Forwarded::Nobody => {
                 // Its journal may have become readable here: it was deleted, or a snapshot replaced it.
                 self.foreign.remove(&entity);
+                if self.orphans.len() >= FOREIGN_MAX {
+                    self.orphans.pop_first();
+                }
+                self.orphans.insert(entity);
                 self.give_back(entity, NOBODY_AGAIN);
             }
         }
@@ -105,7 +109,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::durable::partition::{Arrived, HandleId, In};
+    use crate::durable::{
+        Activation,
+        partition::{Arrived, HandleId, In},
+    };
 
     const NOW: Timestamp = Timestamp(0);
 
@@ -177,6 +184,22 @@ mod tests {
         let (mut partition, _) = foreign(&input);
         let out = partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Held));
         assert_eq!(out, [Out::Forget(HandleId(1))], "its owner has it; it comes again");
+    }
+
+    #[test]
+    fn what_nobody_alive_can_read_is_activated_as_an_orphan_once() {
+        let input = input(1);
+        let (mut partition, _) = foreign(&input);
+        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Nobody));
+        for expected in [Activation::Orphan, Activation::Fresh] {
+            deliver(&mut partition, input.entity, 1);
+            let waiting = vec![(Position(1), Arrived::Input(input.clone()))];
+            partition.handle(NOW, In::Inbox(input.entity, Position(0), waiting));
+            let out = partition.handle(NOW, In::Tail(input.entity, None));
+            let Some(Out::Activate(_, _, activation, _)) = out.first() else { panic!("{out:?}") };
+            assert_eq!(*activation, expected);
+            partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        }
     }
 
     #[test]
