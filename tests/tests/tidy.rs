@@ -1,6 +1,6 @@
 //! The house rules, over the whole repository.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path, process::Command};
 
 use clawnode_tests::tidy::{CHECKS, Tree};
 
@@ -36,4 +36,31 @@ fn names_of_checks_are_used_once() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), CHECKS.len());
+}
+
+/// The step with the WebAssembly engine and SSH compiles what these bring, and what is ours; not all
+/// that everything is built on once more, which would take minutes.
+#[test]
+fn the_two_sets_of_features_share_what_is_compiled() {
+    let without = dependencies("test-util");
+    let with = dependencies("test-util,wasm,ssh");
+    let again: Vec<&String> = without.difference(&with).collect();
+    assert!(without.len() > 100, "the dependencies are found: {without:?}");
+    assert!(
+        again.is_empty(),
+        "compiled twice, so name their features in tests/Cargo.toml: {again:?}"
+    );
+}
+
+/// Each crate that is not ours, with its features.
+fn dependencies(features: &str) -> BTreeSet<String> {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args(["tree", "--offline", "--workspace", "--features", features]);
+    tree.args(["--edges", "normal,build,dev", "--format", "{p} {f}", "--prefix", "none"]);
+    let tree = tree.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).output().unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let text = String::from_utf8(tree.stdout).unwrap();
+    // Ours have a path behind the version.
+    let foreign = text.lines().filter(|line| !line.contains(" (/"));
+    foreign.map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
 }
