@@ -16,6 +16,7 @@ use crate::{
 
 /// One agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
     /// Its name.
     pub agent: AgentName,
@@ -41,6 +42,7 @@ pub struct AgentView {
 /// Answer of `agents.show`: one agent with all that decides how it answers, except its whole system
 /// prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentDetail {
     /// What `agents.list` says of it.
     #[serde(flatten)]
@@ -67,6 +69,7 @@ pub struct AgentDetail {
 /// Tools that an agent's configuration names and that its model is not given: those of an MCP server
 /// that does not work, does not have them, or whose tools nobody has approved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissingToolView {
     /// As the configuration has it: `SERVER__TOOL`, or `SERVER__*` for all of a server.
     pub name: String,
@@ -76,6 +79,7 @@ pub struct MissingToolView {
 
 /// A tool of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentToolView {
     /// What a model calls it.
     pub name: ToolName,
@@ -99,6 +103,7 @@ pub struct AgentToolView {
 
 /// Answer of `agents.list`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentList {
     /// In name order.
     pub agents: Vec<AgentView>,

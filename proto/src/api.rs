@@ -1,5 +1,4 @@
-//! The gateway's methods, declared once: the same table serves `/ws`, `POST /v1/rpc`, the CLI and
-//! the documents.
+//! What the gateway's methods take. `methods` has the table of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,143 +6,14 @@ use crate::{
     id::{LatchId, Seq},
     latch::LatchScope,
 };
-
-macro_rules! methods {
-    ($( $(#[$doc:meta])* $variant:ident = $wire:literal; )*) => {
-        /// A JSON-RPC method.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Method {
-            $( $(#[$doc])* $variant, )*
-        }
-
-        impl Method {
-            /// All of them, for documents and tests.
-            pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
-
-            /// Its name.
-            pub const fn as_str(self) -> &'static str {
-                match self { $( Self::$variant => $wire, )* }
-            }
-
-            /// The method of this name.
-            pub fn parse(name: &str) -> Option<Self> {
-                match name { $( $wire => Some(Self::$variant), )* _ => None }
-            }
-        }
-    };
-}
-
-methods! {
-    /// Answers `pong`.
-    Ping = "ping";
-    /// The node and the cluster, as far as this node sees them.
-    Status = "status";
-    /// The processes of the cluster.
-    NodesList = "nodes.list";
-    /// The partitions: who serves them, in which order, and what waits in them.
-    PartitionsList = "partitions.list";
-    /// What each process runs.
-    ClusterTree = "cluster.tree";
-    /// What happened in the cluster lately; waits for more, if told to.
-    EventsList = "events.list";
-    /// What the answering gateway measures.
-    StatsShow = "stats.show";
-    /// Stops what its parameters say, everywhere, until that is cleared.
-    Panic = "panic";
-    /// What is stopped.
-    PanicList = "panic.list";
-    /// Lets what was stopped go on.
-    PanicClear = "panic.clear";
-    /// Sends a message to a session and streams the turn.
-    ChatSend = "chat.send";
-    /// Cancels a turn.
-    ChatCancel = "chat.cancel";
-    /// The sessions there are.
-    SessionsList = "sessions.list";
-    /// What was said in a session.
-    SessionsHistory = "sessions.history";
-    /// Streams a session's frames from a cursor on.
-    SessionsResume = "sessions.resume";
-    /// Everything known of one session, for keeping.
-    SessionsExport = "sessions.export";
-    /// Deletes a session and what is personal in it.
-    SessionsDelete = "sessions.delete";
-    /// A session's journal, event by event.
-    JournalShow = "journal.show";
-    /// Verifies hash chains and invariants.
-    JournalVerify = "journal.verify";
-    /// The agents there are.
-    AgentsList = "agents.list";
-    /// One agent.
-    AgentsShow = "agents.show";
-    /// Stops an agent from starting turns, on every node.
-    AgentsPause = "agents.pause";
-    /// Lets it start turns again.
-    AgentsResume = "agents.resume";
-    /// The MCP servers there are, with their tools.
-    McpList = "mcp.list";
-    /// One of them.
-    McpShow = "mcp.show";
-    /// Approves what a server says of its tools now, or of one of them.
-    McpApprove = "mcp.approve";
-    /// Lets a node hand everything over and end.
-    NodesDrain = "nodes.drain";
-    /// Lets a node take no more entities; it keeps those that it has.
-    NodesCordon = "nodes.cordon";
-    /// Lets it take entities again.
-    NodesUncordon = "nodes.uncordon";
-    /// Sessions out of service: quarantined, or with a journal that cannot be used.
-    QuarantineList = "quarantine.list";
-    /// One of them, with the inputs that are parked or wait for it.
-    QuarantineShow = "quarantine.show";
-    /// Puts a quarantined session back in service; its parked inputs are served.
-    QuarantineReplay = "quarantine.replay";
-    /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
-    QuarantineDrop = "quarantine.drop";
-    /// Inputs that were put aside whole: those of quarantined sessions, and dead letters.
-    ParkedList = "parked.list";
-    /// Forgets a dead letter.
-    ParkedDrop = "parked.drop";
-    /// The tool calls that wait for a person.
-    ApprovalsList = "approvals.list";
-    /// One of them.
-    ApprovalsShow = "approvals.show";
-    /// Has one of them done, once.
-    ApprovalsApprove = "approvals.approve";
-    /// Has one of them not done.
-    ApprovalsDeny = "approvals.deny";
-    /// The jobs that are kept: tool calls that any node with the capability ran.
-    JobsList = "jobs.list";
-    /// One of them.
-    JobsShow = "jobs.show";
-    /// What one of them said; waits for more, if told to.
-    JobsLogs = "jobs.logs";
-    /// A file that one of them made, in parts.
-    JobsArtifact = "jobs.artifact";
-    /// Removes what is kept of jobs.
-    JobsClean = "jobs.clean";
-    /// How much is kept of jobs.
-    JobsStats = "jobs.stats";
-    /// What an agent's policy says of a call, without making it.
-    PolicyCheck = "policy.check";
-    /// How what runs tools, and who serves models, fares on every node.
-    ProvidersHealth = "providers.health";
-    /// Which node would be chosen for some work, and why, without doing it.
-    SchedulerDiagnose = "scheduler.diagnose";
-    /// Runs the steps of a plan without a model.
-    Execute = "execute";
-    /// How far that is; waits for its end, if told to.
-    ExecuteShow = "execute.show";
-    /// Ends it.
-    ExecuteCancel = "execute.cancel";
-    /// Gives a turn that has used up its steps more of them.
-    ChatContinue = "chat.continue";
-    /// A one-time ticket that opens one WebSocket from a browser.
-    TicketCreate = "ticket.create";
-}
+pub use crate::{
+    job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
+    methods::{Method, Nothing},
+};
 
 /// How a message joins a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SendMode {
     /// A turn of its own, after those that wait.
@@ -158,6 +28,7 @@ pub const CONVERSATION: char = '~';
 
 /// Parameters of `chat.send`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatSend {
     /// Where it comes from.
@@ -189,8 +60,28 @@ pub struct ChatSend {
     pub mode: SendMode,
 }
 
+/// Body of `POST /v1/sessions/{session}/messages`: `chat.send` for a session that its key names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SessionMessage {
+    /// What is said.
+    pub content: String,
+    /// A turn of its own, or part of the running one.
+    #[serde(default)]
+    pub mode: SendMode,
+    /// Whether the turn is streamed, as server-sent events, or answered once it has ended.
+    #[serde(default)]
+    pub stream: bool,
+    /// Sending again with the same key is harmless for seven days. The header `Idempotency-Key` stands
+    /// for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
 /// Parameters that name a session, by key or id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionParams {
     /// `agent:channel:account:peer`, or `ent_…`.
@@ -199,6 +90,7 @@ pub struct SessionParams {
 
 /// Parameters of `chat.cancel`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatCancel {
     /// The session.
@@ -209,6 +101,7 @@ pub struct ChatCancel {
 
 /// Parameters of `chat.continue`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatContinue {
     /// The session.
@@ -220,6 +113,7 @@ pub struct ChatContinue {
 
 /// Parameters of `approvals.show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalParams {
     /// The call, as `approvals.list` names it.
@@ -228,6 +122,7 @@ pub struct ApprovalParams {
 
 /// Parameters of `approvals.approve` and `approvals.deny`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalDecide {
     /// The call, as `approvals.list` names it.
@@ -243,6 +138,7 @@ pub struct ApprovalDecide {
 
 /// Parameters of `policy.check`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PolicyCheck {
     /// What would be done: the name of a tool.
@@ -257,6 +153,7 @@ pub struct PolicyCheck {
 
 /// By whom something would be done, and how.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyContext {
     /// Whose policy; the default agent's if absent.
@@ -269,6 +166,7 @@ pub struct PolicyContext {
 
 /// Parameters of `sessions.resume`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionsResume {
     /// The session.
@@ -283,6 +181,7 @@ pub struct SessionsResume {
 
 /// Parameters of a list: a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ListParams {
     /// At most this many (100 if absent, 1,000 at most).
@@ -294,6 +193,7 @@ pub struct ListParams {
 /// Parameters of `sessions.list`: a page, newest first. What is absent leaves nothing out, but for
 /// deleted sessions and those of requests that name no user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsList {
     /// At most this many (100 if absent, 1,000 at most).
@@ -322,6 +222,7 @@ pub struct SessionsList {
 
 /// Parameters of `journal.show`: a page of events, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JournalShow {
     /// `agent:channel:account:peer`, or `ent_…`.
@@ -336,6 +237,7 @@ pub struct JournalShow {
 
 /// Parameters of `journal.verify`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct JournalVerify {
     /// Which journal; all of them if absent.
@@ -345,6 +247,7 @@ pub struct JournalVerify {
 
 /// Parameters of `parked.drop`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ParkedDrop {
     /// The dead letter, as `parked.list` names it in `letter`.
@@ -353,6 +256,7 @@ pub struct ParkedDrop {
 
 /// Parameters that name an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentParams {
     /// Its name.
@@ -361,6 +265,7 @@ pub struct AgentParams {
 
 /// Parameters of `panic`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PanicParams {
     /// What to stop: `all` (also if absent), `egress`, `tool:NAME` or `agent:NAME`.
@@ -376,6 +281,7 @@ pub struct PanicParams {
 
 /// Parameters of `panic.clear`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PanicClear {
     /// The latch, as `panic.list` shows it: one that was set since is not cleared by mistake.
@@ -387,6 +293,7 @@ pub struct PanicClear {
 
 /// Parameters of `mcp.show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct McpParams {
     /// The server's name.
@@ -395,6 +302,7 @@ pub struct McpParams {
 
 /// Parameters of `mcp.approve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct McpApprove {
     /// The server's name.
@@ -409,6 +317,7 @@ pub struct McpApprove {
 
 /// Parameters that name a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeParams {
     /// Its name, or its process id where two have the same name.
@@ -417,6 +326,7 @@ pub struct NodeParams {
 
 /// Parameters of `nodes.drain`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodesDrain {
     /// Its name, or its process id where two have the same name.
@@ -428,6 +338,7 @@ pub struct NodesDrain {
 
 /// Parameters of `cluster.tree`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TreeParams {
     /// Which node, by name or process id; all of them if absent.
@@ -437,6 +348,7 @@ pub struct TreeParams {
 
 /// Parameters of `events.list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsParams {
     /// Only events after this number, as the last answer gave it in `next`; the newest if absent.

@@ -18,6 +18,7 @@ use crate::{
 
 /// Where a line was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LogStream {
     /// What it says.
@@ -28,6 +29,7 @@ pub enum LogStream {
 
 /// A line that a run said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLine {
     /// Its number in the run, from 1, as lines were completed.
     pub n: u64,
@@ -44,6 +46,7 @@ pub struct LogLine {
 
 /// What is missing of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogCut {
     /// The number of the last line before the gap; the log goes on after it.
     pub after: u64,
@@ -58,6 +61,7 @@ pub struct LogCut {
 
 /// Where the log of a run is, as JSON lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoredLog {
     /// The blob; this run's alone.
     pub digest: Digest,
@@ -72,6 +76,7 @@ pub struct StoredLog {
 
 /// A file that a run made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
     /// Its path below the directory that the run was given.
     pub name: String,
@@ -83,6 +88,7 @@ pub struct Artifact {
 
 /// A result that was too long for the session's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoredResult {
     /// The blob; it is its session's, and goes with it.
     pub digest: Digest,
@@ -92,6 +98,7 @@ pub struct StoredResult {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum RunEnd {
     /// It did what was asked.
@@ -109,6 +116,7 @@ pub enum RunEnd {
 
 /// One run of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRun {
     /// Which one that is known here, from 1.
     pub number: u32,
@@ -137,6 +145,7 @@ pub struct JobRun {
 
 /// When a run ended, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ended {
     /// When.
     pub at: Timestamp,
@@ -146,6 +155,7 @@ pub struct Ended {
 
 /// What is kept of a job: the value of its key in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRecord {
     /// Which.
     pub job: JobId,
@@ -168,6 +178,7 @@ pub struct JobRecord {
 
 /// A part of a log, as the process that runs the job still has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogPart {
     /// Which run; 0 while that is not known yet.
     pub run: u32,
@@ -182,6 +193,7 @@ pub struct LogPart {
 
 /// How a job is, by its last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
     /// It runs.
@@ -200,6 +212,7 @@ pub enum JobStatus {
 
 /// A job as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobView {
     /// Which.
     pub job: JobId,
@@ -224,6 +237,7 @@ pub struct JobView {
 
 /// Answer of `jobs.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobList {
     /// Those that were asked for, the newest first.
     pub jobs: Vec<JobView>,
@@ -233,6 +247,7 @@ pub struct JobList {
 
 /// Answer of `jobs.logs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogView {
     /// Which job.
     pub job: JobId,
@@ -258,6 +273,7 @@ pub struct LogView {
 
 /// Answer of `jobs.artifact`: a part of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArtifactView {
     /// The file.
     pub name: String,
@@ -274,6 +290,7 @@ pub struct ArtifactView {
 
 /// Answer of `jobs.clean`: what was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CleanView {
     /// Jobs.
     pub jobs: u64,
@@ -287,6 +304,7 @@ pub struct CleanView {
 
 /// Answer of `jobs.stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArchiveStats {
     /// Jobs that are kept.
     pub jobs: u64,
@@ -307,98 +325,9 @@ pub struct ArchiveStats {
     pub oldest: Option<Timestamp>,
 }
 
-/// Parameters of `jobs.list`: all that are given must fit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct JobsList {
-    /// Of this session, by key or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-    /// Of this agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<String>,
-    /// Of this tool.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool: Option<String>,
-    /// In this state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<JobStatus>,
-    /// At most this many (100 if absent, 1,000 at most).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-}
-
-/// Parameters of `jobs.show`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobParams {
-    /// The job, as `jobs.list` names it, or its call.
-    pub job: String,
-}
-
-/// Parameters of `jobs.logs`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobLogs {
-    /// The job, as `jobs.list` names it, or its call.
-    pub job: String,
-    /// Which run of it; the last one if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<u32>,
-    /// Only lines after this number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
-    /// Only the last lines that fit, so many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tail: Option<u32>,
-    /// Only lines with this text, in upper or lower case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub search: Option<String>,
-    /// Only lines of this stream.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stream: Option<LogStream>,
-    /// At most this many (100 if absent, 1,000 at most).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// If the job runs and there are none yet, wait so long for one, in milliseconds (at most
-    /// 10,000).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u32>,
-}
-
-/// Parameters of `jobs.artifact`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobArtifact {
-    /// The job, as `jobs.list` names it, or its call.
-    pub job: String,
-    /// The file, as `jobs.show` names it; [`RESULT_NAME`] for a long result.
-    pub name: String,
-    /// Which run of it; the last one that made it if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<u32>,
-    /// Where to begin.
-    #[serde(default)]
-    pub offset: u64,
-}
-
-/// Parameters of `jobs.clean`: all that are given must fit, and one must be. Jobs that run are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct JobsClean {
-    /// Those whose last run ended longer ago than this, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub older_than_ms: Option<u64>,
-    /// This one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<String>,
-    /// Those of this session, by key or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-}
-
 /// Which jobs are removed from the archive, as processes ask each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CleanJobs {
     /// Those whose last run ended before this.
     pub before: Timestamp,

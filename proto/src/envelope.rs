@@ -21,12 +21,14 @@ fn oldest_reader(kind: Kind) -> u16 {
 
 /// A W3C trace context's `traceparent`, carried as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Traceparent(pub String);
 
 /// What an operator tells the kernel about an entity that is out of service. Its kind never sees
 /// it, so it works on journals that cannot be folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Puts a quarantined entity back in service; its parked inputs are served.

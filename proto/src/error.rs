@@ -8,6 +8,7 @@ macro_rules! codes {
     ($( $(#[$doc:meta])* $variant:ident = $wire:literal, $http:literal, $rpc:literal; )*) => {
         /// What went wrong, in a word that scripts may rely on. Each is assigned in one place.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ErrorCode {
             $( $(#[$doc])* #[serde(rename = $wire)] $variant, )*
         }
@@ -107,6 +108,7 @@ impl fmt::Display for ErrorCode {
 
 /// An error as a client sees it, in REST bodies, JSON-RPC `data` and frames alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// The stable word.
     pub code: ErrorCode,

@@ -21,6 +21,7 @@ pub const VERSION: u16 = 1;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
@@ -39,6 +40,7 @@ impl Timestamp {
 
 /// What is known of an event without knowing its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Head {
     /// The entity, so that an event found anywhere says whose it is.
     pub entity: EntityId,
@@ -83,6 +85,7 @@ pub struct Sealed {
 
 /// The last event of a journal, as far as the next one needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tail {
     /// Its number.
     pub n: Seq,

@@ -24,6 +24,7 @@ const CHANNEL: (&str, &str) = ("execute", "api");
 
 /// What is to be done, step by step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// What it is to who reads the session: what the user said, as it were.
     pub about: String,
@@ -33,6 +34,7 @@ pub struct Plan {
 
 /// One step of a plan: a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanStep {
     /// The tool.
     pub tool: ToolName,
@@ -50,6 +52,7 @@ const fn is_false(flag: &bool) -> bool {
 
 /// A step of a turn's plan is next. Its tool call follows as if a model had asked for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepPlanned {
     /// Of which turn.
     pub turn: TurnId,
@@ -87,6 +90,7 @@ impl SessionKey {
 
 /// Parameters of `execute`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExecuteParams {
     /// What to do.
@@ -104,6 +108,7 @@ pub struct ExecuteParams {
 
 /// Parameters of `execute.show` and `execute.cancel`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExecutionParams {
     /// Which: `exe_…`.
@@ -115,6 +120,7 @@ pub struct ExecutionParams {
 
 /// How far an execution is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ExecutionStatus {
     /// It is stored, and nobody has taken it up.
@@ -158,6 +164,7 @@ impl ExecutionStatus {
 
 /// How far a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum StepStatus {
     /// It is still to come.
@@ -199,6 +206,7 @@ impl StepStatus {
 
 /// Answer of `execute`, `execute.show` and `execute.cancel`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionView {
     /// Its id.
     pub execution_id: ExecutionId,
@@ -233,6 +241,7 @@ pub struct ExecutionView {
 
 /// One step, as far as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionStep {
     /// Which, from 1.
     pub step: u32,
@@ -274,6 +283,7 @@ pub struct ExecutionStep {
 
 /// What a person is asked about a step, or was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepApproval {
     /// The digest of the action: what is approved.
     pub action: Digest,
@@ -286,6 +296,7 @@ pub struct StepApproval {
 
 /// How a step failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepError {
     /// A [`crate::tool::ToolFailure`], `uncertain`, or how its execution ended.
     pub kind: String,

@@ -16,6 +16,7 @@ use crate::{
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClusterEvent {
     /// When, by the clock of whoever tells it.
     pub at: Timestamp,
@@ -29,6 +30,7 @@ pub struct ClusterEvent {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum EventBody {
     /// The process takes part from now on.
@@ -127,6 +129,7 @@ pub enum EventBody {
 
 /// Several events, as one bus message carries them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventBatch {
     /// In order; at most [`crate::limits::EVENTS_BATCH`].
     pub events: Vec<ClusterEvent>,

@@ -95,6 +95,7 @@ impl<'de> Deserialize<'de> for FrameKey {
 
 /// One frame as it crosses the bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Frame {
     /// Where it belongs.
     pub key: FrameKey,
@@ -104,6 +105,7 @@ pub struct Frame {
 
 /// What a frame says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FrameBody {
     /// More of the reply.
@@ -193,6 +195,7 @@ const fn is_zero(number: &u64) -> bool {
 
 /// Several frames, as one bus message carries them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrameBatch {
     /// In order.
     pub frames: Vec<Frame>,

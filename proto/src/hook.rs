@@ -15,6 +15,7 @@ use crate::{
 
 /// When a hook is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HookPoint {
     /// Before a model is asked.
@@ -48,6 +49,7 @@ impl fmt::Display for HookPoint {
 /// A hook as an agent has it. Journaled with the agent's configuration: a turn that goes on elsewhere
 /// still asks the hooks that it began with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookSpec {
     /// When it is asked.
     pub point: HookPoint,
@@ -74,6 +76,7 @@ const fn is_false(flag: &bool) -> bool {
 
 /// Why a hook gave no answer that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HookFault {
     /// The node that asks has no such hook.
@@ -118,6 +121,7 @@ impl HookFault {
 
 /// What hooks of one point did, beside what they changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookTrail {
     /// Those that changed something, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,6 +143,7 @@ impl HookTrail {
 
 /// A hook said no, or gave no answer and had to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookBlock {
     /// Which.
     pub hook: HookName,
@@ -148,6 +153,7 @@ pub struct HookBlock {
 
 /// A hook that gave no answer and did not have to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PassedOver {
     /// Which.
     pub hook: HookName,
@@ -157,6 +163,7 @@ pub struct PassedOver {
 
 /// What a hook changes of a model request; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ModelPatch {
     /// The whole system prompt.
@@ -179,6 +186,7 @@ fn is_no_setting(sampling: &Sampling) -> bool {
 
 /// The new text of one message of a model request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MessagePatch {
     /// Which message, from 0.
     pub index: u32,
@@ -195,6 +203,7 @@ impl HookSpec {
 
 /// Hooks have judged a model call: what they decided takes effect from here on (HOOK-1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelHooked {
     /// Of which turn.
     pub turn: TurnId,
@@ -212,6 +221,7 @@ pub struct ModelHooked {
 
 /// Hooks have judged a tool call: what they decided takes effect from here on (HOOK-1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolHooked {
     /// Of which turn.
     pub turn: TurnId,

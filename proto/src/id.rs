@@ -311,6 +311,7 @@ macro_rules! counter {
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(pub $repr);
 
@@ -353,6 +354,7 @@ counter!(
 
 /// One activation of an entity: which process, and its how-many-eth activation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Incarnation {
     /// The process that runs it.
     pub process: ProcessId,

@@ -22,6 +22,7 @@ use crate::{
 
 /// A job as it waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Job {
     /// Which; also the idempotency key of every run of it.
     pub id: JobId,
@@ -64,6 +65,7 @@ pub struct Job {
 /// What a run may call while it runs, on behalf of its agent: never more than the agent does by
 /// itself, without a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Callbacks {
     /// The agent's tools, each with the digest of all that is said of it: what differs where the
     /// call runs is not called.
@@ -76,6 +78,7 @@ pub struct Callbacks {
 
 /// A job's state key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum JobState {
     /// A run has begun. It is the reader's own only if the reader remembers the run.

@@ -21,6 +21,7 @@ pub const CLEARED_TTL: Duration = Duration::from_hours(30 * 24);
 
 /// What a latch stops.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum LatchScope {
     /// All model calls, all tools, and new messages: `all`.
@@ -35,6 +36,7 @@ pub enum LatchScope {
 
 /// One latch that is on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latch {
     /// Which; a scope that is latched again has another.
     pub id: LatchId,
@@ -51,6 +53,7 @@ pub struct Latch {
 
 /// What the bucket has of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LatchRecord {
     /// It is on.
@@ -71,6 +74,7 @@ pub enum LatchRecord {
 
 /// How one process took a latch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatchAck {
     /// Which process.
     pub process: ProcessId,
@@ -95,6 +99,7 @@ pub struct LatchAck {
 
 /// Answer of `panic` and of `panic.clear`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PanicView {
     /// The latch that is on, or was.
     pub latch: Latch,
@@ -110,6 +115,7 @@ pub struct PanicView {
 
 /// Answer of `panic.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatchList {
     /// The latches that are on.
     pub latches: Vec<Latch>,

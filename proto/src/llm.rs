@@ -12,6 +12,7 @@ use crate::{
 
 /// Text, in place or in the blob store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Text {
     /// In place; at most [`crate::limits::INLINE_BYTES`].
@@ -60,6 +61,7 @@ impl Text {
 
 /// Who says a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The person, or the program that speaks for one.
@@ -70,6 +72,7 @@ pub enum Role {
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
     /// Who says it.
     pub role: Role,
@@ -92,6 +95,7 @@ impl Message {
 
 /// Tokens of one call, as the provider reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Tokens read, cached ones included.
     pub input_tokens: u64,
@@ -120,6 +124,7 @@ impl Usage {
 
 /// Why a model stopped of its own accord.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StopReason {
     /// It had said what it had to say.
@@ -141,6 +146,7 @@ pub enum StopReason {
 
 /// A model and the provider that serves it, `PROVIDER/MODEL`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ModelRef {
     /// The provider's name in the configuration.
@@ -202,6 +208,7 @@ impl From<ModelRef> for String {
 
 /// Sampling settings; what is absent is the provider's own default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Sampling {
     /// How freely to choose, 0 to 2.
@@ -220,6 +227,7 @@ pub struct Sampling {
 
 /// How a model call failed, so that callers can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
     /// No connection could be made.
@@ -252,6 +260,7 @@ pub enum FailureClass {
 
 /// A failed model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelFailure {
     /// What kind.
     pub class: FailureClass,
@@ -291,6 +300,7 @@ impl ModelFailure {
 
 /// What one call used, on the bus: at least once, keyed by call and attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageRecord {
     /// The session.
     pub session: EntityId,

@@ -18,6 +18,7 @@ use crate::{
 
 /// What the cluster knows of an MCP server's tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpPins {
     /// Tools as they were approved, by the server's own names for them.
     pub approved: BTreeMap<String, ToolSpec>,
@@ -31,6 +32,7 @@ pub struct McpPins {
 
 /// How a tool of an MCP server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum McpToolState {
     /// It is as it was approved.
@@ -93,6 +95,7 @@ impl McpToolState {
 
 /// Answer of `mcp.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpList {
     /// The servers that are configured or pinned anywhere, in name order.
     pub servers: Vec<McpServerView>,
@@ -100,6 +103,7 @@ pub struct McpList {
 
 /// An MCP server, as people see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpServerView {
     /// Its name.
     pub server: McpServerName,
@@ -123,6 +127,7 @@ pub struct McpServerView {
 
 /// A tool of an MCP server, as people see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpToolView {
     /// What the server calls it.
     pub tool: String,
@@ -144,6 +149,7 @@ pub struct McpToolView {
 
 /// What a server says of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpText {
     /// What stands for all of it, to approve exactly this.
     pub digest: Digest,

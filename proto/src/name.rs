@@ -10,6 +10,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $max:literal, $expected:literal, $allowed:expr $(, $whole:expr)?) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -202,6 +203,7 @@ impl IdempotencyKey {
 
 /// A session's readable key, `{agent_id}:{channel}:{account}:{peer}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionKey {
     /// The agent that answers.

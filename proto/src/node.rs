@@ -19,6 +19,7 @@ use crate::{
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeRole {
     /// Holds client connections, owns nothing.
@@ -29,6 +30,7 @@ pub enum NodeRole {
 
 /// "I am alive", once a second on `cn.hb.<process>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Heartbeat {
     /// Who.
     pub process: ProcessId,
@@ -95,6 +97,7 @@ pub struct Heartbeat {
 
 /// How a node's configuration file stands beside what the node works with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileState {
     /// Sections of the file whose changes wait for a restart, for example `mcp_servers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -122,6 +125,7 @@ impl Heartbeat {
 /// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.
 /// Nobody takes its word alone: each asks the suspect itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Hearsay {
     /// Nobody listened when it was asked.
@@ -143,6 +147,7 @@ pub enum Hearsay {
 
 /// Versions of the envelope, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VersionRange {
     /// The oldest.
     pub oldest: u16,
@@ -196,6 +201,7 @@ impl VersionRange {
 
 /// How busy a process is; for placement and for people, never for safety.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Load {
     /// Processor time it used lately, in thousandths of what its host has.
     pub cpu_permille: u16,
@@ -211,6 +217,7 @@ pub struct Load {
 
 /// A request to one process on `cn.rpc.<process>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeRequest {
     /// Are you there?
@@ -292,6 +299,7 @@ pub enum NodeRequest {
 
 /// The answer to a [`NodeRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeReply {
     /// To `Ping`, `Fenced`, `Cordon`, `Drain`, `DropLetter`, and to a `Ring` that was heard.

@@ -16,6 +16,7 @@ use crate::{
 
 /// Answer of `nodes.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeList {
     /// The processes that the answering one hears of, itself included; in name order.
     pub nodes: Vec<NodeView>,
@@ -26,6 +27,7 @@ pub struct NodeList {
 
 /// A process that fell silent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadView {
     /// Which.
     pub process: ProcessId,
@@ -51,6 +53,7 @@ impl std::fmt::Display for DeadView {
 
 /// One store of the bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreView {
     /// Its name there.
     pub name: String,
@@ -76,6 +79,7 @@ pub struct StoreView {
 
 /// How the bus is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BusView {
     /// The server that the answering process is connected to.
     pub server: String,
@@ -95,6 +99,7 @@ pub struct BusView {
 
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PartitionView {
     /// Which.
     pub partition: Partition,
@@ -110,6 +115,7 @@ pub struct PartitionView {
 
 /// Answer of `partitions.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PartitionList {
     /// In order.
     pub partitions: Vec<PartitionView>,
@@ -119,6 +125,7 @@ pub struct PartitionList {
 
 /// Answer of `cluster.tree`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TreeView {
     /// One tree a process, in name order.
     pub processes: Vec<ProcessTree>,
@@ -129,6 +136,7 @@ pub struct TreeView {
 
 /// One cluster event, numbered by the process that remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedRow {
     /// Its number there.
     pub n: u64,
@@ -138,6 +146,7 @@ pub struct FeedRow {
 
 /// Turns that a gateway heard of since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnCounts {
     /// Begun.
     pub started: u64,
@@ -149,6 +158,7 @@ pub struct TurnCounts {
 
 /// Answer of `events.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedView {
     /// In the order in which they were heard.
     pub events: Vec<FeedRow>,
@@ -164,6 +174,7 @@ pub struct FeedView {
 
 /// How long something took lately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
     /// How many are looked at: the last ones.
     pub samples: u32,
@@ -177,6 +188,7 @@ pub struct Latency {
 
 /// Answer of `stats.show`: what the answering gateway measures of turns that it carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatsView {
     /// Messages that it stored.
     pub accepted: u64,
@@ -194,6 +206,7 @@ pub struct StatsView {
 
 /// How `status` knows which sessions are out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LookedView {
     /// How many sessions were looked at.
     pub sessions: u64,

@@ -17,6 +17,7 @@ use crate::{
 
 /// What follows for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It runs.
@@ -31,6 +32,7 @@ pub enum Verdict {
 /// `*` for any characters and `?` for one. Of paths and URLs all spellings are one: `deny` and
 /// `ask` are about a call if any spelling of an argument fits, `allow` only if each does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rule {
     /// Tools with such names; any if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +58,7 @@ pub struct Rule {
 /// What an agent may do. The first rule about a call decides; without one, what only looks is
 /// allowed, and a person is asked about everything else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Policy {
     /// Rules, the first that fits decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,6 +73,7 @@ pub struct Policy {
 
 /// Exactly what a tool call would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Action {
     /// In which session, and so of which agent.
     pub session: SessionKey,
@@ -93,6 +97,7 @@ pub struct Action {
 
 /// What a person decides about an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// It is done, once.
@@ -103,6 +108,7 @@ pub enum Decision {
 
 /// A decision, and whose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decided {
     /// What.
     pub decision: Decision,
@@ -115,6 +121,7 @@ pub struct Decided {
 
 /// A call that waits for a person, as people are shown it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Approval {
     /// What would be done.
     pub action: Action,

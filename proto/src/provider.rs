@@ -26,6 +26,7 @@ pub const STARTING: &str = "it is starting";
 
 /// What a provider does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderKind {
     /// It runs tools: a capability of a node.
@@ -37,6 +38,7 @@ pub enum ProviderKind {
 /// Of a node's last work with a provider: at most [`crate::limits::PROVIDER_RUNS`] pieces. What
 /// could not be asked of it, or was called off, is no piece of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecentRuns {
     /// How many there were.
     pub runs: u16,
@@ -57,6 +59,7 @@ impl RecentRuns {
 
 /// How a provider fares, as a node sees it; told in its heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderReport {
     /// What it does.
     pub kind: ProviderKind,
@@ -81,6 +84,7 @@ pub struct ProviderReport {
 
 /// Whether a provider can work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderStatus {
     /// It cannot.
@@ -120,6 +124,7 @@ impl ProviderReport {
 
 /// How long work took, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencyView {
     /// Half of it took no longer.
     pub p50: u32,
@@ -129,6 +134,7 @@ pub struct LatencyView {
 
 /// One provider on one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderView {
     /// Its name.
     pub provider: String,
@@ -162,6 +168,7 @@ pub struct ProviderView {
 
 /// Answer of `providers.health`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProvidersView {
     /// How many can work.
     pub healthy: u32,
@@ -178,6 +185,7 @@ pub struct ProvidersView {
 
 /// One step of what is to be done. What else it says is not looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepSpec {
     /// The name of a tool.
     #[serde(alias = "tool")]
@@ -192,6 +200,7 @@ pub struct StepSpec {
 
 /// What is to be done, as a planner writes it. What else it says is not looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionSpec {
     /// The steps, in order.
     #[serde(alias = "actions")]
@@ -200,6 +209,7 @@ pub struct ExecutionSpec {
 
 /// Parameters of `scheduler.diagnose`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DiagnoseParams {
     /// What would be done.
@@ -214,6 +224,7 @@ pub struct DiagnoseParams {
 
 /// How many points each thing is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScoreWeights {
     /// That what is needed is well there.
     pub health: u8,
@@ -234,6 +245,7 @@ impl ScoreWeights {
 
 /// The points of one node, each at most its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScoreView {
     /// What is needed is well there.
     pub health: f64,
@@ -256,6 +268,7 @@ impl ScoreView {
 
 /// One node that might do it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CandidateView {
     /// Which.
     pub node: NodeName,
@@ -277,6 +290,7 @@ pub struct CandidateView {
 
 /// Answer of `scheduler.diagnose`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiagnoseView {
     /// What is needed beside a worker.
     pub capabilities: BTreeSet<Capability>,

@@ -21,6 +21,7 @@ pub use crate::{
 
 /// What may be sent to a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SessionInput {
     /// Begins a turn, after those that wait.
@@ -54,6 +55,7 @@ pub enum SessionInput {
 
 /// What came of a tool call that ran elsewhere. One for a call that has an outcome is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolResult {
     /// The call.
     pub call: CallId,
@@ -66,6 +68,7 @@ pub struct ToolResult {
 /// What a person decided about a tool call. The first for a call counts, if it is about the action
 /// that was asked about and comes before the time is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecided {
     /// The call.
     pub call: CallId,
@@ -77,6 +80,7 @@ pub struct ApprovalDecided {
 
 /// How a tool call ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToolEnd {
     /// Known.
@@ -93,6 +97,7 @@ pub enum ToolEnd {
 
 /// A user's message and how it wants to be answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserMessage {
     /// What is said.
     pub content: Text,
@@ -162,6 +167,7 @@ grammar! {
 /// Journaled when it differs from the last one, so that what the model saw is a function of the
 /// journal alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
     /// The agent.
     pub agent: AgentName,
@@ -228,6 +234,7 @@ fn is_usual_guard(guard: &LoopGuard) -> bool {
 
 /// A model call is about to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelBegun {
     /// Of which turn.
     pub turn: TurnId,
@@ -244,6 +251,7 @@ pub struct ModelBegun {
 
 /// A model call ended well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelDone {
     /// The call.
     pub call: CallId,
@@ -264,6 +272,7 @@ pub struct ModelDone {
 
 /// A model call ended badly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelFailed {
     /// The call.
     pub call: CallId,
@@ -279,6 +288,7 @@ pub struct ModelFailed {
 
 /// A person is asked about a tool call; from here on the wait for them counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalAsked {
     /// Of which turn.
     pub turn: TurnId,
@@ -293,6 +303,7 @@ pub struct ApprovalAsked {
 
 /// A person has decided about a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalGiven {
     /// Of which turn.
     pub turn: TurnId,
@@ -306,6 +317,7 @@ pub struct ApprovalGiven {
 
 /// A turn has used up its steps; it waits for more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepLimitReached {
     /// Which turn.
     pub turn: TurnId,
@@ -315,6 +327,7 @@ pub struct StepLimitReached {
 
 /// A tool call is about to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolAsked {
     /// Of which turn.
     pub turn: TurnId,
@@ -326,6 +339,7 @@ pub struct ToolAsked {
 
 /// A tool call has ended, or was never run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolDone {
     /// Of which turn.
     pub turn: TurnId,
@@ -341,6 +355,7 @@ pub struct ToolDone {
 
 /// A tool call may or may not have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolUncertain {
     /// Of which turn.
     pub turn: TurnId,
@@ -353,6 +368,7 @@ pub struct ToolUncertain {
 
 /// What the user is shown: the content of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reply {
     /// Of which turn.
     pub turn: TurnId,
@@ -362,6 +378,7 @@ pub struct Reply {
 
 /// A turn has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnDone {
     /// Which.
     pub turn: TurnId,
@@ -371,6 +388,7 @@ pub struct TurnDone {
 
 /// What a turn used, all calls together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settled {
     /// Which turn.
     pub turn: TurnId,

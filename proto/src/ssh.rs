@@ -10,6 +10,7 @@ use crate::{
 
 /// The key of an SSH host as a node of the cluster first met it; all go by it. A value of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SshPin {
     /// As OpenSSH writes it: its kind, and the key itself.
     pub key: String,

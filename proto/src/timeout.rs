@@ -12,6 +12,7 @@ use serde_json::Value;
 
 /// Whose limit it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TimeLevel {
     /// Of one call of a tool.
@@ -38,6 +39,7 @@ impl TimeLevel {
 
 /// A figure, and where a person finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeBound {
     /// The figure, in milliseconds.
     pub ms: u32,
@@ -47,6 +49,7 @@ pub struct TimeBound {
 
 /// How long calls of a tool may take, as far as that does not depend on the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolTime {
     /// The most that what runs it gives any call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +66,7 @@ pub struct ToolTime {
 
 /// The limits of an agent's turns, in milliseconds; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TurnTime {
     /// Of a whole turn.
@@ -75,6 +79,7 @@ pub struct TurnTime {
 
 /// The limit that holds for something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeLimit {
     /// Whose it is.
     pub level: TimeLevel,

@@ -23,6 +23,7 @@ const CANONICAL_MORE: usize = 4 << 10;
 
 /// What running a tool twice does to the world; decides what a crash in the middle of it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
     /// It changes nothing: run again freely.
@@ -44,6 +45,7 @@ impl EffectClass {
 
 /// How much harm a tool can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Risk {
     /// It looks: status, tests, lists.
@@ -77,6 +79,7 @@ impl Risk {
 
 /// A tool as an agent has it. Journaled with the agent's configuration, because the model sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolSpec {
     /// What the model calls it.
     pub name: ToolName,
@@ -113,6 +116,7 @@ impl ToolSpec {
 
 /// A tool call as the model made it; nothing about it is checked yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolUse {
     /// The model's id for it; only unique within a reply, and not always that.
     pub id: String,
@@ -148,6 +152,7 @@ impl ToolUse {
 
 /// What came of a tool call, in the form that the model is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolReply {
     /// The [`ToolUse::id`] that it answers.
     pub id: String,
@@ -160,6 +165,7 @@ pub struct ToolReply {
 
 /// How a tool call failed, so that callers can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolFailure {
     /// Not run: there is no such tool, or its arguments are not what it takes.
@@ -195,6 +201,7 @@ impl ToolFailure {
 
 /// What came of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolOutcome {
     /// What it said, or what is wrong.
     pub content: Text,
@@ -217,6 +224,7 @@ impl ToolOutcome {
 
 /// Repeats of one call within a turn, and what is done about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoopGuard {
     /// From this one on the model is warned.
     pub warn: u32,

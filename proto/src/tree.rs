@@ -11,6 +11,7 @@ use crate::{
 
 /// The tree of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessTree {
     /// Which process.
     pub process: ProcessId,
@@ -24,6 +25,7 @@ pub struct ProcessTree {
 
 /// One thing that runs, and what it looks after.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Branch {
     /// Its name: `membership`, `agent.default`, an entity's id.
     pub name: String,

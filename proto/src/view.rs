@@ -2,7 +2,7 @@
 //!
 //! CLI, REST and JSON-RPC answer with the same documents. Fields are only ever added.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,7 @@ use crate::{
 
 /// Something a person should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WarningView {
     /// A stable name: `bus.replicas`.
     pub name: String,
@@ -42,6 +43,7 @@ impl WarningView {
 
 /// One process of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// What people call it.
     pub node: NodeName,
@@ -84,6 +86,7 @@ pub struct NodeView {
 
 /// Answer of `status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
     /// The version of the node that answers.
     pub version: String,
@@ -126,6 +129,7 @@ pub struct StatusView {
 
 /// One row of `sessions.list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionRow {
     /// Its id.
     pub id: EntityId,
@@ -160,6 +164,7 @@ pub struct SessionRow {
 
 /// Answer of `sessions.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
     /// The newest first. One that changes while pages are read may be on none or on two.
     pub sessions: Vec<SessionRow>,
@@ -182,6 +187,7 @@ const fn is_zero(count: &u64) -> bool {
 
 /// One turn of `sessions.history`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnView {
     /// Its id.
     pub turn: TurnId,
@@ -208,6 +214,7 @@ pub struct TurnView {
 
 /// Answer of `sessions.history`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryView {
     /// The session.
     pub id: EntityId,
@@ -221,6 +228,7 @@ pub struct HistoryView {
 
 /// One event of `journal.show`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
     /// Its number.
     pub n: Seq,
@@ -242,6 +250,7 @@ pub struct EventView {
 
 /// Verdict on one journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyRow {
     /// Whose.
     pub id: EntityId,
@@ -262,6 +271,7 @@ pub struct VerifyRow {
 
 /// Answer of `journal.verify`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyView {
     /// One row a journal.
     pub journals: Vec<VerifyRow>,
@@ -276,6 +286,7 @@ impl VerifyView {
 
 /// One row of `quarantine.list`: a session out of service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineRow {
     /// Its id.
     pub id: EntityId,
@@ -299,6 +310,7 @@ pub struct QuarantineRow {
 
 /// Answer of `quarantine.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineList {
     /// In an order of the store's own. A page looks at `limit` sessions and has those of them that are out of
     /// service, so it may be empty and still have a `next`.
@@ -310,6 +322,7 @@ pub struct QuarantineList {
 
 /// Answer of `quarantine.show`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineView {
     /// The session.
     pub session: QuarantineRow,
@@ -319,6 +332,7 @@ pub struct QuarantineView {
 
 /// Answer of `quarantine.replay` and `quarantine.drop`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineDone {
     /// The session.
     pub id: EntityId,
@@ -331,6 +345,7 @@ pub struct QuarantineDone {
 
 /// Where an input that was put aside is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ParkedWhere {
     /// In the journal of a quarantined session.
@@ -343,6 +358,7 @@ pub enum ParkedWhere {
 
 /// One input that was put aside whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ParkedRow {
     /// For whom.
     pub session: EntityId,
@@ -373,6 +389,7 @@ pub struct ParkedRow {
 
 /// Answer of `parked.list`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ParkedList {
     /// Dead letters first, then by session. A page may be empty and still have a `next`.
     pub parked: Vec<ParkedRow>,
@@ -383,6 +400,7 @@ pub struct ParkedList {
 
 /// Answer of `approvals.list`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalList {
     /// The tool calls that wait for a person, the oldest first; at most 1,000.
     pub approvals: Vec<Approval>,
@@ -390,6 +408,7 @@ pub struct ApprovalList {
 
 /// Answer of `policy.check`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyView {
     /// It would run, at once or once a person has approved.
     pub allowed: bool,
@@ -410,6 +429,7 @@ pub struct PolicyView {
 
 /// Answer of `chat.continue`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContinuedView {
     /// The turn that goes on.
     pub turn: TurnId,
@@ -417,8 +437,52 @@ pub struct ContinuedView {
     pub steps: u32,
 }
 
+/// Answer of what has nothing to say but that it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DoneView {
+    /// Always.
+    pub ok: bool,
+}
+
+/// Answer of `ticket.create`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TicketView {
+    /// Opens one WebSocket.
+    pub ticket: String,
+    /// The subprotocol that carries it, for a browser's `new WebSocket(url, [protocol])`.
+    pub protocol: String,
+    /// How long it is good.
+    pub expires_seconds: u64,
+}
+
+/// A ticket is a secret.
+impl fmt::Debug for TicketView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketView").field("expires_seconds", &self.expires_seconds).finish()
+    }
+}
+
+/// Answer of `POST /v1/sessions/{session}/messages` that is not streamed: a turn that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReplyView {
+    /// The session's readable key.
+    pub session: String,
+    /// The turn.
+    pub turn: TurnId,
+    /// The whole reply.
+    pub text: String,
+    /// Tokens of all its model calls.
+    pub usage: Usage,
+    /// How it ended.
+    pub outcome: TurnOutcome,
+}
+
 /// First frame of a `chat.send` or `sessions.resume`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AcceptedView {
     /// The session's readable key.
     pub session: String,

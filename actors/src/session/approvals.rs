@@ -17,7 +17,7 @@ use clawnode_proto::{
 };
 use tracing::debug;
 
-use super::client::{SendError, Sessions};
+use super::{client::Sessions, send_error::SendError};
 
 /// Approvals that one list has at most, the oldest first.
 const LIST_MOST: usize = 1_000;

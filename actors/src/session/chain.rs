@@ -14,10 +14,11 @@ use clawnode_proto::{
 };
 
 use super::{
-    client::{SendError, Sessions},
+    client::Sessions,
     hooks::shown,
     inspect::{is_damage, texts_of},
     kind::Session,
+    send_error::SendError,
 };
 use crate::durable::{
     Entity, FoldError, Loaded, Violation,

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use clawnode_cluster::{Record, StoreError};
 use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
 
-use super::{
-    client::{SendError, Sessions},
-    inspect::texts_of_input,
-};
+use super::{client::Sessions, inspect::texts_of_input, send_error::SendError};
 use crate::{durable::core::snapshot_blob, tool::archive};
 
 /// The jobs that the records of a journal ask for and that have not ended, without folding it: nobody

@@ -22,8 +22,9 @@ use clawnode_proto::{
 use serde_json::Map;
 
 use super::{
-    client::{SendError, Sessions},
+    client::Sessions,
     kind::Session,
+    send_error::SendError,
     state::{SessionState, Turn},
     tools::ToolCall,
 };

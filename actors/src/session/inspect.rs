@@ -16,11 +16,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{
-    client::{SendError, Sessions},
-    kind::Session,
-    state::Turn,
-};
+use super::{client::Sessions, kind::Session, send_error::SendError, state::Turn};
 use crate::durable::{Core, Entity, FoldError, Service, Violation};
 
 /// Journals that are read at the same time for one list.

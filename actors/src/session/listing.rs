@@ -29,8 +29,9 @@ use futures_util::{StreamExt, stream};
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
-    client::{SendError, Sessions},
+    client::Sessions,
     inspect::{other_kind, state_of},
+    send_error::SendError,
     state::SessionState,
 };
 

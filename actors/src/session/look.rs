@@ -15,11 +15,8 @@ use clawnode_proto::{
 use tracing::debug;
 
 use super::{
-    client::{SendError, Sessions},
-    ears::Ears,
-    flight::Flights,
-    kind::Session,
-    listing::Listing,
+    client::Sessions, ears::Ears, flight::Flights, kind::Session, listing::Listing,
+    send_error::SendError,
 };
 use crate::durable::Entity;
 

@@ -45,6 +45,7 @@ mod repeated;
 mod request;
 pub mod route;
 pub mod run;
+mod send_error;
 pub(crate) mod settle;
 #[cfg(test)]
 mod snapshots;
@@ -54,12 +55,13 @@ mod texts;
 pub mod tools;
 
 pub(crate) use awaited::Awaited;
-pub use client::{SendError, Sent, Sessions};
+pub use client::{Sent, Sessions};
 pub use context::Assembled;
 pub use frames::FrameHub;
 pub use kind::{CallKey, Outcome, Session};
 pub use prepare::SessionJob;
 pub use progress::{ApprovalRequest, TurnBody, TurnEvent};
 pub use run::{ResolveModel, SessionRunner, TraceLink};
+pub use send_error::SendError;
 pub use state::{SessionState, Step, StepEnd, Turn};
 pub(crate) use texts::stored_outcome;

@@ -18,10 +18,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
-use super::{
-    client::{SendError, Sessions},
-    kind::Session,
-};
+use super::{client::Sessions, kind::Session, send_error::SendError};
 use crate::durable::{
     Core, Entity, EntityKind, FoldError, Service,
     letters::{self, DeadLetter},

@@ -8,10 +8,7 @@ use clawnode_proto::{
     session::{SessionInput, UserMessage},
 };
 
-use super::{
-    client::{SendError, Sessions},
-    kind::Session,
-};
+use super::{client::Sessions, kind::Session, send_error::SendError};
 use crate::durable::Entity;
 
 /// How long after a turn's end its message may come again: clients wait for at most 8 s before they try again.

@@ -18,10 +18,7 @@ use clawnode_proto::{
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::{
-    Session,
-    client::{SendError, Sessions},
-};
+use super::{Session, client::Sessions, send_error::SendError};
 use crate::durable::{Core, Entity, Service};
 
 /// Sessions that one round goes through, those of others included.

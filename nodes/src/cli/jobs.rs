@@ -5,10 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
 use clawnode_proto::{
-    api::Method,
+    api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Method},
     archive::{
-        ArchiveStats, ArtifactView, CleanView, JobArtifact, JobList, JobLogs, JobParams, JobStatus,
-        JobView, JobsClean, JobsList, LogCut, LogLine, LogStream, LogView,
+        ArchiveStats, ArtifactView, CleanView, JobList, JobStatus, JobView, LogCut, LogLine,
+        LogStream, LogView,
     },
 };
 use serde_json::json;

@@ -38,7 +38,7 @@ const OPENAI_PATHS: [&str; 17] = [
 /// How a path's clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// The error body itself.
+    /// `{"title","status","detail","code","hint"}`, as RFC 9457 has it.
     Rest,
     /// `{"id","error":{"code","message","data"}}`.
     Rpc,
@@ -52,6 +52,20 @@ pub(super) struct OpenAiError {
     pub(super) body: ErrorBody,
     pub(super) param: Option<String>,
     code: Option<&'static str>,
+}
+
+/// A problem of RFC 9457. Its `type` is left out, which stands for `about:blank`: `code` tells kinds of
+/// problems apart.
+#[derive(Serialize)]
+struct Problem<'a> {
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    code: ErrorCode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -90,11 +104,18 @@ impl Dialect {
 
     /// The whole answer to a request that failed.
     pub(super) fn respond(self, error: &ErrorBody) -> Response {
-        match self {
-            Self::Rest => respond(error, json(error)),
+        self.respond_with(status(error), error)
+    }
+
+    /// The same with a status of HTTP's own.
+    pub(super) fn respond_with(self, status: StatusCode, error: &ErrorBody) -> Response {
+        let mut response = match self {
+            Self::Rest => problem(status, error),
             Self::Rpc => respond(error, rpc("null", error)),
             Self::OpenAi => OpenAiError::from(error.clone()).respond(),
-        }
+        };
+        *response.status_mut() = status;
+        response
     }
 }
 
@@ -107,6 +128,23 @@ pub(super) fn status(error: &ErrorBody) -> StatusCode {
 pub(super) fn rpc(id: &str, error: &ErrorBody) -> String {
     let inner = RpcError { code: error.code.rpc_code(), message: &error.message, data: error };
     format!(r#"{{"id":{id},"error":{}}}"#, json(&inner))
+}
+
+/// An HTTP answer as RFC 9457 has it: `application/problem+json`. `code` and what follows are ours.
+fn problem(status: StatusCode, error: &ErrorBody) -> Response {
+    let ErrorBody { code, message, hint, retry_after_ms } = error;
+    let body = Problem {
+        title: status.canonical_reason().unwrap_or_default(),
+        status: status.as_u16(),
+        detail: message,
+        code: *code,
+        hint: hint.as_deref(),
+        retry_after_ms: *retry_after_ms,
+    };
+    let mut response = respond(error, json(&body));
+    let kind = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 /// An HTTP answer with this JSON body and the error's status.

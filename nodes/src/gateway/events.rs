@@ -102,7 +102,8 @@ fn params(session: String, query: Option<&str>, headers: &HeaderMap) -> Result<V
     Ok(Value::Object(params))
 }
 
-fn respond(gateway: Arc<Gateway>, following: Following) -> Response {
+/// A turn's events from here on, as they come.
+pub(super) fn respond(gateway: Arc<Gateway>, following: Following) -> Response {
     let Following { accepted, events } = following;
     let mut head = format!("retry: {}\n", rand::random_range(RETRY_MS));
     write(&mut head, "accepted", &json(&accepted), Some(accepted.cursor));

@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Extension, Router,
+    Extension,
     extract::{Path, RawQuery, Request, State},
     http::{HeaderMap, StatusCode},
     response::Response,
-    routing::{get, post},
 };
 use clawnode_proto::{
     AgentName, ErrorBody, ExecutionId, IdempotencyKey, Traceparent,
@@ -21,14 +20,12 @@ use super::{
     backend::Backend,
     error::{Dialect, json},
     guard::Trace,
-    params::{answer_within, invalid, parse, read},
+    params::{answer_within, idempotency_header, invalid, parse, read},
     rest::{self, posted, query},
+    routes::Kind,
     rpc::fresh_key,
     serve::Gateway,
 };
-
-/// Names a request where its body does not.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// What is to be executed.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,17 +100,9 @@ fn wait(wait_ms: Option<u32>) -> Result<Duration, ErrorBody> {
 
 // === REST ===
 
-/// The routes.
-pub(super) fn routes() -> Router<Arc<Gateway>> {
-    Router::new()
-        .route("/v1/execute", post(begin))
-        .route("/v1/execute/{execution}", get(show))
-        .route("/v1/execute/{execution}/cancel", post(cancel))
-}
-
 /// `{"execution_spec":{"steps":[{"action":"TOOL","params":{…}}]},"agent":"…","request_id":"…"}`,
 /// and `?wait=SECONDS`.
-async fn begin(
+pub(super) async fn begin(
     State(gateway): State<Arc<Gateway>>,
     Extension(trace): Extension<Trace>,
     RawQuery(text): RawQuery,
@@ -124,9 +113,7 @@ async fn begin(
         let mut params = posted(&gateway, request).await?;
         waits(&mut params, text.as_deref())?;
         let named = params.contains_key("request_id") || params.contains_key("idempotency_key");
-        if let (Some(name), false) = (headers.get(IDEMPOTENCY_KEY), named) {
-            let name =
-                name.to_str().map_err(|error| invalid(format!("Idempotency-Key: {error}")))?;
+        if let (Some(name), false) = (idempotency_header(&headers)?, named) {
             params.insert("request_id".to_owned(), name.into());
         }
         Ok(params)
@@ -137,7 +124,7 @@ async fn begin(
     }
 }
 
-async fn show(
+pub(super) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Extension(trace): Extension<Trace>,
     Path(execution): Path<String>,
@@ -146,7 +133,7 @@ async fn show(
     one(&gateway, Method::ExecuteShow, (execution, text), trace).await
 }
 
-async fn cancel(
+pub(super) async fn cancel(
     State(gateway): State<Arc<Gateway>>,
     Extension(trace): Extension<Trace>,
     Path(execution): Path<String>,
@@ -170,7 +157,7 @@ async fn one(
 
 /// Takes `?wait=SECONDS` among the parameters.
 fn waits(params: &mut Map<String, Value>, text: Option<&str>) -> Result<(), ErrorBody> {
-    for (name, value) in query(text, &["wait"]) {
+    for (name, value) in query(text, &[("wait", Kind::Number)]) {
         let seconds = value.as_u64().filter(|_| name == "wait");
         let seconds = seconds.and_then(|it| u32::try_from(it).ok()?.checked_mul(1_000));
         let seconds = seconds.ok_or_else(|| {

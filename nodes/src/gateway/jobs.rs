@@ -4,33 +4,30 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::{
-    Extension, Router,
     body::Body,
     extract::{Path, RawQuery, State},
     http::{HeaderValue, header},
     response::{IntoResponse as _, Response},
-    routing::get,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use clawnode_proto::{
     AgentName, CallId, EntityId, ErrorBody, JobId, ToolName,
-    api::Method,
+    api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Method},
     archive::{
-        ArchiveStats, ArtifactView, CleanView, JobArtifact, JobList, JobLogs, JobParams, JobStatus,
-        JobView, JobsClean, JobsList, LogStream, LogView,
+        ArchiveStats, ArtifactView, CleanView, JobList, JobStatus, JobView, LogStream, LogView,
     },
     id::ParseIdError,
     limits::ARTIFACT_PART_BYTES,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     backend::SessionRef,
     error::{Dialect, json},
-    guard::Trace,
     params::{answer_within, invalid, parse, read, rows},
-    rest::{query, rest},
+    rest::query,
+    routes::Kind,
     serve::Gateway,
 };
 
@@ -222,82 +219,16 @@ fn part(name: String, content: &Bytes, offset: u64) -> ArtifactView {
 
 // === REST ===
 
-/// The routes.
-pub(super) fn routes() -> Router<Arc<Gateway>> {
-    Router::new()
-        .route("/v1/jobs", get(list).delete(clean))
-        .route("/v1/jobs/stats", get(stats))
-        .route("/v1/jobs/{job}", get(show).delete(clean_one))
-        .route("/v1/jobs/{job}/logs", get(logs))
-        .route("/v1/jobs/{job}/artifacts", get(show))
-        .route("/v1/jobs/{job}/artifacts/{*name}", get(artifact))
-}
-
-async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
-    RawQuery(text): RawQuery,
-) -> Response {
-    let params = query(text.as_deref(), &["limit"]);
-    rest(&gateway, Method::JobsList, Value::Object(params), trace).await
-}
-
-async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
-    Path(job): Path<String>,
-) -> Response {
-    let params = Map::from_iter([("job".to_owned(), Value::String(job))]);
-    rest(&gateway, Method::JobsShow, Value::Object(params), trace).await
-}
-
-async fn logs(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
-    Path(job): Path<String>,
-    RawQuery(text): RawQuery,
-) -> Response {
-    let mut params = query(text.as_deref(), &["run", "after", "tail", "limit", "wait_ms"]);
-    params.insert("job".to_owned(), Value::String(job));
-    rest(&gateway, Method::JobsLogs, Value::Object(params), trace).await
-}
-
-/// `?older_than_ms=…&session=…`.
-async fn clean(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
-    RawQuery(text): RawQuery,
-) -> Response {
-    let params = query(text.as_deref(), &["older_than_ms"]);
-    rest(&gateway, Method::JobsClean, Value::Object(params), trace).await
-}
-
-async fn clean_one(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
-    Path(job): Path<String>,
-) -> Response {
-    let params = Map::from_iter([("job".to_owned(), Value::String(job))]);
-    rest(&gateway, Method::JobsClean, Value::Object(params), trace).await
-}
-
-async fn stats(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
-) -> Response {
-    rest(&gateway, Method::JobsStats, Value::Null, trace).await
-}
-
 /// The file itself. Whatever a command made is never shown as a page of this origin; that nobody
 /// guesses what it is, and that a page may do nothing, the guard says of all answers.
-async fn artifact(
+pub(super) async fn artifact(
     State(gateway): State<Arc<Gateway>>,
     Path((job, name)): Path<(String, String)>,
     RawQuery(text): RawQuery,
 ) -> Response {
     let method = Method::JobsArtifact;
     gateway.metrics.call(method.as_str());
-    let mut params = query(text.as_deref(), &["run"]);
+    let mut params = query(text.as_deref(), &[("run", Kind::Number)]);
     params.extend([("job".to_owned(), job.into()), ("name".to_owned(), name.into())]);
     let content = async {
         let params: JobArtifact = read(method, Value::Object(params))?;
@@ -335,7 +266,8 @@ mod tests {
 
     #[test]
     fn a_query_is_read_as_it_was_meant() {
-        let read = query(Some("search=a%20b%26c&tail=7&job=9&limit=x"), &["tail", "limit"]);
+        let known = [("tail", Kind::Number), ("limit", Kind::Number)];
+        let read = query(Some("search=a%20b%26c&tail=7&job=9&limit=x"), &known);
         let wanted = serde_json::json!({"search":"a b&c","tail":7,"job":"9","limit":"x"});
         assert_eq!(Value::Object(read), wanted);
     }

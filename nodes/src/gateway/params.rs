@@ -1,5 +1,6 @@
 //! Parameters of methods: read, and judged where their types do not.
 
+use axum::http::HeaderMap;
 use clawnode_proto::{
     ErrorBody, ErrorCode,
     api::{EventsParams, ListParams, Method, SessionsList},
@@ -66,6 +67,15 @@ pub(super) fn read<T: DeserializeOwned>(method: Method, params: Value) -> Result
 pub(super) fn document(text: &str) -> Result<Value, ErrorBody> {
     clawnode_proto::json::read(text)
         .map_err(|error| ErrorBody::new(ErrorCode::Malformed, format!("malformed JSON: {error}")))
+}
+
+/// Names a request where its body does not.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// The client's name for its request, if a header has one.
+pub(super) fn idempotency_header(headers: &HeaderMap) -> Result<Option<String>, ErrorBody> {
+    let named = headers.get(IDEMPOTENCY_KEY).map(|name| name.to_str().map(str::to_owned));
+    named.transpose().map_err(|error| invalid(format!("Idempotency-Key: {error}")))
 }
 
 pub(super) fn parse<T>(name: &str, text: &str) -> Result<T, ErrorBody>

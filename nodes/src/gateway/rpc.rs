@@ -22,9 +22,9 @@ use clawnode_proto::{
     policy::Decision,
     provider::DiagnoseParams,
     session::UserMessage,
+    view::{DoneView, TicketView},
 };
 use secrecy::ExposeSecret as _;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -100,20 +100,6 @@ pub(super) enum Unary {
     Panics,
     ClearPanic(PanicClear),
     Ticket,
-}
-
-/// Answer of `ticket.create`.
-#[derive(Serialize)]
-struct TicketView<'a> {
-    ticket: &'a str,
-    protocol: String,
-    expires_seconds: u64,
-}
-
-/// Answer of what has nothing to say but that it is done.
-#[derive(Serialize)]
-struct Acknowledged {
-    ok: bool,
 }
 
 /// What is not even a request, with the id to answer to, as far as there is one.
@@ -298,7 +284,8 @@ pub(super) fn is_stream(method: Method) -> bool {
     matches!(method, Method::ChatSend | Method::SessionsResume)
 }
 
-fn send(
+/// The message as the node takes it.
+pub(super) fn send(
     params: ChatSend,
     backend: &dyn Backend,
     trace: Option<Traceparent>,
@@ -434,14 +421,14 @@ impl Unary {
             Self::Stats => json(&gateway.metrics.stats()),
             Self::Cancel { session, turn } => {
                 backend.cancel(&session, turn, trace).await?;
-                json(&Acknowledged { ok: true })
+                json(&DoneView { ok: true })
             }
             Self::Sessions(page) => json(&backend.sessions(page).await?),
             Self::History(session) => json(&backend.history(&session).await?),
             Self::Export(session) => json(&backend.export(&session).await?),
             Self::Delete(session) => {
                 backend.delete(&session).await?;
-                json(&Acknowledged { ok: true })
+                json(&DoneView { ok: true })
             }
             Self::Journal { session, after, limit } => {
                 json(&backend.journal(&session, after, limit).await?)
@@ -454,7 +441,7 @@ impl Unary {
             Self::Parked(page) => json(&backend.parked(page).await?),
             Self::DropLetter(letter) => {
                 backend.drop_letter(&letter).await?;
-                json(&Acknowledged { ok: true })
+                json(&DoneView { ok: true })
             }
             Self::Approvals => json(&backend.approvals().await?),
             Self::Approval(call) => json(&backend.approval(call).await?),
@@ -483,7 +470,7 @@ impl Unary {
             }
             Self::Ticket => {
                 let ticket = gateway.auth.make_ticket(Instant::now())?;
-                let ticket = ticket.expose_secret();
+                let ticket = ticket.expose_secret().to_owned();
                 let protocol = format!("{}{ticket}", super::auth::TICKET_PROTOCOL);
                 json(&TicketView { ticket, protocol, expires_seconds: TICKET_LIFE.as_secs() })
             }

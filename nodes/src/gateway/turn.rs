@@ -35,6 +35,31 @@ const fn must_be_told(body: &TurnBody) -> bool {
     )
 }
 
+/// The node lost sight of a turn.
+pub(super) fn lost() -> ErrorBody {
+    ErrorBody::new(ErrorCode::Unavailable, "this node lost sight of the turn, which goes on")
+        .hint("ask again with the same `Idempotency-Key` to read its reply")
+}
+
+/// Counts what an event tells of a turn.
+pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
+    match body {
+        TurnBody::Usage(usage) => gateway.metrics.usage(usage),
+        TurnBody::Done(outcome) => {
+            gateway.metrics.turn(outcome, sent.elapsed());
+            tracing::debug!(took = ?sent.elapsed(), outcome = outcome.name(), "turn done");
+        }
+        TurnBody::Text(_)
+        | TurnBody::Notice { .. }
+        | TurnBody::ToolUse { .. }
+        | TurnBody::ApprovalRequest(_)
+        | TurnBody::ToolResult { .. }
+        | TurnBody::Reset { .. }
+        | TurnBody::Lagged
+        | TurnBody::Error(_) => {}
+    }
+}
+
 /// One stream on one socket.
 pub(super) struct Stream<'a> {
     pub(super) gateway: &'a Gateway,
@@ -118,22 +143,10 @@ impl Stream<'_> {
 
     fn count(&mut self, body: &TurnBody) {
         let Some(sent) = self.sent else { return };
-        let metrics = &self.gateway.metrics;
-        match body {
-            TurnBody::Usage(usage) => metrics.usage(usage),
-            TurnBody::Done(outcome) => metrics.turn(outcome, sent.elapsed()),
-            TurnBody::Text(_) if self.first => {
-                self.first = false;
-                metrics.first_text(sent.elapsed());
-            }
-            TurnBody::Text(_)
-            | TurnBody::Notice { .. }
-            | TurnBody::ToolUse { .. }
-            | TurnBody::ApprovalRequest(_)
-            | TurnBody::ToolResult { .. }
-            | TurnBody::Reset { .. }
-            | TurnBody::Lagged
-            | TurnBody::Error(_) => {}
+        if self.first && matches!(body, TurnBody::Text(_)) {
+            self.first = false;
+            self.gateway.metrics.first_text(sent.elapsed());
         }
+        count(self.gateway, body, sent);
     }
 }

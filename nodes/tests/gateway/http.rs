@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 47] = [
+const ROUTES: [(&str, &str, &str, u16); 62] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
@@ -27,6 +27,21 @@ const ROUTES: [(&str, &str, &str, u16); 47] = [
     ("GET", "/v1/sessions?limit=5", "", 200),
     ("GET", "/v1/sessions/default:a:b:c", "", 404),
     ("DELETE", "/v1/sessions/default:a:b:c", "", 404),
+    ("GET", "/v1/nodes", "", 200),
+    ("POST", "/v1/nodes/nobody/drain", r#"{"force":1}"#, 400),
+    ("POST", "/v1/nodes/nobody/drain", "[]", 400),
+    ("GET", "/v1/events?limit=1", "", 200),
+    ("GET", "/v1/events?limit=x", "", 400),
+    ("GET", "/v1/sessions/default:a:b:c/journal?after=x", "", 400),
+    ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"hi"}"#, 200),
+    ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"hi","stream":true}"#, 200),
+    ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":""}"#, 400),
+    ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"text":"hi"}"#, 400),
+    ("POST", "/v1/sessions/default:a:b:c/messages", "", 400),
+    ("POST", "/v1/sessions/ent_00000000000000000000000001/messages", r#"{"content":"hi"}"#, 400),
+    ("GET", "/v1/sessions/default:a:b:c/messages", "", 405),
+    ("POST", "/v1/sessions/default:a:b:c/cancel", r#"{"turn":"x"}"#, 400),
+    ("POST", "/v1/tickets", "", 200),
     ("GET", "/v1/jobs?state=failed&limit=5", "", 200),
     ("GET", "/v1/jobs?state=asleep", "", 400),
     ("DELETE", "/v1/jobs?older_than_ms=5", "", 200),

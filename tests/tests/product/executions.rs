@@ -165,12 +165,12 @@ async fn what_cannot_be_run_is_refused_before_it_is_accepted_and_names_its_step(
     ] {
         let (found, body) = post(&client, "/v1/execute", &request).await;
         assert_eq!(found, status, "{request} {body}");
-        assert!(body["message"].as_str().unwrap().contains(says), "{body}");
+        assert!(body["detail"].as_str().unwrap().contains(says), "{body}");
     }
     let unknown = json!({ "execution_spec": { "steps": [step("deploy", &json!({}))] } });
     let (found, body) = post(&client, "/v1/scheduler/diagnose", &unknown).await;
     assert_eq!(found, 400, "{body}");
-    assert!(body["message"].as_str().unwrap().contains("unknown action `deploy`"), "{body}");
+    assert!(body["detail"].as_str().unwrap().contains("unknown action `deploy`"), "{body}");
     let list: SessionList = client.call("sessions.list", json!({})).await?;
     assert!(list.sessions.is_empty(), "{list:?}");
     let (status, body) =
@@ -194,7 +194,7 @@ async fn a_plan_that_no_node_can_run_is_refused_with_503() -> Outcome {
     let client = node.client()?;
     let (status, body) = post(&client, "/v1/execute", &request("after")).await;
     assert_eq!((status, &body["code"]), (503, &json!("unavailable")), "{body}");
-    let message = body["message"].as_str().unwrap();
+    let message = body["detail"].as_str().unwrap();
     assert!(message.contains("step 1") && message.contains("`effects`"), "{body}");
     assert!(body["hint"].as_str().unwrap().contains("clawnode providers"), "{body}");
     let (status, body) = post(&client, "/v1/execute", &request("before")).await;

@@ -11,6 +11,7 @@ mod jobs;
 mod keeping;
 mod leaving;
 mod lists;
+mod openapi;
 mod panic;
 mod providers;
 mod real_model;

@@ -217,10 +217,7 @@ impl Partition {
             }
             match arrived {
                 Arrived::Input(input) => {
-                    // Who gives an order may not have been able to read of which kind it is.
-                    if input.order.is_none() || slot.kind.is_none() {
-                        slot.kind = Some(input.kind);
-                    }
+                    slot.learn_kind(&input);
                     slot.open.insert(position, input.id);
                     slot.buffered.push(input);
                 }

@@ -76,6 +76,13 @@ impl Phase {
 // === impl Slot ===
 
 impl Slot {
+    /// Who gives an order may not have been able to read of which kind the entity is.
+    pub(super) fn learn_kind(&mut self, input: &Input) {
+        if input.order.is_none() || self.kind.is_none() {
+            self.kind = Some(input.kind);
+        }
+    }
+
     /// Somebody may have had one of its inputs before.
     pub(super) fn recovers(&mut self) {
         if self.activation == Activation::Fresh {

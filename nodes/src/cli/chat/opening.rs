@@ -180,7 +180,7 @@ impl Chat<'_> {
         if demo {
             desk.screen.say(
                 Role::Question,
-                "The demo answers, no model: set ANTHROPIC_API_KEY or OPENAI_API_KEY for one.",
+                "The demo answers. For a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY.",
             )?;
         }
         desk.screen.print("")

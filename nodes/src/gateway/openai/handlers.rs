@@ -14,12 +14,13 @@ use serde::Serialize;
 
 use super::{
     super::{
-        backend::{Following, TurnBody},
+        backend::Following,
         error::{OpenAiError, json},
         guard::Trace,
         rest,
         rpc::fresh_key,
         serve::Gateway,
+        turn::{count, lost},
     },
     repeats::{self, Watched},
     reply::{Label, Reply, Step},
@@ -145,31 +146,6 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
         }
     }
     OpenAiError::from(lost()).respond()
-}
-
-/// The node lost sight of a turn.
-pub(super) fn lost() -> ErrorBody {
-    ErrorBody::new(ErrorCode::Unavailable, "this node lost sight of the turn, which goes on")
-        .hint("ask again with the same `Idempotency-Key` to read its reply")
-}
-
-/// Counts what an event tells of a turn.
-pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
-    match body {
-        TurnBody::Usage(usage) => gateway.metrics.usage(usage),
-        TurnBody::Done(outcome) => {
-            gateway.metrics.turn(outcome, sent.elapsed());
-            tracing::debug!(took = ?sent.elapsed(), outcome = outcome.name(), "turn done");
-        }
-        TurnBody::Text(_)
-        | TurnBody::Notice { .. }
-        | TurnBody::ToolUse { .. }
-        | TurnBody::ApprovalRequest(_)
-        | TurnBody::ToolResult { .. }
-        | TurnBody::Reset { .. }
-        | TurnBody::Lagged
-        | TurnBody::Error(_) => {}
-    }
 }
 
 /// Counts how a turn ends whose error was told already; `done` follows an error at once.

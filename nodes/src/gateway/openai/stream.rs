@@ -28,8 +28,9 @@ use super::{
         backend::{Following, TurnBody, TurnEvent},
         error::OpenAiError,
         serve::Gateway,
+        turn::{count, lost},
     },
-    handlers::{count, drain, lost},
+    handlers::drain,
     reply::{Label, Reply, Step},
 };
 

@@ -1,0 +1,44 @@
+//! Schemas of what is written by hand: texts, for people and clients alike.
+
+/// Says that these are texts in JSON, and what they look like.
+macro_rules! texts {
+    ($($name:ty = $pattern:expr;)*) => {$(
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "pattern": $pattern })
+            }
+        }
+    )*};
+}
+
+use crate::{
+    frame::FrameKey,
+    id::{
+        CallId, Digest, EntityId, EventId, ExecutionId, InputId, JobId, Kind, LatchId, ProcessId,
+        TimerId, TurnId,
+    },
+};
+
+texts! {
+    CallId = "^call_[0-9a-z]{26}$";
+    Digest = "^[0-9a-f]{64}$";
+    EntityId = "^ent_[0-9a-z]{26}$";
+    EventId = "^ev_[0-9a-z]{26}$";
+    ExecutionId = "^exe_[0-9a-z]{26}$";
+    FrameKey = "^turn_";
+    InputId = "^in_[0-9a-z]{26}$";
+    JobId = "^job_[0-9a-z]{26}$";
+    Kind = "^[a-z0-9_]+$";
+    LatchId = "^latch_[0-9a-z]{26}$";
+    ProcessId = "^proc_[0-9a-z]{26}$";
+    TimerId = "^tmr_[0-9a-z]{26}$";
+    TurnId = "^turn_[0-9a-z]{26}$";
+}
