@@ -149,6 +149,10 @@ impl Sessions {
             loop {
                 match self.fallen(id).await {
                     Err(SendError::InService { .. } | SendError::NotFound { .. }) => return Ok(()),
+                    // A newer node took the order for one that it serves, which is nothing to do.
+                    Ok(now) if now.out == Out::TooNew && now.core.has(input.id) => {
+                        return Err(SendError::InService { session: now.name() });
+                    }
                     // Another damage than the one it was about is not looked for.
                     Ok(_) | Err(SendError::Store(StoreError::Unavailable { .. })) => {
                         tokio::time::sleep(LOOK_AGAIN).await;

@@ -135,7 +135,7 @@ impl From<SendError> for ErrorBody {
                 format!("restore a backup, or let it go with `clawnode quarantine drop {session}`"),
             ),
             SendError::Pending { .. } => Self::new(ErrorCode::Unavailable, message)
-                .hint("look again with `clawnode quarantine list`"),
+                .hint("look again with `clawnode quarantine show`"),
             SendError::NoLetter { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode parked` shows those there are"),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)

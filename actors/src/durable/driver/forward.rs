@@ -74,7 +74,13 @@ pub(super) async fn forward(
     if context.lacks.found(&needs) {
         warn!(%entity, %needs, "entities wait for a process that knows what they need");
     }
-    In::Forwarded(entity, Forwarded::Nobody)
+    let orphan = context.peers.peek(|peers| {
+        !peers
+            .alive
+            .iter()
+            .any(|one| one.process != context.process && fits(one, &context.version, &needs))
+    });
+    In::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::Nobody })
 }
 
 /// Tells the process that is first to serve an entity which was given up here; best effort.
@@ -96,13 +102,7 @@ fn able(
     own: &Version,
     (partition, needs): (Partition, &Needs),
 ) -> Vec<ProcessId> {
-    let mut able = by_rank(members, me, partition, |one| match needs {
-        Needs::Event(kind) => one.knows.contains(kind),
-        Needs::Input(version) => one.speaks.newest >= *version,
-        Needs::Kind(kind) => one.serves(*kind),
-        // Who wrote it, or a build that followed.
-        Needs::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
-    });
+    let mut able = by_rank(members, me, partition, |one| fits(one, own, needs));
     if let Needs::Newer(_) = needs {
         // Few are asked, and the newest read most.
         let version = |id: &ProcessId| {
@@ -111,6 +111,17 @@ fn able(
         able.sort_by_cached_key(|id| std::cmp::Reverse(version(id)));
     }
     able
+}
+
+/// Whether a process knows what is needed.
+fn fits(one: &Heartbeat, own: &Version, needs: &Needs) -> bool {
+    match needs {
+        Needs::Event(kind) => one.knows.contains(kind),
+        Needs::Input(version) => one.speaks.newest >= *version,
+        Needs::Kind(kind) => one.serves(*kind),
+        // Who wrote it, or a build that followed.
+        Needs::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
+    }
 }
 
 fn version_of(one: &Heartbeat) -> Option<Version> {

@@ -48,15 +48,19 @@ impl<K: EntityKind> Machine<K> {
             // Only an order about a journal whose birth could not be read comes here.
             return Err(Stop::Corrupt(format!("it is of the kind `{kind}`, not `{}`", K::KIND)));
         }
+        let may_claim = self.heir.may_claim(self.predecessor);
+        #[cfg(feature = "test-util")]
+        let may_claim = may_claim || self.planted(Planted::HeirIgnored);
         if let Some(error) = broken {
+            // What is only unknown here tells well who wrote last.
+            if error.needs().is_some() && !may_claim {
+                return Err(Stop::Fenced);
+            }
             // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
             // and whoever was faster is told apart by the position.
             self.body = Body::damaged(core, &error);
             return Ok(());
         }
-        let may_claim = self.heir.may_claim(self.predecessor);
-        #[cfg(feature = "test-util")]
-        let may_claim = may_claim || self.planted(Planted::HeirIgnored);
         if !may_claim {
             // Somebody was faster, and may be in the middle of a call.
             return Err(Stop::Fenced);
@@ -81,11 +85,7 @@ impl<K: EntityKind> Machine<K> {
             && let Err(error) = Entity::<K>::reads(self.id, &loaded)
             && error.needs().is_some()
         {
-            if let Some(needs) = self.left_to(&error) {
-                return Err(Stop::TooNew(needs));
-            }
-            self.body = Body::damaged(core, &error);
-            return Ok(());
+            return self.unread(core, &error);
         }
         self.body = Body::Headers(core, loaded);
         if quarantined {
@@ -101,9 +101,18 @@ impl<K: EntityKind> Machine<K> {
         self.flush(false)
     }
 
+    /// This build cannot read all of it.
+    fn unread(&mut self, core: Core, error: &FoldError) -> Result<(), Stop> {
+        if let Some(needs) = self.left_to(error) {
+            return Err(Stop::TooNew(needs));
+        }
+        self.body = Body::damaged(core, error);
+        Ok(())
+    }
+
     /// What a process must know for which the entity is left as it is. An orphan is only left when its
     /// kind is another: it may be that it is to be buried.
-    fn left_to(&self, error: &FoldError) -> Option<Needs> {
+    pub(super) fn left_to(&self, error: &FoldError) -> Option<Needs> {
         let needs = error.needs()?;
         let stays = self.activation == Activation::Orphan && !matches!(needs, Needs::Kind(_));
         (!stays).then_some(needs)

@@ -110,7 +110,7 @@ impl<K: EntityKind> Machine<K> {
                 self.inherited = K::decide(&entity.state).iter().map(K::key).collect();
                 Body::Whole(entity)
             }
-            Err(error) => match error.needs() {
+            Err(error) => match self.left_to(&error) {
                 Some(needs) => return Err(Stop::TooNew(needs)),
                 None => Body::damaged(core, &error),
             },

@@ -390,6 +390,21 @@ fn what_no_living_build_reads_can_be_buried_and_nothing_else() {
 }
 
 #[test]
+fn a_suspect_that_no_living_build_reads_can_be_buried() {
+    let order =
+        Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
+    let mut bench = rested();
+    bench.feed(In::Deliver(vec![message("b", 10)]));
+    bench.again(Activation::Died);
+    bench.again(Activation::Died);
+    append(&mut bench, &Future("model_done", codec::encode(&"dreams").unwrap()));
+    assert!(bench.core().claims_without_progress > 0, "it is a suspect");
+    bench.again_for(Activation::Orphan, vec![order.clone()]);
+    assert_eq!(bench.core().service, Service::Deleted, "{:?}", bench.stopped);
+    assert!(bench.core().has(order.id));
+}
+
+#[test]
 fn a_body_that_does_not_decode_and_has_another_hash_is_damage() {
     let mut bench = with("model_done", &serde_json::json!({ "type": "dreamed" }));
     let last = bench.journal.pop().unwrap();

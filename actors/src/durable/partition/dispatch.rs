@@ -8,6 +8,7 @@ use std::{
 use clawnode_proto::{EntityId, InputId, Position, ProcessId, Timestamp, limits::ACK_PROGRESS};
 
 use super::{
+    forward::ORPHAN_FOR,
     io::{Arrived, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays},
     slot::{Phase, Slot},
 };
@@ -41,8 +42,8 @@ pub struct Partition {
     pub(super) draining: bool,
     /// Entities that this process cannot serve, and why.
     pub(super) foreign: BTreeMap<EntityId, Needs>,
-    /// Those that no living process can serve, until they are activated here once more.
-    pub(super) orphans: BTreeSet<EntityId>,
+    /// Those that no living process can serve, and since when, until they are activated once more.
+    pub(super) orphans: BTreeMap<EntityId, Timestamp>,
     pub(super) out: Vec<Out>,
     /// A bug for the simulator to find.
     #[cfg(feature = "test-util")]
@@ -61,7 +62,7 @@ impl Partition {
             cordoned: false,
             draining: false,
             foreign: BTreeMap::new(),
-            orphans: BTreeSet::new(),
+            orphans: BTreeMap::new(),
             out: Vec::new(),
             #[cfg(feature = "test-util")]
             planted: crate::durable::Planted::None,
@@ -110,7 +111,7 @@ impl Partition {
             In::Asked(ask, entity, input, asker) => self.asked(ask, entity, input, asker),
             In::Rung(ask, entity, input) => self.rung(ask, entity, input),
             In::TooNew(entity, needs) => self.too_new(now, entity, needs),
-            In::Forwarded(entity, came) => self.forwarded(entity, came),
+            In::Forwarded(entity, came) => self.forwarded(now, entity, came),
             In::Dead(dead) => self.held_dead(dead),
             In::Tick => self.tick(now),
             In::Cordon(on) => self.cordon(on),
@@ -358,13 +359,7 @@ impl Partition {
         // Nothing is activated that no input was read of.
         let Some(kind) = slot.kind else { return self.leave_empty(entity) };
         slot.phase = Phase::Active;
-        let mut activation = slot.activation;
-        if activation == Activation::Died {
-            // It is held against it once.
-            slot.activation = Activation::Recovery;
-        } else if self.orphans.remove(&entity) {
-            activation = Activation::Orphan;
-        }
+        let activation = slot.activated(self.orphans.remove(&entity).is_some());
         let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
         self.out.push(Out::Activate(entity, kind, activation, heir));
         self.hand_on(entity);
@@ -460,6 +455,7 @@ impl Partition {
     }
 
     fn tick(&mut self, now: Timestamp) {
+        self.orphans.retain(|_, since| now.since(*since) < ORPHAN_FOR);
         let progress = now.since(self.last_progress) >= ACK_PROGRESS;
         if progress {
             self.last_progress = now;

@@ -13,6 +13,8 @@ use super::{
 
 /// Entities of one partition that are known to be another's; beyond it a journal is read once more.
 const FOREIGN_MAX: usize = 4_096;
+/// How long it counts that no living process can serve an entity: its inputs come again before.
+pub(super) const ORPHAN_FOR: Duration = Duration::from_secs(20);
 /// How long an input stays away whose entity another process was rung for: by then it has it.
 const RUNG_AGAIN: Duration = Duration::from_secs(2);
 /// How long one stays away that nobody alive can serve: so much later it reaches a node that came.
@@ -44,7 +46,8 @@ impl Partition {
     }
 
     /// What came of it.
-    pub(super) fn forwarded(&mut self, entity: EntityId, came: Forwarded) {
+    pub(super) fn forwarded(&mut self, now: Timestamp, entity: EntityId, came: Forwarded) {
+        self.orphans.remove(&entity);
         let Some(slot) = self.slots.get(&entity) else { return };
         if slot.phase != Phase::Forwarding {
             return;
@@ -59,13 +62,12 @@ impl Partition {
                 self.forward(entity);
             }
             Forwarded::Rung => self.give_back(entity, RUNG_AGAIN),
-            Forwarded::Nobody => {
+            Forwarded::Nobody | Forwarded::Orphan => {
                 // Its journal may have become readable here: it was deleted, or a snapshot replaced it.
                 self.foreign.remove(&entity);
-                if self.orphans.len() >= FOREIGN_MAX {
-                    self.orphans.pop_first();
+                if came == Forwarded::Orphan && self.orphans.len() < FOREIGN_MAX {
+                    self.orphans.insert(entity, now);
                 }
-                self.orphans.insert(entity);
                 self.give_back(entity, NOBODY_AGAIN);
             }
         }
@@ -190,16 +192,34 @@ mod tests {
     fn what_nobody_alive_can_read_is_activated_as_an_orphan_once() {
         let input = input(1);
         let (mut partition, _) = foreign(&input);
+        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Orphan));
+        assert_eq!(activation(&mut partition, &input), Activation::Orphan);
+        assert_eq!(activation(&mut partition, &input), Activation::Fresh);
+    }
+
+    /// Somebody may have come who can, or only takes nothing now.
+    #[test]
+    fn who_may_be_read_by_another_is_no_orphan() {
+        let input = input(1);
+        let (mut partition, _) = foreign(&input);
         partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Nobody));
-        for expected in [Activation::Orphan, Activation::Fresh] {
-            deliver(&mut partition, input.entity, 1);
-            let waiting = vec![(Position(1), Arrived::Input(input.clone()))];
-            partition.handle(NOW, In::Inbox(input.entity, Position(0), waiting));
-            let out = partition.handle(NOW, In::Tail(input.entity, None));
-            let Some(Out::Activate(_, _, activation, _)) = out.first() else { panic!("{out:?}") };
-            assert_eq!(*activation, expected);
-            partition.handle(NOW, In::Gone(input.entity, Gone::Released));
-        }
+        assert_eq!(activation(&mut partition, &input), Activation::Fresh);
+        let (mut partition, _) = foreign(&input);
+        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Orphan));
+        partition.handle(NOW.plus(ORPHAN_FOR), In::Tick);
+        assert_eq!(activation(&mut partition, &input), Activation::Fresh);
+    }
+
+    /// How its entity is activated when this input comes; it is given up at once.
+    fn activation(partition: &mut Partition, input: &Input) -> Activation {
+        deliver(partition, input.entity, 1);
+        let waiting = vec![(Position(1), Arrived::Input(input.clone()))];
+        partition.handle(NOW, In::Inbox(input.entity, Position(0), waiting));
+        let out = partition.handle(NOW, In::Tail(input.entity, None));
+        let Some(Out::Activate(_, _, activation, _)) = out.first() else { panic!("{out:?}") };
+        let activation = *activation;
+        partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        activation
     }
 
     #[test]

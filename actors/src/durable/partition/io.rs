@@ -29,8 +29,10 @@ pub enum Forwarded {
     Completed,
     /// The other looks after it from now on.
     Rung,
-    /// Nobody who could serve it can be reached.
+    /// Nobody who could serve it takes it now.
     Nobody,
+    /// No living process could serve it, not even one that takes nothing now.
+    Orphan,
 }
 
 /// What the driver calls an acknowledgement handle.

@@ -83,6 +83,15 @@ impl Slot {
         }
     }
 
+    /// How its entity is activated now. That it died is held against it once.
+    pub(super) fn activated(&mut self, orphan: bool) -> Activation {
+        match self.activation {
+            Activation::Died => std::mem::replace(&mut self.activation, Activation::Recovery),
+            _ if orphan => Activation::Orphan,
+            other => other,
+        }
+    }
+
     /// Somebody may have had one of its inputs before.
     pub(super) fn recovers(&mut self) {
         if self.activation == Activation::Fresh {
