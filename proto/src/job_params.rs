@@ -73,7 +73,7 @@ pub struct JobLogs {
 pub struct JobArtifact {
     /// The job, as `jobs.list` names it, or its call.
     pub job: String,
-    /// The file, as `jobs.show` names it; [`RESULT_NAME`] for a long result.
+    /// The file, as `jobs.show` names it; [`RESULT_NAME`](crate::archive::RESULT_NAME) for a long result.
     pub name: String,
     /// Which run of it; the last one that made it if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

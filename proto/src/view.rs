@@ -460,7 +460,9 @@ pub struct TicketView {
 /// A ticket is a secret.
 impl fmt::Debug for TicketView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TicketView").field("expires_seconds", &self.expires_seconds).finish()
+        f.debug_struct("TicketView")
+            .field("expires_seconds", &self.expires_seconds)
+            .finish_non_exhaustive()
     }
 }
 

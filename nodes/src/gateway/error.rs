@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use clawnode_proto::{ErrorBody, ErrorCode};
+use clawnode_proto::{ErrorBody, ErrorCode, view::AcceptedView};
 use serde::Serialize;
 
 /// Seconds after which a client may try again, for conditions that pass by themselves.
@@ -62,6 +62,8 @@ struct Problem<'a> {
     status: u16,
     detail: &'a str,
     code: ErrorCode,
+    #[serde(flatten)]
+    turn: Option<&'a AcceptedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +112,7 @@ impl Dialect {
     /// The same with a status of HTTP's own.
     pub(super) fn respond_with(self, status: StatusCode, error: &ErrorBody) -> Response {
         let mut response = match self {
-            Self::Rest => problem(status, error),
+            Self::Rest => problem(status, error, None),
             Self::Rpc => respond(error, rpc("null", error)),
             Self::OpenAi => OpenAiError::from(error.clone()).respond(),
         };
@@ -130,14 +132,33 @@ pub(super) fn rpc(id: &str, error: &ErrorBody) -> String {
     format!(r#"{{"id":{id},"error":{}}}"#, json(&inner))
 }
 
+/// The whole answer of a turn that has ended so, or was lost sight of, with its names.
+pub(super) fn ended(error: &ErrorBody, turn: &AcceptedView) -> Response {
+    let mut response = problem(status(error), error, Some(turn));
+    once(error, &mut response);
+    response
+}
+
+/// Says that the request need not be sent again: its provider was asked again as often as it helps, and
+/// sending it again would be another turn. Only a wait that the provider asks for is passed on, for those
+/// who decide for themselves when to go on.
+fn once(error: &ErrorBody, response: &mut Response) {
+    let headers = response.headers_mut();
+    headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    if error.retry_after_ms.is_none() {
+        headers.remove(header::RETRY_AFTER);
+    }
+}
+
 /// An HTTP answer as RFC 9457 has it: `application/problem+json`. `code` and what follows are ours.
-fn problem(status: StatusCode, error: &ErrorBody) -> Response {
+fn problem(status: StatusCode, error: &ErrorBody, turn: Option<&AcceptedView>) -> Response {
     let ErrorBody { code, message, hint, retry_after_ms } = error;
     let body = Problem {
-        title: status.canonical_reason().unwrap_or_default(),
+        title: status.canonical_reason().unwrap_or_else(|| code.as_str()),
         status: status.as_u16(),
         detail: message,
         code: *code,
+        turn,
         hint: hint.as_deref(),
         retry_after_ms: *retry_after_ms,
     };
@@ -225,16 +246,10 @@ impl OpenAiError {
         respond(&self.body, self.to_json())
     }
 
-    /// The whole answer of a turn that has ended so: its provider was asked again as often as it helps,
-    /// and sending the request again would be another turn. Only a wait that the provider asks for is
-    /// passed on, for those who decide for themselves when to go on.
+    /// The whole answer of a turn that has ended so.
     pub(super) fn respond_ended(&self) -> Response {
         let mut response = self.respond();
-        let headers = response.headers_mut();
-        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-        if self.body.retry_after_ms.is_none() {
-            headers.remove(header::RETRY_AFTER);
-        }
+        once(&self.body, &mut response);
         response
     }
 

@@ -113,7 +113,7 @@ pub(super) async fn begin(
         let mut params = posted(&gateway, request).await?;
         waits(&mut params, text.as_deref())?;
         let named = params.contains_key("request_id") || params.contains_key("idempotency_key");
-        if let (Some(name), false) = (idempotency_header(&headers)?, named) {
+        if !named && let Some(name) = idempotency_header(&headers)? {
             params.insert("request_id".to_owned(), name.into());
         }
         Ok(params)

@@ -21,13 +21,15 @@ use serde_json::Value;
 
 use super::{
     backend::{Following, TurnBody},
-    error::{Dialect, json},
+    error::{Dialect, ended, json},
     events,
     guard::Trace,
     params::{idempotency_header, invalid, read},
-    rest, rpc,
+    rest,
+    routes::Body,
+    rpc,
     serve::Gateway,
-    turn::{count, lost},
+    turn::count,
 };
 
 /// What a message looks like.
@@ -45,8 +47,7 @@ pub(super) async fn send(
     gateway.metrics.call(method.as_str());
     let sent = Instant::now();
     let begun = async {
-        let said = rest::posted(&gateway, request).await;
-        let said = said.map_err(|error| error.hint(format!("send `{EXAMPLE}`")))?;
+        let said = rest::said(&gateway, Body::Object(EXAMPLE), request).await?;
         let mut message: SessionMessage = read(method, Value::Object(said))?;
         if message.idempotency_key.is_none() {
             message.idempotency_key = idempotency_header(&headers)?;
@@ -64,7 +65,14 @@ pub(super) async fn send(
         return whole(&gateway, following, sent).await;
     }
     let counting = Arc::clone(&gateway);
-    let counted = following.events.inspect(move |event| count(&counting, &event.body, sent));
+    let mut first = true;
+    let counted = following.events.inspect(move |event| {
+        if first && matches!(event.body, TurnBody::Text(_)) {
+            first = false;
+            counting.metrics.first_text(sent.elapsed());
+        }
+        count(&counting, &event.body, sent);
+    });
     let following = Following { events: counted.boxed(), ..following };
     events::respond(gateway, following)
 }
@@ -112,7 +120,7 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
             }
             TurnBody::Done(outcome) => {
                 if let Some(error) = failure.take().or_else(|| outcome.error()) {
-                    return Dialect::Rest.respond(&error);
+                    return ended(&error, &accepted);
                 }
                 let (session, turn) = (accepted.session, accepted.turn);
                 return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
@@ -124,5 +132,9 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
             | TurnBody::Lagged => {}
         }
     }
-    Dialect::Rest.respond(&failure.unwrap_or_else(lost))
+    let lost = || {
+        ErrorBody::new(ErrorCode::Unavailable, "this node lost sight of the turn, which goes on")
+            .hint("follow it with `/v1/sessions/SESSION/events?turn=TURN`")
+    };
+    ended(&failure.unwrap_or_else(lost), &accepted)
 }

@@ -58,6 +58,7 @@ mod tests {
         takes.subschema_for::<T>().to_value()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one flat match over the routes")]
     fn shape(route: &Route, takes: &mut SchemaGenerator, answers: &mut SchemaGenerator) -> Shape {
         if let Serves::Method(method) = route.serves {
             let about = method.about().trim();
@@ -89,7 +90,7 @@ mod tests {
             (Verb::Post, "/v1/chat/completions") => answered(
                 "OpenAI: a turn, streamed or not; `user` names a session.",
                 any(),
-                vec![(200, JSON, any()), (200, EVENTS, text())],
+                vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
             (Verb::Post, "/v1/rpc") => {
                 answered("JSON-RPC: any method that answers once.", any(), vec![(200, JSON, any())])
@@ -97,12 +98,12 @@ mod tests {
             (Verb::Post, "/v1/sessions/{session}/messages") => answered(
                 "Sends a message to a session; answers when its turn has ended, or streams it.",
                 of::<SessionMessage>(takes),
-                vec![(200, JSON, of::<ReplyView>(answers)), (200, EVENTS, text())],
+                vec![(200, JSON, of::<ReplyView>(answers)), (200, EVENTS, any())],
             ),
             (Verb::Get, "/v1/sessions/{session}/events") => answered(
                 "Streams a turn; goes on after `Last-Event-ID`. 204 after its end.",
                 any(),
-                vec![(200, EVENTS, text()), (204, "", Value::Null)],
+                vec![(200, EVENTS, any()), (204, "", Value::Null)],
             ),
             (Verb::Post, "/v1/approvals/{call}") => answered(
                 "Has a call that waits for a person done, once, or not done.",
@@ -152,6 +153,18 @@ mod tests {
             settings.meta_schema = None;
         });
         if answers { settings.for_serialize() } else { settings.for_deserialize() }.into_generator()
+    }
+
+    /// What a route answers when it refuses or fails.
+    fn refusal(route: &Route) -> Value {
+        // In OpenAI's words, or JSON-RPC's.
+        if ["/v1/chat", "/v1/models", "/v1/rpc"].iter().any(|its| route.path.starts_with(its)) {
+            return json!({
+                "description": "What is wrong.",
+                "content": { JSON: { "schema": any() } },
+            });
+        }
+        json!({ "$ref": "#/components/responses/Problem" })
     }
 
     /// A path's parameters are named in the address, not in the body.
@@ -204,13 +217,57 @@ mod tests {
         }
     }
 
+    /// One verb of one path: its name, and what is said of it.
+    fn operation(
+        route: &Route,
+        shape: Shape,
+        named: &[String],
+        all: &Map<String, Value>,
+    ) -> (&'static str, Value) {
+        let mut responses = Map::new();
+        for (status, media, schema) in shape.answers {
+            let mut schema = schema;
+            renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
+            let answer = responses.entry(status.to_string());
+            let answer = answer.or_insert_with(|| json!({ "description": "Done." }));
+            if !media.is_empty() {
+                answer["content"][media] = json!({ "schema": schema });
+            }
+        }
+        responses.insert("default".to_owned(), refusal(route));
+        let verb = match route.verb {
+            Verb::Get => "get",
+            Verb::Post => "post",
+            Verb::Delete => "delete",
+        };
+        let words = route.path.split(|c: char| !c.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty() && *word != "v1").collect();
+        let mut operation = json!({
+            "operationId": format!("{verb}_{}", words.join("_")).trim_end_matches('_'),
+            "summary": shape.about,
+            "parameters": parameters(route, named),
+            "responses": responses,
+        });
+        if matches!(route.path, "/" | "/healthz" | "/readyz") {
+            operation["security"] = json!([]);
+        }
+        if let Body::Optional(_) | Body::Object(_) = route.body {
+            let schema = without(shape.takes, named, all);
+            operation["requestBody"] = json!({
+                "required": matches!(route.body, Body::Object(_)),
+                "content": { JSON: { "schema": schema } },
+            });
+        }
+        (verb, operation)
+    }
+
     fn made() -> Value {
         let (mut takes, mut answers) = (generator(false), generator(true));
         // A WebSocket is nothing that OpenAPI can say.
         let routes: Vec<&Route> = ROUTES.iter().filter(|route| route.path != "/ws").collect();
         let shapes: Vec<Shape> =
             routes.iter().map(|route| shape(route, &mut takes, &mut answers)).collect();
-        let taken = takes.take_definitions(true);
+        let read = takes.take_definitions(true);
         let mut paths = Map::new();
         for (route, shape) in routes.into_iter().zip(shapes) {
             let path = route.path.replace("{*", "{");
@@ -218,45 +275,11 @@ mod tests {
                 .split('/')
                 .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}').map(str::to_owned))
                 .collect();
-            let mut responses = Map::new();
-            for (status, media, schema) in shape.answers {
-                let mut schema = schema;
-                renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
-                let answer = responses.entry(status.to_string());
-                let answer = answer.or_insert_with(|| json!({ "description": "Done." }));
-                if !media.is_empty() {
-                    answer["content"][media] = json!({ "schema": schema });
-                }
-            }
-            let problem = json!({ "$ref": "#/components/responses/Problem" });
-            responses.insert("default".to_owned(), problem);
-            let verb = match route.verb {
-                Verb::Get => "get",
-                Verb::Post => "post",
-                Verb::Delete => "delete",
-            };
-            let words = route.path.split(|c: char| !c.is_ascii_alphanumeric());
-            let words: Vec<&str> = words.filter(|word| !word.is_empty() && *word != "v1").collect();
-            let mut operation = json!({
-                "operationId": format!("{verb}_{}", words.join("_")).trim_end_matches('_'),
-                "summary": shape.about,
-                "parameters": parameters(route, &named),
-                "responses": responses,
-            });
-            if matches!(route.path, "/" | "/healthz" | "/readyz") {
-                operation["security"] = json!([]);
-            }
-            if let Body::Optional(_) | Body::Object(_) = route.body {
-                let schema = without(shape.takes, &named, &taken);
-                operation["requestBody"] = json!({
-                    "required": matches!(route.body, Body::Object(_)),
-                    "content": { JSON: { "schema": schema } },
-                });
-            }
+            let (verb, operation) = operation(route, shape, &named, &read);
             let entry = paths.entry(path).or_insert_with(|| json!({}));
             entry[verb] = operation;
         }
-        let mut schemas = used(&paths, taken);
+        let mut schemas = used(&paths, read);
         for (name, mut schema) in answers.take_definitions(true) {
             renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
             schemas.insert(format!("Answer{name}"), schema);
@@ -269,12 +292,15 @@ mod tests {
                 "status": { "type": "integer" },
                 "detail": text(),
                 "code": text(),
+                "session": text(),
+                "turn": text(),
+                "cursor": text(),
                 "hint": text(),
                 "retry_after_ms": { "type": "integer", "minimum": 0 },
             },
         });
         schemas.insert("Problem".to_owned(), problem);
-        json!({
+        let mut document = json!({
             "openapi": "3.1.0",
             "info": {
                 "title": "clawnode",
@@ -289,13 +315,33 @@ mod tests {
                 "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
                 "schemas": schemas,
                 "responses": { "Problem": {
-                    "description": "RFC 9457; OpenAI's routes answer as OpenAI does.",
+                    "description": "What is wrong, as RFC 9457 has it.",
                     "content": { "application/problem+json": {
                         "schema": { "$ref": "#/components/schemas/Problem" },
                     } },
                 } },
             },
-        })
+        });
+        unlinked(&mut document);
+        document
+    }
+
+    /// Links between types mean nothing outside their own documents.
+    fn unlinked(value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                while let Some((before, rest)) = text.split_once("[`")
+                    && let Some((name, after)) = rest.split_once("`]")
+                {
+                    let target = after.starts_with('(').then(|| after.split_once(')')).flatten();
+                    let after = target.map_or(after, |(_, after)| after);
+                    *text = format!("{before}`{name}`{after}");
+                }
+            }
+            Value::Array(all) => all.iter_mut().for_each(unlinked),
+            Value::Object(all) => all.values_mut().for_each(unlinked),
+            _ => {}
+        }
     }
 
     /// Those that something refers to.

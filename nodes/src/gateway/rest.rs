@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    extract::{Path, RawPathParams, RawQuery, Request, State},
+    extract::{Path, RawPathParams, RawQuery, Request, State, rejection::RawPathParamsRejection},
     http::{HeaderValue, StatusCode, header},
     middleware,
     response::{IntoResponse as _, Response},
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{
     error::{self, Dialect},
     guard::{Trace, guard},
-    params::document,
+    params::{document, invalid},
     routes::{self, Body, Kind, Route},
     rpc::{self, Call, is_stream},
     serve::Gateway,
@@ -106,13 +106,16 @@ pub(super) async fn answer(
     route: &'static Route,
     method: Method,
     (State(gateway), Extension(Trace(trace))): (State<Arc<Gateway>>, Extension<Trace>),
-    (path, RawQuery(text)): (RawPathParams, RawQuery),
+    (path, RawQuery(text)): (Result<RawPathParams, RawPathParamsRejection>, RawQuery),
     request: Request,
 ) -> Response {
     gateway.metrics.call(method.as_str());
     let answer = async {
+        // A route that asks nothing of its query takes no notice of one.
+        let text = text.filter(|_| !route.query.is_empty());
         let mut params = query(text.as_deref(), route.query);
         params.extend(said(&gateway, route.body, request).await?);
+        let path = path.map_err(|refused| invalid(refused.to_string()))?;
         let named = path.iter().map(|(name, value)| (name.to_owned(), value.into()));
         params.extend(named);
         unary(&gateway, method, Value::Object(params), trace).await
@@ -124,7 +127,7 @@ pub(super) async fn answer(
 }
 
 /// What a request's body says.
-async fn said(
+pub(super) async fn said(
     gateway: &Gateway,
     shape: Body,
     request: Request,
@@ -135,7 +138,7 @@ async fn said(
         Body::Object(example) => (example, false),
     };
     let text = body(gateway, request.into_body()).await?;
-    if optional && text.trim().is_empty() {
+    if optional && ["", "null"].contains(&text.trim()) {
         return Ok(Map::new());
     }
     let or_nothing = if optional { ", or nothing at all" } else { "" };

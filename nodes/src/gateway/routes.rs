@@ -1,4 +1,4 @@
-//! Every HTTP route, in one table. The router and the OpenAPI document are made from it.
+//! Every HTTP route, in one table. The router and the `OpenAPI` document are made from it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ pub(super) struct Route {
     pub(super) verb: Verb,
     /// As axum writes it: `{name}` stands for one part of a path, `{*name}` for all that is left.
     pub(super) path: &'static str,
-    /// What a query may have. Another name is passed on, and the method refuses it by name.
+    /// What a query may have. Another name is passed on, and the method refuses it by name; without any
+    /// of its own, a route takes no notice of a query.
     pub(super) query: &'static [(&'static str, Kind)],
     pub(super) body: Body,
     pub(super) serves: Serves,

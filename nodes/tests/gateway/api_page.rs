@@ -36,12 +36,26 @@ async fn the_page_has_every_route_and_no_other() {
     let (documented, routed) = (documented(), routed());
     assert!(routed.len() > 60, "the routes are found: {routed:?}");
     assert_eq!(documented, routed);
-    // And the gateway has each of them.
+    // A row of the table and one of the page name the same method.
+    for line in TABLE.lines().map(str::trim).filter(|line| line.starts_with("a(")) {
+        let path = line.split('"').nth(1).unwrap();
+        let verb = line.trim_start_matches("a(").split(',').next().unwrap().to_uppercase();
+        let variant = line.split_once("M::").unwrap().1.split([')', ',']).next().unwrap();
+        let method = Method::ALL.iter().find(|it| format!("{it:?}") == variant).unwrap();
+        let row = format!("| `{verb}` | `{path}` | `{}` |", method.as_str());
+        assert!(PAGE.contains(&row), "{row}");
+    }
+    // And the gateway has each of them, for those who show the token.
+    let open = ["/", "/healthz", "/readyz", "/ws"];
     let gateway = Gateway::start().await;
     for (verb, path) in &documented {
         let named = path.split('/').map(|part| if part.starts_with('{') { "x" } else { part });
         let url = gateway.url(&named.collect::<Vec<_>>().join("/"));
         let verb = reqwest::Method::from_bytes(verb.as_bytes()).unwrap();
+        if !open.contains(&path.as_str()) {
+            let foreign = http_client().request(verb.clone(), &url).send().await.unwrap();
+            assert_eq!(foreign.status(), StatusCode::UNAUTHORIZED, "{verb} {path}");
+        }
         let answer = http_client().request(verb.clone(), url).bearer_auth(TOKEN).send();
         let answer = answer.await.unwrap();
         assert_ne!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{verb} {path}");
@@ -62,14 +76,14 @@ fn the_page_has_every_method_and_no_other() {
     assert_eq!(documented, known);
     // What a route is said to answer with is a method, and each has a route, but for `ping`.
     let (routes, _) = PAGE.split_once("\n## Methods\n").unwrap();
-    let mut routed = BTreeSet::from(["ping"]);
+    let mut reached = BTreeSet::from(["ping"]);
     for line in routes.lines().filter(|line| line.starts_with("| `")) {
         let cell = line.split(" | ").nth(2).unwrap();
         for name in cell.split(", ").filter_map(|it| it.strip_prefix('`')) {
             let name = name.trim_end_matches('`');
             assert!(known.contains(name), "{line}");
-            routed.insert(name);
+            reached.insert(name);
         }
     }
-    assert_eq!(routed, known);
+    assert_eq!(reached, known);
 }

@@ -14,13 +14,15 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 62] = [
+const ROUTES: [(&str, &str, &str, u16); 64] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
     ("POST", "/v1/panic", "", 200),
     ("POST", "/v1/panic", r#"{"scope":"egress","why":"x"}"#, 200),
+    ("POST", "/v1/panic?_=1", "null", 200),
     ("POST", "/v1/panic", "stop!", 400),
+    ("GET", "/v1/quarantine/%FF", "", 400),
     ("POST", "/v1/panic", r#"{"scope":"egress","scope":"all"}"#, 400),
     ("GET", "/v1/panic", "", 200),
     ("DELETE", "/v1/panic?latch=latch_00000000000000000000000002", "", 404),

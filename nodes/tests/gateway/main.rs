@@ -13,6 +13,7 @@ mod flood;
 mod harness;
 #[cfg(test)]
 mod http;
+#[cfg(test)]
 mod messages;
 #[cfg(test)]
 mod node;

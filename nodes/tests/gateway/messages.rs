@@ -1,6 +1,7 @@
 //! `POST /v1/sessions/{session}/messages`, and problems as RFC 9457 has them.
 
 use clawnode::gateway::TurnBody;
+use clawnode_cluster::Peek as _;
 use clawnode_proto::api::SendMode;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ async fn a_message_is_answered_when_its_turn_has_ended() {
         let again: Value = post(&gateway, PATH, body, key).await.json().await.unwrap();
         assert_eq!(again["turn"], answer["turn"]);
     }
-    let sent = gateway.node.sent.borrow().clone();
+    let sent = gateway.node.sent.peek(Clone::clone);
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!((sent[0].key.as_str(), sent[0].mode), ("k1", SendMode::Turn));
     gateway.stop().await;
@@ -74,7 +75,7 @@ async fn a_key_with_a_conversation_names_the_same_session() {
     let text = patiently("the end", answer.text()).await.unwrap();
     let events: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("event: ")).collect();
     assert_eq!((events[0], events[events.len() - 1]), ("accepted", "done"), "{text}");
-    let sent = gateway.node.sent.borrow().clone();
+    let sent = gateway.node.sent.peek(Clone::clone);
     assert_eq!(sent[0].session.to_string(), "default:test:bot:ada~two");
     assert_eq!(sent[0].mode, SendMode::Steer);
     gateway.stop().await;
@@ -94,7 +95,13 @@ async fn what_fails_is_a_problem() {
         ("/v1/sessions/nobody:a:b:c/messages", json!({ "content": "hi" }), 404, "not_found"),
     ] {
         let answer = post(&gateway, path, body, None).await;
-        problem(answer, status, code).await;
+        // A turn that has failed is not asked for again by itself: that would be another one.
+        let ended = answer.headers().get("x-should-retry").is_some_and(|it| it == "false");
+        let retry = answer.headers().contains_key("retry-after");
+        let problem = problem(answer, status, code).await;
+        assert_eq!(problem["turn"].is_string(), ended, "{problem}");
+        assert_eq!(ended, status > 500, "{problem}");
+        assert_eq!(retry, status == 429, "{problem}");
     }
     let listed = problem(post(&gateway, PATH, json!(["x"]), None).await, 400, "invalid_params");
     assert!(listed.await["hint"].as_str().unwrap().contains(r#""content":"hello""#));
