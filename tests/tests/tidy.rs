@@ -1,4 +1,5 @@
 //! The house rules, over the whole repository.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 

@@ -1,6 +1,7 @@
 //! Other people's clients against `/v1` of a real node.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
+mod document;
 mod repeats;
 mod table;
 
@@ -41,7 +42,9 @@ async fn javascript<T: DeserializeOwned>(program: &[&str], home: &Path, client: 
 }
 
 async fn printed<T: DeserializeOwned>(mut command: Command, home: &Path, client: &Client) -> T {
+    // What a program keeps for itself goes with the test.
     let ran = command
+        .current_dir(home)
         .env("HOME", home)
         .env("OPENAI_BASE_URL", format!("{}/v1", client.url()))
         .env("OPENAI_API_KEY", client.token())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clawnode_proto::archive::JobList;
 use clawnode_tests::{
     model::Script,
     process::{Client, Node},
@@ -118,23 +119,25 @@ async fn every_answer_is_as_the_document_has_it() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    std::fs::write(settings.join("config.toml"), "[agents.default]\ntools = [\"calculate\"]\n")
-        .unwrap();
+    std::fs::write(
+        settings.join("config.toml"),
+        "[workspace]\nroot = \"agents\"\n[agents.default]\ntools = [\"file_read\"]\n",
+    )
+    .unwrap();
     let node = Node::up(&home).await?;
     let mut api = Api::new(&node).await;
     let messages = "/v1/sessions/{session}/messages";
     api.names.insert("session", SESSION.to_owned());
     let (status, reply) = api.ask(messages, "post", "", Some(r#"{"content":"hello"}"#)).await;
     assert_eq!((status, &reply["session"]), (200, &json!(SESSION)), "{reply}");
-    let plan =
-        r#"{"execution_spec":{"steps":[{"action":"calculate","params":{"expression":"6*7"}}]}}"#;
+    let plan = r#"{"execution_spec":{"steps":[{"action":"file_read","params":{"path":"none"}}]}}"#;
     let (status, view) = api.ask("/v1/execute", "post", "?wait=5", Some(plan)).await;
     assert_eq!(status, 200, "{view}");
     api.names.insert("execution", view["execution_id"].as_str().unwrap().to_owned());
-    let (_, jobs) = api.ask("/v1/jobs", "get", "", None).await;
-    if let Some(job) = jobs["jobs"][0]["job"].as_str() {
-        api.names.insert("job", job.to_owned());
-    }
+    // The archive hears of it a moment later.
+    let kept = |list: &JobList| !list.jobs.is_empty();
+    let jobs: JobList = api.client.call_when("jobs.list", json!({}), kept).await?;
+    api.names.insert("job", jobs.jobs[0].job.to_string());
     api.names.insert("agent", "default".to_owned());
     let (_, nodes) = api.ask("/v1/nodes", "get", "", None).await;
     api.names.insert("node", nodes["nodes"][0]["node"].as_str().unwrap().to_owned());
