@@ -103,6 +103,9 @@ impl Session {
             Ok(Err(ClientInitializeError::ConnectionClosed(_))) => {
                 Err(SessionError::Ended(ending.why()))
             }
+            Ok(Err(ClientInitializeError::TransportError { .. })) if ending.has_come() => {
+                Err(SessionError::Ended(ending.why()))
+            }
             Ok(Err(error)) => {
                 Err(SessionError::Refused(ending.shown(&ErrorChain(&error).to_string())))
             }

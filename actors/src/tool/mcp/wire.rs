@@ -32,6 +32,8 @@ pub(super) const MESSAGE_BYTES: usize = 4 << 20;
 /// Lines that are no messages, since the last one that is (100): programs print what they should
 /// not.
 const NOISE: u32 = 100;
+/// Why a connection is over whose program is gone.
+const ENDED: &str = "it has ended";
 /// Messages that answer nothing, at once (2,000), and those that are forgiven each second (200).
 const UNASKED: f64 = 2_000.0;
 const UNASKED_PER_SECOND: f64 = 200.0;
@@ -121,6 +123,11 @@ impl Ending {
         self.over.cancelled().await;
     }
 
+    /// Whether it has come by itself.
+    pub(super) fn has_come(&self) -> bool {
+        self.why.get().is_some()
+    }
+
     /// Why it came.
     pub(super) fn why(&self) -> String {
         self.why.get().cloned().unwrap_or_else(|| "its connection was closed".to_owned())
@@ -154,14 +161,19 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        let out = self.out.clone();
+        let (out, ending) = (self.out.clone(), Arc::clone(&self.ending));
         async move {
             let closed = || io::Error::from(io::ErrorKind::NotConnected);
             let line = serde_json::to_vec(&item).map_err(io::Error::other)?;
             let (written, done) = oneshot::channel();
             let out = out.ok_or_else(closed)?;
             out.send(Line(line, Some(written))).await.map_err(|_closed| closed())?;
-            done.await.map_err(|_closed| closed())?
+            let written = done.await.map_err(|_closed| closed())?;
+            if written.is_err() {
+                // Who reads nothing any more has ended, whether that is seen at its output yet or not.
+                ending.come(ENDED);
+            }
+            written
         }
     }
 
@@ -169,7 +181,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
         // Dropping this future loses nothing: a line that is not whole yet stays in `line`.
         loop {
             let available = match self.read.fill_buf().await {
-                Ok([]) => return self.end("it has ended"),
+                Ok([]) => return self.end(ENDED),
                 Ok(available) => available,
                 Err(failure) => return self.end(&format!("its output cannot be read: {failure}")),
             };
@@ -319,7 +331,7 @@ fn refusal(id: &RawValue, method: &str) -> Vec<u8> {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use super::{super::session::Session, *};
 
     fn judge() -> (Judge, Arc<Notify>) {
         let relist = Arc::new(Notify::new());
@@ -333,6 +345,18 @@ mod tests {
             Verdict::Drop => "drop".to_owned(),
             Verdict::End(why) => format!("end {why}"),
         }
+    }
+
+    /// Its input is closed before its output is: the reason is the same either way.
+    #[tokio::test]
+    async fn one_that_cannot_be_greeted_has_ended() {
+        let (read, _output) = tokio::io::duplex(64);
+        let (write, input) = tokio::io::duplex(64);
+        drop(input);
+        let ending = Arc::new(Ending::default());
+        let wire = Wire::new((read, write), Arc::new(Notify::new()), Arc::clone(&ending));
+        let greeted = Session::greet(wire, ending, Duration::from_secs(30)).await;
+        assert_eq!(greeted.unwrap_err().to_string(), ENDED);
     }
 
     #[tokio::test]
