@@ -15,7 +15,7 @@ use clawnode_proto::{
     tool::ToolUse,
 };
 
-use super::{In, Machine, MachineOptions, Now, Out, Stop};
+use super::{Heir, In, Machine, MachineOptions, Now, Out, Stop};
 use crate::{
     agent::{AgentOptions, Permit},
     durable::{Activation, Core, Loaded, core::snapshot_blob},
@@ -54,6 +54,8 @@ pub(super) struct Bench {
     pub(super) tries: Tries,
     /// How often it was tried.
     pub(super) tried: usize,
+    /// After whom the next process may claim it.
+    pub(super) heir: Heir,
 }
 
 /// What happens to an entity that asks to be tried.
@@ -85,6 +87,7 @@ impl Bench {
             noted: false,
             tries: Tries::AtOnce,
             tried: 0,
+            heir: Heir::OfAnyone,
         };
         bench.load();
         bench
@@ -119,7 +122,7 @@ impl Bench {
     pub(super) fn again_for(&mut self, how: Activation, inputs: Vec<Input>) {
         self.process += 1;
         self.activations += 1;
-        self.machine = Self::machine(self.process, self.activations, how, self.now);
+        self.machine = Self::machine(self.process, self.activations, how, self.now).heir(self.heir);
         self.stopped = None;
         self.appending = None;
         self.completed.clear();

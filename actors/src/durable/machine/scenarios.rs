@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    In, Stop,
+    Heir, In, Stop,
     bench::{Bench, KIB, Tries, input, key, message},
 };
 use crate::{
@@ -382,6 +382,12 @@ fn what_no_living_build_reads_can_be_buried_and_nothing_else() {
         bench.again_for(Activation::Recovery, vec![message("c", 10), order.clone()]);
         assert!(matches!(bench.stopped, Some(Stop::TooNew(_))), "{kind}: {:?}", bench.stopped);
         assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
+        // Nor where somebody has claimed it since.
+        bench.heir = Heir::Of(None);
+        bench.again_for(Activation::Orphan, vec![order.clone()]);
+        assert!(matches!(bench.stopped, Some(Stop::Fenced)), "{kind}: {:?}", bench.stopped);
+        assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
+        bench.heir = Heir::OfAnyone;
         bench.again_for(Activation::Orphan, vec![message("c", 10), order.clone()]);
         assert_eq!((bench.erased, bench.kinds(0)), (1, vec!["snapshot"]), "{kind}");
         assert_eq!(bench.core().service, Service::Deleted, "{kind}");
