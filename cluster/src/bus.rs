@@ -60,7 +60,7 @@ pub type Subscription = Pin<Box<dyn Stream<Item = BusEvent> + Send>>;
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// Nobody listens on the subject.
-    #[error("nobody listens on `{subject}`")]
+    #[error("`{subject}` has no listener")]
     NoResponders {
         /// Where it was sent.
         subject: String,

@@ -92,7 +92,7 @@ impl Feed {
         let Ok(bytes) = codec::encode(&EventBatch { events, dropped }) else { return };
         let subject = substrate.prefix.events();
         if let Err(failure) = substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
-            debug!(%failure, "cluster events were not heard");
+            debug!(%failure, "cannot publish cluster events");
         }
     }
 }

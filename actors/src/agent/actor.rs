@@ -139,7 +139,7 @@ impl AgentHandle {
 
     fn tell(&self, message: Message) {
         if self.actor.cast(message).is_err() {
-            debug!("an agent stopped before it was told something");
+            debug!("an agent stopped before it received a message");
         }
     }
 
@@ -253,7 +253,7 @@ impl State {
             Message::Latch => self.latch(),
             Message::View(reply) => {
                 if reply.send(lock(&self.gate).view()).is_err() {
-                    debug!("the view of an agent was not waited for");
+                    debug!("the caller stopped waiting for the view of an agent");
                 }
             }
         }

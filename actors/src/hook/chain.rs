@@ -132,14 +132,14 @@ fn fails(
     let (hook, point, call) = (&spec.name, about.point, about.call);
     let why = fault.as_str();
     if spec.required {
-        warn!(%hook, %point, %call, why, "a required hook gave no answer; it blocks");
+        warn!(%hook, %point, %call, why, "a required hook gave no answer; the call is blocked");
         // A complaint may quote the conversation. It goes neither into a log nor to a model, and a model
         // reads the reasons of blocked tool calls and results.
         let is_told = point == HookPoint::BeforeLlmCall && !complaint.is_empty();
         let says = if is_told { format!(": {complaint}") } else { String::new() };
         return Some(format!("it is required, and it {why}{says}"));
     }
-    warn!(%hook, %point, %call, why, "a hook gave no answer; it is passed over");
+    warn!(%hook, %point, %call, why, "a hook gave no answer; it is skipped");
     trail.passed_over.push(PassedOver { hook: hook.clone(), fault });
     None
 }

@@ -60,17 +60,17 @@ pub enum Refusal {
     #[error("it is not a file")]
     NotAFile,
     /// Nobody could run it.
-    #[error("it is not executable: `chmod u+x` makes it so, another folder is for what is no hook")]
+    #[error("it is not executable; run `chmod u+x`, or move it elsewhere if it is not a hook")]
     NotExecutable,
     /// Its owner is neither root nor who runs the node.
     #[error("it belongs to user {0}, who is neither root nor the user of this node")]
     Foreign(u32),
     /// Others than its owner can change it, or its folder.
-    #[error("others can write `{0}`: `chmod go-w` it")]
+    #[error("others can write `{0}`; run `chmod go-w` on it")]
     Writable(PathBuf),
     /// Its first line names a program that is not here.
     #[error(
-        "it cannot be started: its first line names `{0}`, which is not a program of this machine"
+        "it cannot be started: its first line names `{0}`, which does not exist on this machine"
     )]
     NoInterpreter(String),
     /// Not a hook's name.
@@ -85,10 +85,10 @@ pub enum Refusal {
         detail: String,
     },
     /// There are marks, but no hook.
-    #[error("these are the marks of a hook that is not there: remove them, or add `{0}`")]
+    #[error("these marks belong to a hook that does not exist; remove them, or add `{0}`")]
     NoHook(PathBuf),
     /// More than there may be.
-    #[error("there are more than {HOOKS_PER_POINT} hooks of this point: remove some")]
+    #[error("this point has more than {HOOKS_PER_POINT} hooks; remove some")]
     TooMany,
 }
 
@@ -400,8 +400,11 @@ mod tests {
         fs::write(folder.join("b.toml"), "").unwrap();
         fs::write(folder.join("a b"), "").unwrap();
         let refused = refusals(dir.path()).join("\n");
-        for why in ["is not a hook's name", "marks of a hook that is not there", "it is not a file"]
-        {
+        for why in [
+            "is not a hook's name",
+            "marks belong to a hook that does not exist",
+            "it is not a file",
+        ] {
             assert!(refused.contains(why), "{why}: {refused}");
         }
     }

@@ -111,7 +111,7 @@ impl Running {
         let tell = async move {
             // One that decides without reading is as good as any.
             if let Err(error) = stdin.write_all(document).await {
-                debug!(%error, "a hook did not read all that it was shown");
+                debug!(%error, "a hook did not read all of its input");
             }
             drop(stdin);
         };
@@ -152,7 +152,7 @@ impl Drop for Running {
             kill_process_group(pid, Signal::KILL)
         };
         if let Err(error) = ended {
-            debug!(%error, "a hook is not there to be ended");
+            debug!(%error, "cannot end the process of a hook");
         }
     }
 }

@@ -203,7 +203,7 @@ impl Inner {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => return Err(self.unreadable(&error)),
-                None => return Err(Fault::broken("it ended before its proper end").broke_off()),
+                None => return Err(Fault::broken("the reply ended too early").broke_off()),
             };
             let read = decoder.event(&event, &mut pieces);
             let end = say(&mut pieces, to).await;
@@ -211,7 +211,7 @@ impl Inner {
             if let Some(finish) = end {
                 let trailer = async { while events.next().await.is_some() {} };
                 if timeout(TRAILER_WAIT, trailer).await.is_err() {
-                    tracing::debug!("the response goes on after its proper end; dropped");
+                    tracing::debug!("data after the end of the reply is dropped");
                 }
                 return Ok(finish);
             }

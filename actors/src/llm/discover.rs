@@ -58,7 +58,7 @@ where
         }
     }
     let Ok(ollama) = ollama_url(lookup) else {
-        return choice("demo", demo::ECHO, "no API key is set and `OLLAMA_HOST` is no address");
+        return choice("demo", demo::ECHO, "no API key is set; `OLLAMA_HOST` is not an address");
     };
     match probe(ollama.clone()).await.first() {
         Some(model) => choice("ollama", model, &format!("an Ollama answers at {ollama}")),

@@ -87,7 +87,7 @@ async fn read(
         }
         read.map_err(|fault| fault.failure)?;
     }
-    Err(Fault::broken("it ended before its proper end").failure)
+    Err(Fault::broken("the reply ended too early").failure)
 }
 
 /// Any bytes as an answer on Anthropic's wire.

@@ -337,16 +337,16 @@ impl FromStr for BaseUrl {
 
     fn from_str(text: &str) -> Result<Self, ParseBaseUrlError> {
         let Ok(url) = Url::parse(text) else {
-            return Err(ParseBaseUrlError("it is like `https://host/v1`"));
+            return Err(ParseBaseUrlError("write it like `https://host/v1`"));
         };
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
-            return Err(ParseBaseUrlError("it begins with `http://` or `https://` and a host"));
+            return Err(ParseBaseUrlError("it must begin with `http://` or `https://` and a host"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(ParseBaseUrlError("a key does not belong into it; use `api_key_env`"));
+            return Err(ParseBaseUrlError("it must not contain a key; use `api_key_env`"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(ParseBaseUrlError("it has no `?query` or `#fragment`"));
+            return Err(ParseBaseUrlError("it must not have a `?query` or `#fragment`"));
         }
         Ok(Self(url))
     }
@@ -403,9 +403,9 @@ mod tests {
             (r#"{"wire":"grpc"}"#, "unknown variant `grpc`"),
             (r#"{"wire":"demo","retires":1}"#, "unknown field `retires`"),
             (r#"{"wire":"demo","idle_timeout":"10 x"}"#, "`10 x` is not a duration"),
-            (r#"{"wire":"openai","base_url":"ftp://h"}"#, "begins with `http://`"),
+            (r#"{"wire":"openai","base_url":"ftp://h"}"#, "begin with `http://`"),
             (r#"{"wire":"openai","base_url":"http://u:hunter2@h/v1"}"#, "use `api_key_env`"),
-            (r#"{"wire":"openai","base_url":"http://h/?key=hunter2"}"#, "no `?query`"),
+            (r#"{"wire":"openai","base_url":"http://h/?key=hunter2"}"#, "not have a `?query`"),
         ] {
             let error = parse(json).unwrap_err().to_string();
             assert!(error.contains(says), "{json}: {error}");

@@ -89,20 +89,20 @@ fn pair(messages: &mut [PlainMessage]) -> Result<(), ModelFailure> {
             message.text.clear();
         }
         if message.role == Role::User && !message.tool_uses.is_empty() {
-            return refuse("asks for a tool and is the user's");
+            return refuse("calls a tool, but is from the user");
         }
         for reply in &mut message.tool_replies {
             match open.remove(&reply.id) {
                 Some(id) => reply.id = id,
-                None => return refuse("has a tool reply that answers nothing"),
+                None => return refuse("has a tool reply without a tool use"),
             }
         }
         if !open.is_empty() {
-            return refuse("does not answer each tool use of the one before");
+            return refuse("does not answer each tool use of the previous message");
         }
         for tool_use in &mut message.tool_uses {
             if !is_object(&tool_use.arguments) {
-                return refuse("asks for a tool with arguments that are no JSON object");
+                return refuse("calls a tool with arguments that are not a JSON object");
             }
             let id = fit_id(nth, &tool_use.id, &taken);
             taken.insert(id.clone());
@@ -224,8 +224,8 @@ mod tests {
             (vec![user(), asks(&["1"]), answers(&["1", "1"], "")], "message 3 has a tool reply"),
             (vec![user(), asks(&["1"]), answers(&["2"], "")], "message 3 has a tool reply"),
             (vec![user(), asks(&["1", "1"]), answers(&["1"], "")], "two tool uses with one id"),
-            (vec![user(), no_object, answers(&["1"], "")], "no JSON object"),
-            (vec![not_the_users], "is the user's"),
+            (vec![user(), no_object, answers(&["1"], "")], "not a JSON object"),
+            (vec![not_the_users], "is from the user"),
         ] {
             let failure = alternate(messages).unwrap_err();
             assert_eq!(failure.class, FailureClass::Rejected);

@@ -51,7 +51,7 @@ pub(super) enum EventsError {
     #[error("nothing for {0:?}")]
     Silent(Duration),
     /// The connection failed.
-    #[error("the connection broke")]
+    #[error("the connection was lost")]
     Connection(#[source] Box<dyn Error + Send + Sync>),
 }
 

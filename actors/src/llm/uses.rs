@@ -126,7 +126,7 @@ fn kept(id: &str) -> &str {
 pub(super) fn stop_with(calls: usize, stop: StopReason) -> Result<StopReason, Fault> {
     match stop {
         StopReason::ToolUse if calls == 0 => {
-            Err(Fault::broken("the model waits for tools, and asked for none"))
+            Err(Fault::broken("the model waits for tool results, but called no tool"))
         }
         StopReason::EndTurn if calls > 0 => Ok(StopReason::ToolUse),
         stop => Ok(stop),
@@ -134,7 +134,7 @@ pub(super) fn stop_with(calls: usize, stop: StopReason) -> Result<StopReason, Fa
 }
 
 pub(super) fn unasked_tool() -> Fault {
-    Fault::broken("the model asks for a tool, and none was offered")
+    Fault::broken("the model called a tool, but none was offered")
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Named {
             ["://localhost", "://127.", "://[::1]"].iter().any(|at| self.url.contains(at));
         match (failure.class, failure.status) {
             (FailureClass::Unauthorized, _) => {
-                format!(" refused its key: look at `{}`", self.key_setting)
+                format!(" refused its key: check `{}`", self.key_setting)
             }
             (FailureClass::Unreachable, _) if name == "ollama" => {
                 ": is `ollama serve` running?".to_owned()
@@ -44,12 +44,12 @@ impl Named {
                 format!(": is that server running? Its address is `providers.{name}.base_url`")
             }
             (FailureClass::Unreachable, _) => {
-                format!(": look at the network, and at `providers.{name}.base_url`")
+                format!(": check the network and `providers.{name}.base_url`")
             }
             (FailureClass::Rejected, Some(404)) => format!(
                 ": does it have the model `{model}`? Choose another with `--model` or the agent's `model`"
             ),
-            (FailureClass::Rejected, Some(402)) => ": look at the account's balance".to_owned(),
+            (FailureClass::Rejected, Some(402)) => ": check the account's balance".to_owned(),
             (FailureClass::RateLimited | FailureClass::Overloaded, _) => {
                 ": send the message again later".to_owned()
             }
@@ -81,7 +81,7 @@ mod tests {
     fn a_failure_names_provider_address_setting_and_what_to_do() {
         let at = "Provider `fake` at http://127.0.0.1:9/v1";
         for (class, status, says) in [
-            (FailureClass::Unauthorized, Some(401), " refused its key: look at `FAKE_KEY`"),
+            (FailureClass::Unauthorized, Some(401), " refused its key: check `FAKE_KEY`"),
             (
                 FailureClass::Unreachable,
                 None,

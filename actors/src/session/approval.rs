@@ -67,11 +67,11 @@ impl ApprovalState {
     pub(super) fn refusal(&self) -> Option<ToolOutcome> {
         let why = match &self.given {
             Some(Decided { decision: Decision::Deny, reason, .. }) => match reason {
-                Some(reason) => format!("a person decided that it is not done: {reason}"),
-                None => "a person decided that it is not done".to_owned(),
+                Some(reason) => format!("a person denied the call: {reason}"),
+                None => "a person denied the call".to_owned(),
             },
             None if self.overdue => {
-                "it needed a person's approval, and nobody decided in time".to_owned()
+                "the call needed a person's approval, and no person decided in time".to_owned()
             }
             Some(Decided { decision: Decision::Approve, .. }) | None => return None,
         };
@@ -108,7 +108,7 @@ impl ToolCall {
     pub(super) fn given(&mut self, given: &ApprovalGiven) -> Result<(), Violation> {
         let call = self.call;
         let Some(approval) = &mut self.approval else {
-            return Err(Violation(format!("nobody was asked about `{call}` (APR-1)")));
+            return Err(Violation(format!("no person was asked about `{call}` (APR-1)")));
         };
         if approval.action != given.action || approval.given.is_some() {
             return Err(Violation(format!(

@@ -79,7 +79,7 @@ impl Sessions {
             return agreed(approval, decided.decision, counts);
         }
         if self.clock.now() > approval.expires {
-            return Err(SendError::Decided { call: of, what: "its time is over".to_owned() });
+            return Err(SendError::Decided { call: of, what: "its time limit passed".to_owned() });
         }
         let decision = decided.decision;
         let key = named(&format!("{}:{call}:{action}", decision.as_str()))?;
@@ -88,7 +88,7 @@ impl Sessions {
         let input = SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided });
         self.tell(approval.action.session.entity(), &input, key, None).await?;
         let Some(counts) = self.counts(&approval).await? else {
-            let what = "its time or its turn is over".to_owned();
+            let what = "its time limit passed, or its turn ended".to_owned();
             return Err(SendError::Decided { call: of, what });
         };
         self.note(&Approval { decided: Some(counts.clone()), ..approval.clone() }).await;
@@ -136,7 +136,7 @@ impl Sessions {
         };
         let noted: Result<(), BucketError> = noting.await;
         if let Err(failure) = noted {
-            debug!(call = %approval.action.call, %failure, "a decision was not noted");
+            debug!(call = %approval.action.call, %failure, "cannot record a decision");
         }
     }
 

@@ -145,7 +145,7 @@ impl SessionRunner {
                 return;
             }
         };
-        warn!(%job, session = %awaited.session, "nobody knows what came of a tool call: {detail}");
+        warn!(%job, session = %awaited.session, "the outcome of a tool call is unknown: {detail}");
         let input = match awaited.result(ToolEnd::Uncertain { detail }, self.clock.now()) {
             Ok(input) => input,
             Err(failure) => {
@@ -156,7 +156,7 @@ impl SessionRunner {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.substrate.inbox.put(&input).await {
             if backoff.tries() >= TRIES {
-                warn!(%job, %failure, "the result of a job cannot be stored; its timer brings it");
+                warn!(%job, %failure, "cannot store the result of a job; its timer delivers it");
                 return;
             }
             let wait = backoff.next(&mut rand::rng());

@@ -121,7 +121,7 @@ impl<'a> Call<'a> {
         }
         End::Failed(ModelFailure::new(
             FailureClass::BrokenStream,
-            "the model's stream ended without its proper end".to_owned(),
+            "the model's stream ended before the reply was complete".to_owned(),
         ))
     }
 
@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
         self.due = Instant::now() + FRAME_GAP;
         let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
         if let Err(failure) = sent {
-            debug!(entity = %self.entity, %failure, "frames were not heard");
+            debug!(entity = %self.entity, %failure, "cannot publish frames");
         }
     }
 }

@@ -166,7 +166,7 @@ impl Played {
                 self.entity = Entity::of(self.entity.id, &first)?;
                 begun = true;
             } else if self.entity.core.tail != snapshot.tail {
-                let text = "a snapshot that does not stand for what was before it".to_owned();
+                let text = "a snapshot does not match the events before it".to_owned();
                 let (entity, n) = (self.entity.id, snapshot.tail.n.next());
                 let (kind, source) = (SNAPSHOT.to_owned(), Violation(text));
                 return Err(FoldError::Violation { entity, n, kind, source }.into());
@@ -196,7 +196,7 @@ impl Played {
         if expected == Some(begun.request) {
             return Ok(());
         }
-        let text = format!("`{}` was not shown what the journal says", begun.call);
+        let text = format!("the request of `{}` differs from what the journal gives", begun.call);
         Err(SendError::Corrupt(FoldError::Violation {
             entity: self.entity.id,
             n: sealed.head.n,

@@ -42,7 +42,7 @@ pub enum ExecuteError {
     #[error("no execution `{0}`")]
     NotFound(ExecutionId),
     /// It, or something else for its session, is stored, and nobody has taken it up.
-    #[error("no worker has taken up yet what waits for execution `{0}`")]
+    #[error("no worker has processed the input of execution `{0}` yet")]
     NotTaken(ExecutionId),
     /// The request's name is taken.
     #[error("request `{request}` of agent `{agent}` is about another plan (`{execution}`)")]
@@ -108,9 +108,9 @@ impl From<ExecuteError> for ErrorBody {
         let message = error.to_string();
         match error {
             ExecuteError::NotFound(_) => Self::new(ErrorCode::NotFound, message)
-                .hint("`execute` answers with the id; ids of deleted ones are gone"),
+                .hint("use the id that `execute` returned; a deleted execution cannot be shown"),
             ExecuteError::NotTaken(_) => Self::new(ErrorCode::Unavailable, message)
-                .hint("nothing accepted is lost; `clawnode nodes` shows the workers there are"),
+                .hint("nothing accepted is lost; `clawnode nodes` lists the workers"),
             ExecuteError::OtherPlan { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("send another plan with another `request_id`"),
             ExecuteError::Deleted(_) => Self::new(ErrorCode::Conflict, message)

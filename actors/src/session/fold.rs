@@ -135,7 +135,7 @@ impl SessionState {
                     return Err(Violation(format!("`{}` is begun twice (I3)", asked.call)));
                 }
                 if tool.approval.as_ref().is_some_and(|approval| !approval.is_approved()) {
-                    return Err(Violation(format!("nobody approved of `{}` (APR-1)", asked.call)));
+                    return Err(Violation(format!("no person approved `{}` (APR-1)", asked.call)));
                 }
                 tool.asked = Some(Asked { nonce: head.eid, at: head.ts, capability, limit });
                 Ok(())

@@ -229,7 +229,7 @@ impl Follower {
     async fn catch_up(&mut self, ask: bool) -> Next {
         let Some(Look { nothing_waits, entity }) = Look::shared(&self.sessions, self.session).await
         else {
-            debug!("a look at a session broke off");
+            debug!("reading a session was interrupted");
             return Next::More;
         };
         let entity = match entity {
@@ -291,7 +291,7 @@ impl Follower {
         }
         let message = format!("session `{}` has no turn `{}`", self.session, self.progress.turn());
         let error = ErrorBody::new(ErrorCode::NotFound, message)
-            .hint("it was deleted, or never was; `clawnode sessions show` has what there is");
+            .hint("it was deleted or never existed; `clawnode sessions show` lists the turns");
         self.refuse(error).await
     }
 

@@ -54,7 +54,7 @@ impl Sessions {
             Ok(Some(record)) => record,
             Ok(None) => return false,
             Err(failure) => {
-                debug!(entity = %id, %failure, "a session cannot be looked at");
+                debug!(entity = %id, %failure, "cannot read a session");
                 return false;
             }
         };
@@ -201,7 +201,7 @@ impl Sessions {
         let loaded = self.read(id).await?.core.tail;
         let (key, tail) = self.play(id, &mut 0).await?;
         if tail.n < loaded.n || (tail.n == loaded.n && tail != loaded) {
-            let text = "what it loads from is not what its past adds up to".to_owned();
+            let text = "the snapshot differs from the state that the journal gives".to_owned();
             let (kind, source) = (SNAPSHOT.to_owned(), Violation(text));
             return Err(FoldError::Violation { entity: id, n: tail.n, kind, source }.into());
         }

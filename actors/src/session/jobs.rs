@@ -108,7 +108,7 @@ impl SessionRunner {
             self.feed.tell(EventBody::TurnStarted { session: entity, turn });
         }
         if let Err(failure) = self.publish(entity, trace, frames).await {
-            debug!(%entity, %failure, "frames were not heard");
+            debug!(%entity, %failure, "cannot publish frames");
         }
     }
 

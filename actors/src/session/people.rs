@@ -35,7 +35,7 @@ impl SessionRunner {
         let bytes = match approval.to_bytes() {
             Ok(bytes) => Bytes::from(bytes),
             Err(failure) => {
-                warn!(%entity, %failure, "what a person is to be asked cannot be written");
+                warn!(%entity, %failure, "cannot encode an approval request");
                 return;
             }
         };
@@ -67,7 +67,7 @@ impl SessionRunner {
                     return;
                 }
                 Err(failure) => {
-                    warn!(call = %action.call, %failure, "people cannot be asked now; trying again");
+                    warn!(call = %action.call, %failure, "cannot ask for approval; trying again");
                     let wait = backoff.next(&mut rand::rng());
                     tokio::time::sleep(wait).await;
                 }
@@ -82,8 +82,8 @@ impl SessionRunner {
             self.tell_tools(entity, it.trace.as_ref(), it.turn, results).await;
         }
         let message = format!(
-            "the turn has used all {} steps; say within {} s that it shall go on \
-             (`clawnode sessions continue`), or it ends",
+            "the turn has used all {} steps; continue it within {} s (`clawnode sessions \
+             continue`), or it ends",
             it.limit,
             it.until.since(it.asked).as_secs()
         );
@@ -92,7 +92,7 @@ impl SessionRunner {
         if !frames.is_empty()
             && let Err(failure) = self.publish(entity, it.trace.as_ref(), frames).await
         {
-            debug!(%entity, %failure, "frames were not heard");
+            debug!(%entity, %failure, "cannot publish frames");
         }
         let id = TimerId::of_steps(it.turn, it.limit);
         let Some(timer) = timer(entity, &it.session, id, it.until) else { return };
@@ -130,7 +130,7 @@ impl SessionRunner {
         for call in calls {
             let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
             while let Err(failure) = self.forget_approval(entity, *call).await {
-                debug!(%call, %failure, "an approval cannot be put away now; trying again");
+                debug!(%call, %failure, "cannot delete an approval now; trying again");
                 let wait = backoff.next(&mut rand::rng());
                 tokio::time::sleep(wait).await;
             }

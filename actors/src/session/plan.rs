@@ -84,7 +84,7 @@ impl ToolCall {
                 }
             }
             ToolEnd::Uncertain { detail } => {
-                format!("nobody knows whether it happened: {detail}")
+                format!("it is unknown whether it happened: {detail}")
             }
         };
         Some(match text.char_indices().nth(STEP_FAILURE_CHARS) {
@@ -117,10 +117,10 @@ impl SessionState {
             return wrong("is not the next one");
         }
         if turn.steps.last().is_some_and(|before| !before.is_over()) {
-            return wrong("begins before the one before it has ended");
+            return wrong("begins before the previous step has ended");
         }
         if turn.plan.as_ref().is_some_and(|plan| over(turn, plan).is_some()) {
-            return wrong("follows one that it does not go on from");
+            return wrong("follows a step after which the plan does not continue");
         }
         turn.clock.begin(now);
         let begun_ms = turn.clock.spent_ms();
@@ -281,7 +281,7 @@ mod tests {
         let mut run = execute(&steps);
         done(&mut run);
         decide(&mut run, Decision::Deny);
-        assert_eq!(outcome(&run), failed(2, "write", "a person decided that it is not done"));
+        assert_eq!(outcome(&run), failed(2, "write", "a person denied the call"));
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
             let it = StepPlanned { turn, call: CallId::derive(turn, step), step };
             state.planned(&it, Timestamp(2)).unwrap_err().to_string()
         };
-        assert!(refused(state.clone(), turn, 1).contains("before the one before it"));
+        assert!(refused(state.clone(), turn, 1).contains("before the previous step"));
         assert!(refused(state.clone(), turn, 0).contains("is not the next one"));
         assert!(refused(state.clone(), TurnId::from_u128(9), 1).contains("SES-2"));
         let mut talk = Run::new(&[], Vec::new());

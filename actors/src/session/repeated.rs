@@ -48,7 +48,7 @@ impl Sessions {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let detail = "what was sent before is not taken up yet".to_owned();
+        let detail = "no worker has processed the earlier messages yet".to_owned();
         let unknown = |_elapsed| Err(StoreError::Unavailable { store: "inbox", detail }.into());
         tokio::time::timeout(TAKEN_WITHIN, looks).await.unwrap_or_else(unknown)
     }

@@ -200,7 +200,7 @@ impl SessionRunner {
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
         let body = FrameBody::Notice { name: "agent_missing".to_owned(), message };
         if let Err(failure) = self.publish(entity, None, vec![Frame { key, body }]).await {
-            debug!(%entity, %failure, "a notice was not heard");
+            debug!(%entity, %failure, "cannot publish a notice");
         }
         for _ in 0..AGENT_LOOKS {
             tokio::time::sleep(AGENT_LOOK).await;
@@ -232,7 +232,7 @@ impl SessionRunner {
         frames.push(Frame { key: job.done, body });
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.publish(entity, None, frames.clone()).await {
-            debug!(%entity, %failure, "a turn's end cannot be told now; trying again");
+            debug!(%entity, %failure, "cannot publish the end of a turn now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
@@ -266,7 +266,7 @@ impl SessionRunner {
         let Ok(bytes) = codec::encode(record) else { return };
         let subject = self.substrate.prefix.usage();
         if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
-            debug!(%failure, "a usage record was not heard");
+            debug!(%failure, "cannot publish a usage record");
         }
     }
 }
@@ -398,7 +398,7 @@ impl Runner<Session> for SessionRunner {
             loop {
                 match erase(&sessions, entity, &dropped).await {
                     Ok(snapshot) => return snapshot,
-                    Err(failure) => warn!(%entity, %failure, "a deletion goes on later"),
+                    Err(failure) => warn!(%entity, %failure, "a deletion failed; trying again"),
                 }
                 let wait = backoff.next(&mut rand::rng());
                 tokio::time::sleep(wait).await;
@@ -456,7 +456,7 @@ impl Runner<Session> for SessionRunner {
             // Detached: the actor that would hold it is stopping, and it ends by itself.
             drop(tokio::spawn(async move {
                 if let Err(failure) = runner.publish(entity, None, vec![frame]).await {
-                    debug!(%entity, %failure, "a refusal was not heard");
+                    debug!(%entity, %failure, "cannot publish a refusal");
                 }
             }));
         }

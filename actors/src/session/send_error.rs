@@ -46,7 +46,7 @@ pub enum SendError {
         reason: String,
     },
     /// What was asked is stored, and not done yet.
-    #[error("the order about session `{session}` is accepted and not done yet")]
+    #[error("the request about session `{session}` is accepted, but not done yet")]
     Pending {
         /// Which.
         session: String,
@@ -64,7 +64,7 @@ pub enum SendError {
         call: String,
     },
     /// What was shown is not what waits.
-    #[error("tool call `{call}` is about another action than that")]
+    #[error("the given digest does not match the action of tool call `{call}`")]
     OtherAction {
         /// Which.
         call: String,
@@ -87,7 +87,7 @@ pub enum SendError {
     #[error("`after` is not the end of a page: {0}")]
     Cursor(String),
     /// Its key looks like another one's.
-    #[error("session key `{}` has characters in it that are not seen", .0.escape_debug())]
+    #[error("session key `{}` contains invisible characters", .0.escape_debug())]
     HiddenKey(String),
     /// The message is larger than one message may be.
     #[error("the message takes {found} bytes, at most {limit} are allowed")]
@@ -114,7 +114,7 @@ impl From<SendError> for ErrorBody {
             SendError::Overloaded { .. } => Self::new(ErrorCode::Overloaded, message)
                 .hint("wait until the session has answered some of them"),
             SendError::NotFound { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("`clawnode sessions list` shows the sessions there are"),
+                .hint("`clawnode sessions list` shows the sessions"),
             SendError::Corrupt(failure) if failure.needs().is_some() => {
                 Self::new(ErrorCode::Unavailable, message)
                     .hint("upgrade this node, or ask a node of the newer version")
@@ -124,34 +124,37 @@ impl From<SendError> for ErrorBody {
                  session",
             ),
             SendError::InService { .. } => Self::new(ErrorCode::Conflict, message)
-                .hint("`clawnode quarantine list` shows the sessions that are not"),
+                .hint("`clawnode quarantine list` shows the sessions that are out of service"),
             SendError::TooNew { session, .. } => {
                 Self::new(ErrorCode::Unavailable, message).hint(format!(
                     "start a node of the newer version, or delete the session with `clawnode \
                      quarantine drop {session}`"
                 ))
             }
-            SendError::Unusable { session, .. } => Self::new(ErrorCode::Corrupt, message).hint(
-                format!("restore a backup, or let it go with `clawnode quarantine drop {session}`"),
-            ),
+            SendError::Unusable { session, .. } => {
+                Self::new(ErrorCode::Corrupt, message).hint(format!(
+                    "restore a backup, or delete the session with `clawnode quarantine drop \
+                     {session}`"
+                ))
+            }
             SendError::Pending { .. } => Self::new(ErrorCode::Unavailable, message)
-                .hint("look again with `clawnode quarantine show`"),
+                .hint("check again with `clawnode quarantine show`"),
             SendError::NoLetter { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("`clawnode parked` shows those there are"),
+                .hint("`clawnode parked` lists the dead letters"),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("`clawnode approvals list` shows those that do"),
+                .hint("`clawnode approvals list` shows the calls that wait"),
             SendError::OtherAction { .. } => Self::new(ErrorCode::Conflict, message)
-                .hint("look at it again with `clawnode approvals show`"),
+                .hint("read it again with `clawnode approvals show`"),
             SendError::Decided { .. } => Self::new(ErrorCode::Conflict, message)
-                .hint("`clawnode approvals list` shows what still waits"),
+                .hint("`clawnode approvals list` shows the calls that still wait"),
             SendError::NoStepsWanted { .. } => Self::new(ErrorCode::Conflict, message)
-                .hint("it runs, or has ended; `clawnode sessions show` has it"),
+                .hint("the turn runs or has ended; `clawnode sessions show` shows it"),
             SendError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
-                .hint("pass `next` of the page before as it is"),
+                .hint("pass `next` of the previous page unchanged"),
             SendError::HiddenKey(_) => Self::new(ErrorCode::InvalidParams, message)
                 .hint("leave out control, format, direction and private characters"),
             SendError::TooLarge { .. } => {
-                Self::new(ErrorCode::TooLarge, message).hint("send less at once")
+                Self::new(ErrorCode::TooLarge, message).hint("send a shorter message")
             }
             SendError::Store(failure) => {
                 let hint = match &failure {

@@ -95,7 +95,7 @@ pub(crate) fn settling(
     let not_begun = |by: Option<ProcessId>| {
         let outcome = match &it.late {
             Some(late) => {
-                let why = format!("no node began it: {late}");
+                let why = format!("no node started the call: {late}");
                 ToolOutcome::failed(ToolFailure::TimedOut, why)
             }
             None => ToolOutcome::failed(ToolFailure::Unavailable, untaken(job, by, wait)),
@@ -154,15 +154,16 @@ fn died(process: ProcessId) -> String {
 fn untaken(job: &Job, began: Option<ProcessId>, wait: Duration) -> String {
     let (capability, tool, wait) = (&job.capability, &job.tool, wait.as_secs_f64());
     let what = match began {
-        None => format!("no node that can (`{capability}`) took the call of `{tool}`"),
+        None => format!("no node with `{capability}` took the call of `{tool}`"),
         Some(process) => format!(
-            "the process that ran the call of `{tool}`, `{process}`, died, and no other node that \
-             can (`{capability}`) took it"
+            "the process that ran the call of `{tool}`, `{process}`, died, and no other node with \
+             `{capability}` took it"
         ),
     };
-    let takes = capability.takes().map(|takes| format!("; it takes a worker with {takes}"));
+    let takes = capability.takes().map(|takes| format!("; the call needs a worker with {takes}"));
     format!(
-        "{what} within {wait} s{} (`clawnode providers` shows what each has, and what is wrong)",
+        "{what} within {wait} s{} (`clawnode providers` shows what each node has, and what is \
+         wrong)",
         takes.unwrap_or_default()
     )
 }
@@ -257,17 +258,15 @@ mod tests {
     fn who_waited_in_vain_is_told_what_is_missing() {
         let mut job = job(EffectClass::Once);
         let why = untaken(&job, None, Duration::from_mins(1));
-        assert!(
-            why.starts_with("no node that can (`ssh.db1`) took the call of `ssh_db1` within 60 s")
-        );
+        assert!(why.starts_with("no node with `ssh.db1` took the call of `ssh_db1` within 60 s"));
         assert!(why.contains("`db1` among its `[[ssh_hosts]]`"), "{why}");
         job.capability = "docker".parse().unwrap();
         let process = ProcessId::from_u128(7);
         let why = untaken(&job, Some(process), Duration::from_secs(1));
-        assert!(why.contains(&format!("`{process}`, died, and no other node that can (`docker`)")));
+        assert!(why.contains(&format!("`{process}`, died, and no other node with `docker`")));
         assert!(why.contains("a Docker engine that answers"), "{why}");
         // What all workers can takes nothing.
         job.capability = "egress".parse().unwrap();
-        assert!(!untaken(&job, None, Duration::from_secs(1)).contains("it takes"));
+        assert!(!untaken(&job, None, Duration::from_secs(1)).contains("the call needs"));
     }
 }

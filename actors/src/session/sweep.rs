@@ -108,7 +108,7 @@ impl Sweep {
                     self.others.insert(id);
                 }
                 // The next time round it may be otherwise.
-                Err(failure) => debug!(entity = %id, %failure, "a session cannot be looked at"),
+                Err(failure) => debug!(entity = %id, %failure, "cannot read a session"),
             }
             if told == TOLD_MAX {
                 return Ok(told);

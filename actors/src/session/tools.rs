@@ -375,7 +375,7 @@ fn permitted(
                 let reason = judgement.reason.map(str::to_owned);
                 Ok(Permitted::Asks { action, reason })
             }
-            Err(failure) => refused(format!("nobody can be asked about it: {failure}")),
+            Err(failure) => refused(format!("cannot ask for approval: {failure}")),
         },
     }
 }

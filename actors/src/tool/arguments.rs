@@ -11,7 +11,7 @@ use super::ToolRun;
 pub(super) fn read<T: DeserializeOwned>(run: &mut ToolRun) -> Result<T, ToolOutcome> {
     let arguments = Value::Object(std::mem::take(&mut run.arguments));
     serde_json::from_value(arguments).map_err(|error| {
-        let why = format!("the arguments of `{}` are not what it takes: {error}", run.tool);
+        let why = format!("`{}` does not accept these arguments: {error}", run.tool);
         ToolOutcome::failed(ToolFailure::Invalid, why)
     })
 }

@@ -104,7 +104,7 @@ impl CallBack {
         match self.toolbox.end(run, cancelled).await {
             ToolEnd::Known { outcome } => outcome,
             ToolEnd::Uncertain { detail } => {
-                let why = format!("nobody knows whether it happened: {detail}");
+                let why = format!("it is unknown whether it happened: {detail}");
                 ToolOutcome::failed(ToolFailure::Cancelled, why)
             }
         }
@@ -126,8 +126,8 @@ impl CallBack {
             let mut why = match judgement.verdict {
                 Verdict::Allow => return Ok((spec, arguments)),
                 Verdict::Ask => format!(
-                    "`{name}` is not called from code with these arguments: a person has to be \
-                     asked first, so ask for it as a tool call of its own"
+                    "code cannot call `{name}` with these arguments, because a person must approve \
+                     the call; make it a separate tool call"
                 ),
                 Verdict::Deny => format!("`{name}` is not allowed with these arguments"),
             };
@@ -144,7 +144,7 @@ impl CallBack {
         let refused = |why: String| ToolOutcome::failed(ToolFailure::Refused, why);
         let shown: String = name.chars().take(80).collect();
         if name == EXECUTE_CODE {
-            return Err(refused(format!("`{EXECUTE_CODE}` is not called from code")));
+            return Err(refused(format!("code cannot call `{EXECUTE_CODE}`")));
         }
         let tools = self.callbacks.as_ref().map(|it| &it.tools);
         let known = name.parse::<ToolName>().ok().and_then(|name| tools?.get(&name).copied());
@@ -157,15 +157,13 @@ impl CallBack {
         });
         let Some(spec) = here else {
             let why = format!(
-                "`{shown}` is run by another node, which code cannot call; ask for it as a tool \
-                 call of its own"
+                "another node runs `{shown}`, which code cannot call; make it a separate tool call"
             );
             return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
         };
         if spec.digest().ok() != Some(digest) {
             return Err(refused(format!(
-                "what would run as `{shown}` on this node is not what the agent has; their \
-                 settings differ"
+                "`{shown}` has other settings on this node than the agent's tool has"
             )));
         }
         Ok(spec)

@@ -202,7 +202,7 @@ impl Executors {
                 if self.over.is_cancelled() {
                     debug!(?gone, "this node takes no more tool calls");
                 } else {
-                    warn!(?gone, ?why, "this node takes no such tool calls any more");
+                    warn!(?gone, ?why, "this node no longer takes such tool calls");
                 }
             }
             if !new.is_empty() {

@@ -166,11 +166,11 @@ impl InHand {
             None => return self.ended(true, None),
             Some(FailureClass::Unreachable) => "no connection can be made",
             Some(FailureClass::Timeout) => "it is too slow",
-            Some(FailureClass::RateLimited) => "it takes no more for now (429)",
-            Some(FailureClass::Overloaded) => "it cannot now (5xx)",
+            Some(FailureClass::RateLimited) => "it limits requests for now (429)",
+            Some(FailureClass::Overloaded) => "it reports a server error (5xx)",
             Some(FailureClass::Unauthorized) => "it does not accept the key",
             Some(FailureClass::Rejected) => "it does not accept the request",
-            Some(FailureClass::BrokenStream) => "its stream broke off or made no sense",
+            Some(FailureClass::BrokenStream) => "its stream ended early or was not valid",
             Some(
                 FailureClass::Cancelled
                 | FailureClass::NoAgent

@@ -163,8 +163,8 @@ impl Toolbox {
             return Ok(());
         }
         let why = format!(
-            "what would run as `{name}` on this node is not what was decided on; its settings \
-             differ, or have changed since"
+            "the settings of `{name}` on this node differ from those that were approved, or have \
+             changed since"
         );
         Err(ToolOutcome::failed(ToolFailure::Refused, why))
     }
@@ -313,7 +313,7 @@ impl Tool {
                 Ok(probe) => probe,
                 Err(panic) => {
                     crashed(&name, panic.as_ref());
-                    Probe::Unclear("what asks its probe broke".to_owned())
+                    Probe::Unclear("its probe crashed".to_owned())
                 }
             },
             why = pass.stopped() => Probe::Unclear(why.to_string()),
@@ -404,7 +404,7 @@ fn crashed(name: &ToolName, panic: &(dyn Any + Send)) -> ToolOutcome {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     error!(tool = %name, panic = said.unwrap_or("?"), "an executor panicked");
-    let why = format!("what runs `{name}` broke; whether the call did anything is not known");
+    let why = format!("`{name}` crashed; it is unknown whether the call did anything");
     ToolOutcome::failed(ToolFailure::Crashed, why)
 }
 
@@ -521,7 +521,7 @@ mod tests {
         for (tool, failure, content) in [
             ("echo", None, "job_7"),
             ("none", Some(ToolFailure::Unavailable), "no executor here has a tool `none`"),
-            ("panic", Some(ToolFailure::Crashed), "whether the call did anything is not known"),
+            ("panic", Some(ToolFailure::Crashed), "unknown whether the call did anything"),
             ("deaf", Some(ToolFailure::TimedOut), "it ran longer than 30 s"),
             ("part", Some(ToolFailure::TimedOut), "line 1"),
             ("late", None, "just done"),

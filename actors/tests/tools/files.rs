@@ -66,7 +66,7 @@ async fn a_file_is_read_in_parts_that_fit_together() {
         assert!(told.failure.is_some() && text(&told).contains(why), "{told:?}");
     }
     let told = call(disk.tools.clone(), "file_read", &json!({"path": "latin"})).await;
-    assert!(text(&told).starts_with("gr\u{fffd}n\n[not all of it is valid UTF-8"), "{told:?}");
+    assert!(text(&told).starts_with("gr\u{fffd}n\n[some bytes are not valid UTF-8"), "{told:?}");
     let told = call(disk.tools.clone(), "file_read", &json!({"path": "empty"})).await;
     assert_eq!((text(&told), told.failure), ("", None));
 }

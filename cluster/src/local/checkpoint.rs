@@ -86,7 +86,7 @@ impl Engine {
             let outcome =
                 outcome.map_err(|detail| StoreError::Unavailable { store: "local log", detail });
             if reply.send(outcome).is_err() {
-                debug!("nobody waits for the checkpoint any more");
+                debug!("no caller waits for the checkpoint any more");
             }
         }
         Ok(())

@@ -218,7 +218,7 @@ impl Engine {
         };
         let low = free < self.shared.head_room;
         if self.shared.low.swap(low, Ordering::Relaxed) != low {
-            tracing::warn!(free, low, "free disk space crossed the head-room");
+            tracing::warn!(free, low, "free disk space crossed its lower limit");
         }
         !low
     }
@@ -364,7 +364,7 @@ impl std::fmt::Display for Fatal {
                 "the disk failed to {action} the log: {source}; check the disk, then start again \
                  (nothing that was answered is lost)"
             ),
-            Self::Index(error) => write!(f, "{error}; it is built anew at the next start"),
+            Self::Index(error) => write!(f, "{error}; the next start rebuilds it"),
         }
     }
 }

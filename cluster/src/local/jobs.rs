@@ -132,7 +132,7 @@ impl JobConsumer for LocalJobConsumer {
                 // In hand until its time is over: then it is tried again.
                 Err(failure) if failure.is_transient() => return Err(failure),
                 Err(failure) => {
-                    error!(%job, %failure, "a waiting job is damaged and given up");
+                    error!(%job, %failure, "a waiting job is damaged; it is removed");
                     handle.ack().await?;
                     return Err(failure);
                 }
@@ -195,7 +195,7 @@ impl Client {
                     fresh_until = until;
                     break;
                 }
-                info!(job = %id, capability = %job.capability, "a job that nobody took is too old");
+                info!(job = %id, capability = %job.capability, "no node took a job in time");
                 removed = shared.remove_job(id, position).is_ok();
             }
             if !removed {

@@ -42,13 +42,13 @@ impl Lifetime {
         let base = passed.filter(|passed| *passed >= NOT_BEFORE).unwrap_or(now).min(now);
         if now - base > AHEAD {
             let seconds = (now - base) / 1_000;
-            warn!(seconds, "the clock was set ahead; values live as long as they should");
+            warn!(seconds, "the clock was set ahead; values still expire at the right time");
         }
         if let (Some(boot), Some(uptime)) = (boot, uptime)
             && let Err(error) =
                 std::fs::write(&path, format!("{boot} {} {base}", uptime.as_millis()))
         {
-            debug!(%error, "the next start believes the clock");
+            debug!(%error, "cannot store the time; the next start trusts the clock");
         }
         Self { base, opened: Instant::now() }
     }

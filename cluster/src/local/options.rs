@@ -129,8 +129,8 @@ pub enum OpenError {
     },
     /// What the last process wrote could not be made durable, so nothing of it may be served.
     #[error(
-        "cannot make `{}` durable: {source}; nothing is served that is not on the disk: \
-         look at the disk and the kernel's log, then start again",
+        "cannot make `{}` durable: {source}; the store serves nothing that is not on the disk; \
+         check the disk and the kernel's log, then start again",
         .path.display()
     )]
     Unsynced {

@@ -71,10 +71,10 @@ pub(super) fn recover_with_index(
         match tried {
             Ok(Some(recovered)) => return Ok(recovered),
             Err(ReplayError::Open(OpenError::Index { detail, .. })) => {
-                warn!(detail, "the index does not fit the log; building it anew");
+                warn!(detail, "the index does not match the log; rebuilding it");
             }
             Err(ReplayError::Open(error)) => return Err(error),
-            Err(ReplayError::Index(error)) => warn!(%error, "building the index anew"),
+            Err(ReplayError::Index(error)) => warn!(%error, "rebuilding the index"),
             // The log has everything.
             Ok(None) => info!("rebuilding the index from the log"),
         }

@@ -139,7 +139,7 @@ fn fix_segment(
             continue;
         }
         let span = keep(disk, reader, at, next)?;
-        warn!(file = %span.file.display(), offset = at, bytes = span.len, "closed off a stretch");
+        warn!(file = %span.file.display(), offset = at, bytes = span.len, "moved damage to a file");
         if next == reader.len || next - at < HEADER as u64 {
             // A stretch too short to hold even a header is no record's: it can only be the end.
             reader.file.truncate(at)?;

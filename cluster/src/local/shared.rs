@@ -151,7 +151,7 @@ impl Shared {
         if self.deliveries().remove(damage.position).is_some()
             && let Err(why) = self.queue.push_ack(entity, damage.position)
         {
-            tracing::debug!(%entity, why, "a damaged input is still there at the next start");
+            tracing::debug!(%entity, why, "cannot remove a damaged input; the next start finds it");
         }
     }
 
@@ -167,7 +167,7 @@ impl Shared {
         let mut done = self.done.subscribe();
         // An error means that the sender is gone, which it is not before we are.
         if done.wait_for(|done| *done).await.is_err() {
-            tracing::debug!("the store was gone before it was closed");
+            tracing::debug!("the store ended before it was closed");
         }
     }
 

@@ -92,8 +92,8 @@ impl Clock for ClusterClock {
         if is_wrong && !clocks.is_wrong {
             warn!(
                 ahead_ms = milliseconds(machine).saturating_sub(now),
-                "this machine's clock differs from those of most nodes, whose time is used; look at \
-                 its time server"
+                "this machine's clock differs from those of most nodes, so clawnode uses their time; \
+                 check its time server"
             );
         }
         clocks.is_wrong = is_wrong;

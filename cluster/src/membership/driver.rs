@@ -80,7 +80,7 @@ impl Membership {
         let (mut heard, mut said) = match (heard, said) {
             (Ok(heard), Ok(said)) => (heard, said),
             (Err(failure), _) | (_, Err(failure)) => {
-                warn!(%failure, "cannot listen for the others; trying again");
+                warn!(%failure, "cannot listen for heartbeats of other nodes; trying again");
                 return;
             }
         };
@@ -150,7 +150,7 @@ impl Membership {
         let Ok(bytes) = codec::encode(&heartbeat) else { return };
         let subject = self.substrate.prefix.heartbeat(self.me);
         if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
-            debug!(%failure, "a heartbeat was not heard");
+            debug!(%failure, "cannot publish a heartbeat");
         }
     }
 
@@ -158,7 +158,7 @@ impl Membership {
         let Ok(bytes) = codec::encode(said) else { return };
         let subject = self.substrate.prefix.hearsay(self.me);
         if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
-            debug!(%failure, "hearsay was not heard");
+            debug!(%failure, "cannot publish what this node knows of others");
         }
     }
 }
@@ -205,7 +205,7 @@ impl Life {
         let BusEvent::Message(message) = event else { return };
         match codec::decode(&message.payload) {
             Ok(said) => self.state.hearsay(Instant::now(), &said),
-            Err(failure) => debug!(%failure, "hearsay is not readable"),
+            Err(failure) => debug!(%failure, "a message about other nodes is not readable"),
         }
     }
 }

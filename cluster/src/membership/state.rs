@@ -294,19 +294,19 @@ impl State {
         let mut found: Vec<(ProcessId, &'static str)> = Vec::new();
         for (process, peer) in self.heard.iter().filter(|(process, _)| **process != self.me) {
             if silent(peer) {
-                found.push((*process, "it fell silent"));
+                found.push((*process, "it sends no heartbeats"));
             } else if self.is_gone(now, *process, peer) {
-                found.push((*process, "nobody listens there"));
+                found.push((*process, "it has no listener"));
             }
         }
         for (process, doubt) in &self.doubts {
             let is_gone = doubt.twice && doubt.vouched && !self.is_shaken(now);
             if is_gone && !self.heard.contains_key(process) {
-                found.push((*process, "another process holds it dead, and it has no listener"));
+                found.push((*process, "another process considers it dead, and it has no listener"));
             }
         }
         for (process, why) in found {
-            info!(%process, why, "a process is held dead");
+            info!(%process, why, "a process is considered dead");
             let witnessed = self.heard.remove(&process).is_some();
             self.dead.insert(process, Death { at: now, witnessed });
             let doubt = self.doubts.remove(&process);

@@ -35,7 +35,7 @@ pub(super) fn discard(api: &Api, message: jetstream::Message) {
     api.signals.met_foreign(&message.subject, sequence);
     let discarded = async move {
         if let Err(error) = message.ack_with(AckKind::Term).await {
-            debug!(%error, "cannot discard what is no record; it comes again");
+            debug!(%error, "cannot discard a message that is not a record; it comes again");
         }
     };
     tokio::spawn(api.closing.clone().run_until_cancelled_owned(discarded));

@@ -98,12 +98,12 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
         midwife.found(&reader).await?
     };
     let Some((record, position)) = found else {
-        return Err(midwife.unborn("it has no record of its birth"));
+        return Err(midwife.unborn("it has no record of its creation"));
     };
     let born = Born { replicas, partitions: record.partitions, cluster: record.cluster.clone() };
     midwife.check_cluster(&born)?;
     if !record.complete && !may_create {
-        return Err(midwife.unborn("its birth is not complete"));
+        return Err(midwife.unborn("its creation is not complete"));
     }
     let is_current = record.streams >= STREAMS;
     if record.complete && options.birth != Birth::Mend {
@@ -114,7 +114,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
         midwife.check_all(&born).await?;
         midwife.add_jobs(&born, record.streams >= WITH_JOBS).await?;
     } else {
-        info!(prefix = %options.prefix, ?born, "a cluster is born");
+        info!(prefix = %options.prefix, ?born, "creating the streams of a cluster");
         midwife.create_all(&born).await?;
     }
     // With logins nodes may not, and are told to create nothing.
@@ -125,7 +125,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
         let streams = record.streams.max(STREAMS);
         let complete = encode(&Record { complete: true, streams, ..record })?;
         let done = midwife.store(position, &complete).await?;
-        debug!(by_us = done.is_some(), "birth is complete");
+        debug!(by_us = done.is_some(), "the cluster is created");
     }
     Ok(born)
 }
@@ -144,7 +144,7 @@ impl Midwife<'_> {
             if existing.is_none() {
                 return Err(ConnectError::Topology {
                     detail: format!(
-                        "`{}` exists, but `{}`, which says how the cluster was born, is gone",
+                        "`{}` exists, but `{}`, which records how the cluster was made, is missing",
                         journal.name, bucket.name
                     ),
                 });
@@ -221,7 +221,7 @@ impl Midwife<'_> {
             _ => None,
         };
         if let Some(Known { cluster, partitions }) = &known {
-            info!(cluster, partitions, "the record of the birth was gone; writing it again");
+            info!(cluster, partitions, "the creation record was missing; writing it again");
         }
         let partitions = self.options.partitions.unwrap_or(PARTITIONS_NATS);
         Ok(Record {

@@ -134,7 +134,7 @@ impl Blobs for NatsBlobs {
         }
         Err(StoreError::Unavailable {
             store: STORE,
-            detail: format!("blob `{digest}` is removed by somebody while it is stored"),
+            detail: format!("another client removed blob `{digest}` while it was stored"),
         })
     }
 

@@ -63,7 +63,7 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     /// The credentials file holds none.
-    #[error("`{path}` is no NATS credentials file: {detail}")]
+    #[error("`{path}` is not a NATS credentials file: {detail}")]
     NoCredentials {
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum ConnectError {
     },
     /// Its time is over.
     #[error(
-        "the credential `{name}` for this cluster has ended; ask its operator for another \
+        "the credential `{name}` for this cluster has expired; ask its operator for another \
          (`clawnode cluster join-token`), and join again"
     )]
     Expired {
@@ -81,8 +81,8 @@ pub enum ConnectError {
     },
     /// There is no cluster.
     #[error(
-        "no cluster of prefix `{prefix}` is at `{urls}` yet: {detail}; its operator gives birth to \
-         it with `clawnode cluster join-token`"
+        "`{urls}` has no cluster with prefix `{prefix}` yet: {detail}; its operator creates it \
+         with `clawnode cluster join-token`"
     )]
     Unborn {
         /// Where.
@@ -94,9 +94,9 @@ pub enum ConnectError {
     },
     /// It was born by an older build, and lacks what this one needs.
     #[error(
-        "the cluster at `{urls}` was born by an older build and lacks streams that this one needs, \
-         and this user may not make them; its operator brings it up to date with `clawnode cluster \
-         push`"
+        "the cluster at `{urls}` was created by an older build and lacks streams that this one \
+         needs, and this user may not create them; its operator brings it up to date with \
+         `clawnode cluster push`"
     )]
     Outdated {
         /// Where.
@@ -151,7 +151,8 @@ pub enum ConnectError {
     },
     /// The cluster was born with another number of partitions.
     #[error(
-        "the cluster was born with {born} partitions, but {configured} are configured; the number can't change: configure {born}, or another prefix for a new cluster"
+        "the cluster was created with {born} partitions, but {configured} are configured; the \
+         number can't change: configure {born}, or another prefix for a new cluster"
     )]
     Partitions {
         /// What is so.
@@ -183,8 +184,8 @@ pub enum ConnectError {
     },
     /// It is there, and still starts or elects.
     #[error(
-        "NATS at `{urls}` is not ready after {waited:?}: {detail}; see that all its servers run and \
-         reach each other"
+        "NATS at `{urls}` is not ready after {waited:?}: {detail}; check that all its servers run \
+         and reach each other"
     )]
     NotReady {
         /// Where.
@@ -195,7 +196,7 @@ pub enum ConnectError {
         detail: String,
     },
     /// NATS is there but does not do what is needed.
-    #[error("NATS at `{urls}` failed: {detail}; try again, and look at its log if that fails too")]
+    #[error("NATS at `{urls}` failed: {detail}; try again, and read its log if that fails too")]
     Failed {
         /// Where.
         urls: String,

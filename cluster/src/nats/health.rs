@@ -190,8 +190,8 @@ impl Health for NatsHealth {
             warnings.push(Warning {
                 name: "bus.foreign".to_owned(),
                 message: format!(
-                    "{foreign} messages among this cluster's records are none: somebody with a \
-                     credential had the servers write their answers there; they are skipped"
+                    "{foreign} messages among this cluster's records are not records: a user with \
+                     a credential made the servers write answers there; clawnode skips them"
                 ),
                 hint: "see docs/stolen-credentials.md; end credentials that you do not trust with \
                        `clawnode cluster revoke`"
@@ -247,8 +247,8 @@ impl Health for NatsHealth {
         let taken = self.api.round_trip(LAST_WORDS);
         match tokio::time::timeout(LAST_WORDS, taken).await {
             Ok(Ok(())) => {}
-            Ok(Err(failure)) => debug!(%failure, "NATS may not have taken the last words"),
-            Err(_) => debug!("NATS did not take the last words in time"),
+            Ok(Err(failure)) => debug!(%failure, "NATS may not have taken the last messages"),
+            Err(_) => debug!("NATS did not take the last messages in time"),
         }
         let drained = async {
             self.api.client.drain().await.map_err(|error| error.to_string())?;

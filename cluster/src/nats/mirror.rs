@@ -234,7 +234,7 @@ async fn until_copied(api: &Api, name: &str) -> Result<(), Failure> {
             (so_far, moved) = (copied.last_seq, Instant::now());
         }
         if moved.elapsed() > STALLED {
-            return Err(Failure::Unknown(format!("`{name}` is not copied any further")));
+            return Err(Failure::Unknown(format!("copying `{name}` makes no progress")));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

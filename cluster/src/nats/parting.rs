@@ -40,10 +40,10 @@ pub(super) async fn watch(
                 Ok(Some(process)) => {
                     // Nobody listens while membership is being restarted.
                     let heard_by = partings.send(process).unwrap_or_default();
-                    debug!(%process, heard_by, "a server says that a process has parted");
+                    debug!(%process, heard_by, "a server reports that a process has disconnected");
                 }
                 Ok(None) => {}
-                Err(error) => warn!(%error, "a server's word on a connection is not readable"),
+                Err(error) => warn!(%error, "a server's report about a connection is not readable"),
             }
         }
         // It is kept for as long as somebody listens.

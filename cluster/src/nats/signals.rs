@@ -118,7 +118,7 @@ impl Signals {
         let met = foreign.met;
         drop(foreign);
         if met.is_power_of_two() {
-            warn!(subject, met, "somebody had the servers write among our records; it is skipped");
+            warn!(subject, met, "a message among the records is not a record; clawnode skips it");
         }
     }
 
@@ -197,7 +197,7 @@ impl Signals {
             )),
             // The sender is ours, so it is not dropped.
             _ = refused.wait_for(|count| *count >= REFUSALS) => Lost::Refused(format!(
-                "NATS at `{urls}` refuses this node's credential: it was revoked, or its time is over"
+                "NATS at `{urls}` refuses this node's credential: it was revoked, or has expired"
             )),
         }
     }

@@ -134,7 +134,7 @@ impl Watcher {
                     self.take(&message, &mut missing).await?;
                 }
                 Some(Err(error)) => {
-                    debug!(%error, "the bucket's watch broke");
+                    debug!(%error, "watching the bucket failed");
                     return Ok(());
                 }
                 None => return Ok(()),

@@ -143,7 +143,7 @@ impl Turn {
         }
         match &self.judged {
             Some(it) if it.call == call && it.blocked.is_none() => Ok(()),
-            _ => Err(Violation(format!("`{call}` begins, and its hooks did not let it (HOOK-1)"))),
+            _ => Err(Violation(format!("`{call}` begins, but hooks did not allow it (HOOK-1)"))),
         }
     }
 }
@@ -191,13 +191,13 @@ pub(in crate::session) fn fate(
         return Ok(if is_wanted(profile, tool) { Fate::Waits } else { Fate::Passed });
     };
     if let Some(HookBlock { hook, reason }) = &judged.blocked {
-        let why = format!("hook `{hook}` does not let it run: {reason}");
+        let why = format!("hook `{hook}` refused the call: {reason}");
         return Err(ToolOutcome::failed(ToolFailure::Refused, why));
     }
     if let Some(arguments) = &judged.arguments
         && let Err(why) = crate::tool::schema::judge(spec, arguments)
     {
-        let why = format!("a hook changed its arguments to what the tool does not take: {why}");
+        let why = format!("a hook changed the arguments to ones that the tool refuses: {why}");
         return Err(ToolOutcome::failed(ToolFailure::Refused, why));
     }
     Ok(Fate::Passed)
@@ -287,6 +287,6 @@ impl ToolCall {
         if passed {
             return Ok(());
         }
-        Err(Violation(format!("`{call}` begins, and its hooks did not let it (HOOK-1)")))
+        Err(Violation(format!("`{call}` begins, but hooks did not allow it (HOOK-1)")))
     }
 }

@@ -310,7 +310,7 @@ impl Inner {
         };
         for run in &gone {
             if let Err(failure) = remove(substrate, run, &mut CleanView::default()).await {
-                debug!(job = %job.id, %failure, "what a run has left stays");
+                debug!(job = %job.id, %failure, "cannot remove what a run left");
             }
         }
     }

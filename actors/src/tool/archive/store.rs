@@ -95,7 +95,7 @@ async fn try_put_run(
         Ok(_) => Ok(Put::There { number, gone }),
         Err(BucketError::Conflict { .. }) => Err(StoreError::Unavailable {
             store: STORE,
-            detail: format!("`{key}` is changed by somebody else"),
+            detail: format!("another writer changed `{key}`"),
         }),
         Err(BucketError::Store(failure)) => Err(failure),
     }

@@ -36,7 +36,7 @@ fn parse(text: &str) -> Result<(TimeZone, String), String> {
     let unknown = || {
         let shown: String = text.chars().take(ZONE_BYTES).collect();
         format!(
-            "`{shown}` is no time zone: give an IANA name such as `Europe/Berlin`, or an offset \
+            "`{shown}` is not a time zone; give an IANA name such as `Europe/Berlin`, or an offset \
              such as `+02:00`"
         )
     };

@@ -23,7 +23,7 @@ pub enum EgressError {
     Header(String),
     /// The port is not one that may be reached.
     #[error(
-        "port {0} may not be reached: only the usual ports of web servers, and those configured"
+        "port {0} is not allowed; only the usual ports of web servers and configured ports are"
     )]
     Port(u16),
     /// The host is not among those of this agent.

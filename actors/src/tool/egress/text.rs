@@ -55,7 +55,7 @@ impl Decoded {
                 Some(format!("the charset `{label}` is not known; read as {}", used.name()))
             }
             (true, false) => Some(format!(
-                "not all of it is valid {}: what is not is shown as \u{fffd}",
+                "some bytes are not valid {}; they are shown as \u{fffd}",
                 used.name()
             )),
             (false, false) => None,
@@ -134,7 +134,7 @@ mod tests {
             panic!("no text")
         };
         assert_eq!(text, "a\u{fffd}b");
-        assert!(note.unwrap().contains("not all of it is valid UTF-8"));
+        assert!(note.unwrap().contains("some bytes are not valid UTF-8"));
         let Decoded::Text { note, .. } = Decoded::of(b"a", "text/plain; charset=klingon", false)
         else {
             panic!("no text")

@@ -101,9 +101,9 @@ impl Process {
         self.tell(how);
         if timeout(KEEPER_GRACE, self.keeper.wait()).await.is_err() {
             let server = &self.server;
-            error!(%server, "what keeps an MCP server does not end; something of it may be left");
+            error!(%server, "cannot end the watcher of an MCP server; its processes may be left");
             if let Err(failure) = self.keeper.kill().await {
-                debug!(%server, %failure, "the keeper is gone");
+                debug!(%server, %failure, "the watcher of an MCP server is gone");
             }
         }
     }
@@ -114,7 +114,7 @@ impl Process {
         if let Some(pid) = pid
             && let Err(failure) = kill_process(pid, how)
         {
-            debug!(server = %self.server, %failure, "the keeper is gone");
+            debug!(server = %self.server, %failure, "the watcher of an MCP server is gone");
         }
     }
 }
@@ -156,9 +156,9 @@ async fn listen(
         }
         lines = lines.saturating_add(1);
         if lines <= STDERR_LINES {
-            debug!(%server, line = text, "said on standard error");
+            debug!(%server, line = text, "the MCP server wrote on standard error");
         } else if lines == STDERR_LINES + 1 {
-            debug!(%server, "it says too much; the rest is not logged");
+            debug!(%server, "the MCP server writes too much; the rest is not logged");
         }
         *last.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }

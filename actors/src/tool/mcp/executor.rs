@@ -111,9 +111,9 @@ impl McpTools {
                 Err(self.unavailable(&format!("it has no tool `{tool}` any more")))
             }
             Some(McpToolState::Changed | McpToolState::New) => refused(format!(
-                "the MCP server `{server}` describes `{tool}` otherwise than was approved, so it is \
-                 not run; an operator can look at it with `clawnode mcp show {server}` and approve \
-                 it with `clawnode mcp approve {server} --tool {tool}`"
+                "the MCP server `{server}` changed its description of `{tool}` after the approval, \
+                 so clawnode does not run it; an operator can review it with `clawnode mcp show \
+                 {server}` and approve it with `clawnode mcp approve {server} --tool {tool}`"
             )),
         }
     }
@@ -143,8 +143,8 @@ impl McpTools {
                 // A service may be gone without its connection's end.
                 self.0.0.suspected.notify_one();
                 let why = format!(
-                    "the MCP server `{server}` was lost during the call ({why}); whether the call \
-                     did anything is not known"
+                    "the MCP server `{server}` was lost during the call ({why}); it is unknown \
+                     whether the call did anything"
                 );
                 ToolOutcome::failed(ToolFailure::Crashed, why)
             }
@@ -236,7 +236,7 @@ fn why_not(phase: &Phase) -> String {
         Phase::Starts => STARTING.to_owned(),
         Phase::StandsBy | Phase::Leaves(_) => STANDING_BY.to_owned(),
         Phase::Down(why) => format!("it is down: {why}"),
-        Phase::Stopped => "this node ends".to_owned(),
+        Phase::Stopped => "this node is stopping".to_owned(),
     }
 }
 

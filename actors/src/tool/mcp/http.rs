@@ -49,7 +49,7 @@ impl Service {
             let parsed =
                 HeaderName::try_from(name.as_str()).map_err(|it| wrong(&it.to_string()))?;
             let mut value = HeaderValue::from_str(value.expose_secret())
-                .map_err(|_secret| wrong("its value has characters that no header has"))?;
+                .map_err(|_secret| wrong("its value has characters that a header cannot have"))?;
             value.set_sensitive(true);
             headers.append(parsed, value);
         }
@@ -102,7 +102,7 @@ impl Transport<RoleClient> for Service {
                 let sending = self.inner.send(answer);
                 tokio::spawn(async move {
                     if let Err(failure) = sending.await {
-                        debug!(%failure, "an MCP server was not told that it is refused");
+                        debug!(%failure, "cannot tell an MCP server that its request is refused");
                     }
                 });
             }

@@ -30,7 +30,7 @@ pub struct Pins(Arc<BTreeMap<McpServerName, McpPins>>);
 #[derive(Debug, thiserror::Error)]
 pub enum ApproveError {
     /// No node has listed its tools yet.
-    #[error("nothing is known of an MCP server `{0}`")]
+    #[error("the MCP server `{0}` is unknown")]
     UnknownServer(McpServerName),
     /// It has no such tool, and had none that was approved.
     #[error("the MCP server `{server}` has no tool `{tool}`")]
@@ -41,7 +41,7 @@ pub enum ApproveError {
         tool: String,
     },
     /// The server says something else by now.
-    #[error("what the MCP server `{server}` says of `{tool}` is {now} now, not {wanted}")]
+    #[error("the description of `{tool}` from MCP server `{server}` is now {now}, not {wanted}")]
     Differs {
         /// The server.
         server: McpServerName,
@@ -90,7 +90,7 @@ fn read(server: &McpServerName, entry: &Entry) -> Option<McpPins> {
     match codec::decode(&entry.value) {
         Ok(pins) => Some(pins),
         Err(error) => {
-            warn!(%server, %error, "what is approved of an MCP server is not readable: none of its tools is offered");
+            warn!(%server, %error, "the approvals of an MCP server are not readable; its tools are not offered");
             None
         }
     }
@@ -119,7 +119,7 @@ pub async fn follow(bucket: Arc<dyn Bucket>, tell: watch::Sender<Pins>) {
     let mut changes = match bucket.watch(MCP_KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
-            warn!(%error, "cannot follow what is approved of MCP servers; trying again");
+            warn!(%error, "cannot follow the approvals of MCP servers; trying again");
             return;
         }
     };
@@ -154,10 +154,10 @@ pub(super) async fn heard(bucket: &dyn Bucket, heard: Heard<'_>) -> Result<McpPi
     for tool in pins.listed.keys().chain(pins.approved.keys()) {
         match pins.state(tool) {
             Some(McpToolState::Changed) => {
-                warn!(%server, tool, "it describes the tool otherwise than was approved: it is not run until `clawnode mcp approve`");
+                warn!(%server, tool, "the server changed the tool's description; the tool does not run until `clawnode mcp approve`");
             }
             Some(McpToolState::New) => {
-                info!(%server, tool, "nobody has approved the tool yet: it is not offered until `clawnode mcp approve`");
+                info!(%server, tool, "the tool is not approved yet; it is not offered until `clawnode mcp approve`");
             }
             Some(McpToolState::Approved | McpToolState::Gone) | None => {}
         }

@@ -189,7 +189,7 @@ impl Inner {
             let began = Instant::now();
             match Box::pin(self.serve()).await {
                 End::Moved => {
-                    info!(%server, "an MCP server is run by another node from now on");
+                    info!(%server, "another node runs an MCP server from now on");
                     self.enter(Phase::StandsBy);
                 }
                 End::Stopped => break,
@@ -285,7 +285,7 @@ impl Inner {
             Ok(session) => session,
             Err(error) => {
                 let said = stop(process).await;
-                let said = if said.is_empty() { said } else { format!("; it said: {said}") };
+                let said = if said.is_empty() { said } else { format!("; output: {said}") };
                 return End::Broken(format!("{}{said}", ErrorChain(&error)));
             }
         };
@@ -356,7 +356,7 @@ impl Inner {
                 };
                 let listed = Arc::new(self.specs(&tools, known.is_none()));
                 if !self.note(&listed).await {
-                    return End::Broken("what it offers cannot be written down".to_owned());
+                    return End::Broken("cannot store the list of its tools".to_owned());
                 }
                 if known.as_ref() != Some(&listed) {
                     info!(%server, tools = listed.len(), "an MCP server is up");
@@ -398,7 +398,7 @@ impl Inner {
             Ok(_) => true,
             Err(error) => {
                 let error = ErrorChain(&error);
-                warn!(%server, %error, "what an MCP server offers cannot be written down");
+                warn!(%server, %error, "cannot store the list of an MCP server's tools");
                 false
             }
         }

@@ -127,7 +127,7 @@ impl Session {
     /// Ends it.
     pub(super) async fn close(mut self) {
         if let Err(failure) = self.service.close_with_timeout(PONG).await {
-            tracing::debug!(%failure, "a connection to an MCP server broke while it was closed");
+            tracing::debug!(%failure, "a connection to an MCP server failed while it was closed");
         }
     }
 }
@@ -166,7 +166,7 @@ impl Calls {
             // Not by the client's own method: that keeps answers for as long as the server says.
             let asked = self.ask(ClientRequest::ListToolsRequest(request)).await;
             let ServerResult::ListToolsResult(page) = asked.map_err(|it| self.failed(&it))? else {
-                let what = "it answered `tools/list` with something else".to_owned();
+                let what = "it answered `tools/list` with a different kind of result".to_owned();
                 return Err(SessionError::Refused(what));
             };
             for tool in page.tools {
@@ -210,16 +210,14 @@ impl Calls {
             () = cancelled.cancelled() => {
                 let told = handle.cancel(Some("cancelled by the agent".to_owned()));
                 if !matches!(timeout(CANCEL, told).await, Ok(Ok(()))) {
-                    tracing::debug!("an MCP server could not be told that a call is cancelled");
+                    tracing::debug!("cannot tell an MCP server that a call is cancelled");
                 }
                 return CallEnd::Cancelled;
             }
         };
         match answer {
             Ok(Ok(ServerResult::CallToolResult(result))) => CallEnd::Answered(result),
-            Ok(Ok(_)) => {
-                CallEnd::Refused("it answered with something that is no result".to_owned())
-            }
+            Ok(Ok(_)) => CallEnd::Refused("its answer is not a tool result".to_owned()),
             Ok(Err(error)) => self.ended(error),
             Err(_dropped) => CallEnd::Gone(self.ending.why()),
         }

@@ -33,7 +33,7 @@ pub(super) const MESSAGE_BYTES: usize = 4 << 20;
 /// not.
 const NOISE: u32 = 100;
 /// Why a connection is over whose program is gone.
-const ENDED: &str = "it has ended";
+const ENDED: &str = "its process ended";
 /// Messages that answer nothing, at once (2,000), and those that are forgiven each second (200).
 const UNASKED: f64 = 2_000.0;
 const UNASKED_PER_SECOND: f64 = 200.0;
@@ -202,7 +202,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
                 Verdict::Answer(answer) => {
                     let sent = self.out.as_ref().map(|out| out.try_send(Line(answer, None)));
                     if !matches!(sent, Some(Ok(()))) {
-                        return self.end("it asks and does not read what it is told");
+                        return self.end("it sends requests, but does not read the answers");
                     }
                 }
                 Verdict::End(why) => return self.end(&why),
@@ -231,7 +231,7 @@ async fn write_all<W: AsyncWrite + Unpin>(mut write: W, mut lines: mpsc::Receive
         if let Some(written) = written
             && written.send(result).is_err()
         {
-            debug!("nobody waits for a message to be written");
+            debug!("no task waits for a written message");
         }
         if failed {
             return;
@@ -282,7 +282,7 @@ impl Judge {
         // Whoever waits for it should know now.
         let id = id.and_then(|id| serde_json::from_str::<RequestId>(id.get()).ok());
         let Some(id) = id else { return self.is_noise() };
-        let what = "the answer is not one that MCP knows";
+        let what = "the answer is not a valid MCP answer";
         let error = ErrorData::new(ErrorCode::INVALID_REQUEST, what, None);
         Verdict::Pass(Box::new(JsonRpcMessage::error(error, Some(id))))
     }
@@ -290,7 +290,7 @@ impl Judge {
     fn is_noise(&mut self) -> Verdict {
         self.noise += 1;
         if self.noise > NOISE {
-            return Verdict::End("what it writes is not MCP".to_owned());
+            return Verdict::End("its output is not MCP".to_owned());
         }
         Verdict::Drop
     }
@@ -369,7 +369,7 @@ mod tests {
             ),
             (r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#, "pass "),
             (r#"{"jsonrpc":"2.0","id":1,"result":7}"#, "pass "),
-            (r#"{"jsonrpc":"2.0","id":1,"error":"all wrong"}"#, "is not one that MCP knows"),
+            (r#"{"jsonrpc":"2.0","id":1,"error":"all wrong"}"#, "is not a valid MCP answer"),
             (r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#, r#""id":"x","result":{}"#),
             (r#"{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}"#, "-32601"),
             (r#"{"jsonrpc":"2.0","id":9,"method":"roots/list"}"#, "-32601"),
@@ -392,7 +392,7 @@ mod tests {
         let (mut judge, _) = judge();
         let now = Instant::now();
         let ends = (0..=NOISE).map(|_| said(&judge.judge(b"\xff\x00garbage", now))).last();
-        assert_eq!(ends.unwrap(), "end what it writes is not MCP");
+        assert_eq!(ends.unwrap(), "end its output is not MCP");
         let (mut judge, _) = self::judge();
         let line = br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#;
         let mut said_first = 0;

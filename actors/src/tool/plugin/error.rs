@@ -42,11 +42,12 @@ pub enum PluginError {
     #[error("the component cannot be used")]
     Load(#[from] LoadError),
     /// What loads it broke.
-    #[error("the component broke the engine that compiles it")]
+    #[error("the plugin engine crashed while it compiled the component")]
     Broke,
     /// A tool's name, with the plugin's before it, is no name.
     #[error(
-        "it has a tool `{0}`, which cannot be called that: `PLUGIN__TOOL` is 1 to 64 of a-z, A-Z, 0-9, `-`, `_`"
+        "it has a tool `{0}`, which is not a valid name: `PLUGIN__TOOL` is 1 to 64 of a-z, A-Z, \
+         0-9, `-`, `_`"
     )]
     ToolName(String),
     /// Two tools of one name.

@@ -156,7 +156,7 @@ impl PluginExecutor {
             }),
             Err(broken) => {
                 error!(plugin = %self.name, %broken, "the engine of plugins panicked");
-                let why = format!("what runs the plugin `{}` broke", self.name);
+                let why = format!("the plugin engine crashed while it ran `{}`", self.name);
                 Err(ToolOutcome::failed(ToolFailure::Crashed, why))
             }
         }

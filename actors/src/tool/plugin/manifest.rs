@@ -34,7 +34,7 @@ pub enum ManifestError {
     #[error("it has {0} bytes, at most {MANIFEST_BYTES}")]
     TooLong(usize),
     /// There is too much of something in it.
-    #[error("its {0} is longer than a manifest may have it")]
+    #[error("its {0} is too long for a manifest")]
     Field(&'static str),
 }
 
@@ -94,8 +94,8 @@ mod tests {
             ),
             ("name = \"a\"\nversion", "line 2:"),
             ("\u{0}\u{1}", "line 1:"),
-            (&long, "its version is longer"),
-            (&many, "its list of capabilities is longer"),
+            (&long, "its version is too long"),
+            (&many, "its list of capabilities is too long"),
             (&"#".repeat(MANIFEST_BYTES + 1), "it has 65537 bytes"),
         ] {
             let error = Manifest::parse(text).unwrap_err().to_string();

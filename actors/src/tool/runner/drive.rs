@@ -213,7 +213,7 @@ impl Runner {
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(failure) = ended {
                         // Its job would be in hand for ever. All is given up and begun again.
-                        error!(%failure, "a part of the job runner broke; it starts again");
+                        error!(%failure, "a part of the job runner failed; it starts again");
                         return;
                     }
                 }
@@ -330,7 +330,7 @@ impl Runner {
         self.tasks.spawn(async move {
             for handle in handles {
                 if let Err(failure) = handle.progress().await {
-                    debug!(%failure, "progress of a job could not be told");
+                    debug!(%failure, "cannot report the progress of a job");
                 }
             }
         });

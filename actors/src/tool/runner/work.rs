@@ -87,7 +87,7 @@ impl Work {
                     Ok(position) => JobIn::Stored(job, position),
                     Err(BucketError::Conflict { .. }) => JobIn::Conflict(job),
                     Err(BucketError::Store(failure)) => {
-                        warn!(%job, %failure, "nobody knows whether the state of a job was set");
+                        warn!(%job, %failure, "it is unknown whether the state of a job was set");
                         JobIn::Unknown(job)
                     }
                 }

@@ -63,7 +63,7 @@ pub enum SandboxError {
     /// A process cannot be isolated here.
     #[error(
         "sandbox_unavailable: processes cannot be isolated on this node ({0}); install bubblewrap \
-         (Landlock alone lets networks and memory without end through), or run tools in Docker \
+         (Landlock alone limits neither networks nor memory), or run tools in Docker \
          (`sandbox.run_in = \"docker\"`)"
     )]
     NoIsolation(String),

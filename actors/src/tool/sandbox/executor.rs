@@ -293,7 +293,7 @@ impl Files {
         let root = self.root.as_ref().ok_or_else(|| no("this node has no `workspace.root`"))?;
         // A name of dots alone would be another directory.
         if agent.as_str().chars().all(|c| c == '.') {
-            return Err(no("its name is no name of a directory"));
+            return Err(no("its name cannot be the name of a directory"));
         }
         let root = root.canonicalize().map_err(|error| no(&error.to_string()))?;
         let directory = root.join(agent.as_str());
@@ -306,7 +306,7 @@ impl Files {
         };
         // Only the node can make something else of it; still, nothing else is mounted.
         if !about.is_dir() {
-            return Err(no("it is no directory"));
+            return Err(no("it is not a directory"));
         }
         let user = User::owner(about.uid(), about.gid());
         Ok((Some(AgentFiles { directory, is_read_only }), user))

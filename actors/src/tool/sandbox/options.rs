@@ -274,7 +274,7 @@ mod tests {
             (tool(r#""command":["a"],"input_schema":"{""#), "sandbox.tools.t.input_schema: "),
             (tool(r#""command":["a"],"timeout":"6m""#), "sandbox.tools.t.timeout: "),
             (tool(r#""command":["a"],"class":"check""#), "sandbox.tools.t.class: "),
-            (tool(r#""command":["a"],"probe":["b"]"#), "sandbox.tools.t.probe: nobody asks"),
+            (tool(r#""command":["a"],"probe":["b"]"#), "sandbox.tools.t.probe: only a tool"),
             (tool(r#""command":["a"],"class":"check","probe":[]"#), "sandbox.tools.t.probe: "),
             (
                 tool(r#""command":["a"],"class":"check","probe":["b","{a}"]"#),

@@ -123,8 +123,8 @@ impl Kept {
         let text = String::from_utf8_lossy(whole);
         if matches!(text, std::borrow::Cow::Owned(_)) {
             notes.push(format!(
-                "{name} was not all UTF-8: what was not stands as `\u{fffd}`; encode bytes (base64) \
-                 to see them"
+                "some bytes of {name} were not UTF-8 and are shown as `\u{fffd}`; encode bytes \
+                 (base64) to see them"
             ));
         }
         let mut text = text.into_owned();
@@ -162,8 +162,7 @@ impl Ran {
                 Some(ToolFailure::Crashed)
             }
             End::TimedOut(after) => {
-                let part =
-                    if is_silent { "it had said nothing" } else { "above is what it had said" };
+                let part = if is_silent { "it printed nothing" } else { "its output is above" };
                 let seconds = after.as_secs_f64();
                 notes.push(format!("timed_out: it was killed after {seconds} s; {part}"));
                 Some(ToolFailure::TimedOut)
@@ -228,13 +227,13 @@ mod tests {
                 vec![out],
                 End::TimedOut(after),
                 Some(ToolFailure::TimedOut),
-                "a\n[timed_out: it was killed after 1.5 s; above is what it had said]",
+                "a\n[timed_out: it was killed after 1.5 s; its output is above]",
             ),
             (
                 vec![],
                 End::TimedOut(after),
                 Some(ToolFailure::TimedOut),
-                "[timed_out: it was killed after 1.5 s; it had said nothing]",
+                "[timed_out: it was killed after 1.5 s; it printed nothing]",
             ),
             (
                 vec![out],
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_told() {
         let (_, text) = told(&[(Stream::Stdout, b"a\xff\xfeb")], End::Exited(0));
-        assert!(text.starts_with("a\u{fffd}\u{fffd}b\n[stdout was not all UTF-8"), "{text}");
+        assert!(text.starts_with("a\u{fffd}\u{fffd}b\n[some bytes of stdout were not"), "{text}");
         let garbage = vec![0xff; KEPT_BYTES];
         let (_, text) = told(&[(Stream::Stdout, &garbage)], End::Exited(0));
         assert!(text.len() < KEPT_BYTES + 500 && text.contains("[cut: "), "{}", text.len());

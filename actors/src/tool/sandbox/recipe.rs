@@ -328,11 +328,11 @@ pub(super) fn check(name: &ToolName, tool: &CommandTool, most: Duration) -> Resu
         return Err(("timeout", what, "write a duration such as `30s`"));
     }
     if tool.class == EffectClass::Check && tool.probe.is_none() {
-        let what = "it has no `probe` that tells whether it has happened".to_owned();
+        let what = "it has no `probe` that checks whether a call has happened".to_owned();
         return Err(("class", what, "add a `probe`, or write `safe`, `idempotent` or `once`"));
     }
     if tool.class != EffectClass::Check && tool.probe.is_some() {
-        let what = "nobody asks the probe of a tool that is not of class `check`".to_owned();
+        let what = "only a tool of class `check` can have a probe".to_owned();
         return Err(("probe", what, "write `class = \"check\"`, or remove it"));
     }
     if tool.env == Place::Process && tool.image.is_some() {

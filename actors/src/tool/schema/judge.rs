@@ -14,7 +14,7 @@ const WORK: u64 = 20_000_000;
 /// No text at all is an object without fields: that is how models call a tool that needs nothing.
 pub fn judge(spec: &ToolSpec, arguments: &str) -> Result<Map<String, Value>, String> {
     let usable = Usable::read(&spec.input_schema)
-        .map_err(|error| format!("`{}` cannot be called by anybody: {error}", spec.name))?;
+        .map_err(|error| format!("`{}` cannot be called: {error}", spec.name))?;
     let arguments = arguments.trim();
     let value = if arguments.is_empty() {
         Value::Object(Map::new())
@@ -251,7 +251,7 @@ mod tests {
             assert!(error.contains(why), "{schema:.200}: {error}");
             assert!(error.len() < 600);
             let told = judge(&spec, "{}").unwrap_err();
-            assert!(told.contains("cannot be called by anybody"), "{told}");
+            assert!(told.contains("cannot be called: "), "{told}");
         }
         for text in ["", "{", "[".repeat(300).as_str(), &"x".repeat(70_000)] {
             assert!(check(&spec(text)).is_err());

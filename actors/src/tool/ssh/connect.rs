@@ -80,7 +80,7 @@ pub(super) async fn enter(
 pub(super) async fn leave(entered: &Entered) {
     let goodbye = entered.disconnect(Disconnect::ByApplication, "", "");
     if !matches!(timeout(GOODBYE, goodbye).await, Ok(Ok(()))) {
-        debug!("a host was left without a goodbye");
+        debug!("an SSH connection was closed without a disconnect message");
     }
 }
 
@@ -97,10 +97,10 @@ fn private_key(options: &SshHostOptions) -> Result<PrivateKey, SshError> {
     let key = decode_secret_key(&text, None).map_err(|error| {
         wrong(match error {
             keys::Error::KeyIsEncrypted => {
-                "it has a passphrase, which nobody is there to type; make a key without one for \
-                 this node (`ssh-keygen -t ed25519 -N ''`)"
+                "it has a passphrase, which the node cannot enter; make a key without one for this \
+                 node (`ssh-keygen -t ed25519 -N ''`)"
             }
-            _ => "it is no private key that can be read here; use Ed25519 or ECDSA",
+            _ => "it is not a private key that this node can read; use Ed25519 or ECDSA",
         }
         .to_owned())
     })?;

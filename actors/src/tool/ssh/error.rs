@@ -23,7 +23,7 @@ pub enum SshError {
         source: std::io::Error,
     },
     /// It takes too long.
-    #[error("ssh_unavailable: the host `{name}` let nobody in within {} s", after.as_secs())]
+    #[error("ssh_unavailable: the login on host `{name}` took longer than {} s", after.as_secs())]
     Slow {
         /// Which.
         name: SshHostName,
@@ -48,10 +48,11 @@ pub enum SshError {
     },
     /// It has another key than it had.
     #[error(
-        "the host `{name}` has another key than it had: {now}, not {known}. Somebody may stand \
-         between; nothing was said to it. If the host was set up anew, ask its administrator for \
-         the new fingerprint (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` there), and write \
-         the new key for it into a file that `known_hosts` of this `[[ssh_hosts]]` names"
+        "the key of the host `{name}` has changed: it is {now}, not {known}. Another host may have \
+         taken its place; nothing was sent to it. If the host was reinstalled, ask its \
+         administrator for the new fingerprint (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` \
+         there), and write the new key for it into a file that `known_hosts` of this \
+         `[[ssh_hosts]]` names"
     )]
     Changed {
         /// Which.
@@ -66,7 +67,7 @@ pub enum SshError {
     Certificate(SshHostName),
     /// The key does not log in.
     #[error(
-        "the host `{name}` does not let `{user}` in with this key; add its public half to \
+        "the host `{name}` refused the key for user `{user}`; add its public half to \
          `~/.ssh/authorized_keys` of that user there"
     )]
     NotLetIn {
@@ -82,7 +83,7 @@ pub enum SshError {
     #[error("the known key of the host `{0}` is not readable")]
     PinUnreadable(SshHostName),
     /// The protocol failed.
-    #[error("ssh_unavailable: the host cannot be spoken with")]
+    #[error("ssh_unavailable: the SSH connection failed")]
     Protocol(#[from] russh::Error),
 }
 

@@ -49,7 +49,7 @@ pub(super) async fn judge(
         match context.bucket.put(&bucket_key, Position(0), bytes.into(), None).await {
             Ok(_) => {
                 let fingerprint = fingerprint(key);
-                info!(host = %options.name, fingerprint, "this key is the host's from now on");
+                info!(host = %options.name, fingerprint, "recorded the key of a host");
                 return Ok(());
             }
             // Another node has just met it.
@@ -72,7 +72,7 @@ fn of_file(options: &SshHostOptions) -> Result<Vec<PublicKey>, SshError> {
         return Err(wrong(why.to_owned()));
     }
     let keys = known_host_keys_path(&options.host, options.port, path)
-        .map_err(|_line| wrong("what it says of the host is not a key".to_owned()))?;
+        .map_err(|_line| wrong("its entry for the host is not a key".to_owned()))?;
     Ok(keys.into_iter().map(|(_line, key)| key).collect())
 }
 

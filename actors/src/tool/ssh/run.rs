@@ -75,8 +75,8 @@ impl Command {
         let timeout = wanted.filter(|it| !it.is_zero()).unwrap_or(TIMEOUT).min(most);
         if !is_allowed(&options.commands, &command) {
             let why = format!(
-                "this command is not one that may be run on `{}`; these are, with nothing in them \
-                 that a shell would take apart: {}",
+                "this command is not allowed on `{}`; these are, without special characters of the \
+                 shell: {}",
                 options.name,
                 options.commands.join(", ")
             );
@@ -137,7 +137,7 @@ pub(super) async fn follow(
         }
         Ok(Err(Unbegun::NotAsked(error))) => return Err(SshError::from(error).into()),
         Ok(Err(Unbegun::Asked)) | Err(_) => {
-            return uncertain("when it was told to run the command");
+            return uncertain("when the node sent the command");
         }
     };
     let deadline = Instant::now() + command.timeout;
@@ -243,8 +243,8 @@ impl GivenUp {
         let how = if has_ended {
             "it was sent a signal, and has ended"
         } else {
-            "it was sent SIGTERM and SIGKILL; the host does not say that it has ended, so it may \
-             go on there"
+            "it was sent SIGTERM and SIGKILL; the host does not confirm that it has ended, so it \
+             may still run there"
         };
         ToolOutcome::failed(failure, told(capture, &format!("{what}: {how}")))
     }

@@ -39,7 +39,7 @@ pub(super) fn read(
     let mut text = match text {
         std::borrow::Cow::Borrowed(text) => text.to_owned(),
         std::borrow::Cow::Owned(text) => {
-            format!("{text}\n[not all of it is valid UTF-8: what is not is shown as \u{fffd}]")
+            format!("{text}\n[some bytes are not valid UTF-8; they are shown as \u{fffd}]")
         }
     };
     if offset > 0 || !is_last {

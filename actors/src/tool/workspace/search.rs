@@ -173,7 +173,7 @@ impl Search<'_> {
             lines.push(format!("[stopped: {why}; narrow the path or the pattern]"));
         }
         if walk.is_some_and(|walk| walk.is_cut || walk.unreadable > 0) {
-            lines.push("[not everything could be looked at]".to_owned());
+            lines.push("[some files could not be read]".to_owned());
         }
         lines.join("\n")
     }

@@ -40,10 +40,10 @@ pub enum AdmitError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Somebody was here before, or it took too long.
-    #[error("the join token was used already, or its time is over")]
+    #[error("the join token was used already, or has expired")]
     Used,
     /// What was offered is not of this user.
-    #[error("what the cluster offers is not usable")]
+    #[error("the credential that the cluster offers is not usable")]
     Credential(#[from] CredentialError),
 }
 
@@ -143,7 +143,7 @@ fn heard(message: &Message, token: &JoinToken) -> Heard {
         }
         Ok(_) => Heard::Noise,
         Err(error) => {
-            debug!(%error, "what came is no offer");
+            debug!(%error, "a message is not a credential offer");
             Heard::Noise
         }
     }

@@ -76,7 +76,7 @@ pub struct Issued {
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// Its file does not read.
-    #[error("the keys do not read: {0}")]
+    #[error("cannot read the keys: {0}")]
     Malformed(String),
     /// Its file is of a newer program.
     #[error("the keys have format {0}, but this build knows {FORMAT}; use a newer build")]
@@ -142,7 +142,7 @@ impl Authority {
             KeyPair::from_seed(seed).map_err(|error| JwtError::Key(error.to_string()))
         };
         let prefix = sealed.prefix.parse().map_err(|_error| {
-            AuthorityError::Malformed(format!("`{}` is no prefix", sealed.prefix))
+            AuthorityError::Malformed(format!("`{}` is not a prefix", sealed.prefix))
         })?;
         let roles = sealed.roles.iter().map(|(role, seed)| Ok((*role, pair(seed)?)));
         Ok(Self {

@@ -145,7 +145,7 @@ tls {{
   timeout: 5
 }}
 
-# Users prove who they are with keys; what they may do stands in the account. A newer account, with
+# Users prove who they are with keys; their permissions are in the account. A newer account, with
 # other permissions and revocations, is pushed by `clawnode cluster` and kept in `jwt`.
 operator: "{operator}"
 system_account: "{system_id}"

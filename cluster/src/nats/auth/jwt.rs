@@ -35,7 +35,7 @@ pub enum JwtError {
     #[error("not a NATS token: {0}")]
     Malformed(&'static str),
     /// Somebody changed it.
-    #[error("the signature of a NATS token does not fit what it says")]
+    #[error("the signature of a NATS token does not match its content")]
     Signature,
     /// A key is not what it must be.
     #[error("a key is not usable: {0}")]
@@ -82,7 +82,7 @@ pub(super) fn read(text: &str) -> Result<Claims, JwtError> {
         URL_SAFE_NO_PAD.decode(text).map_err(|_error| JwtError::Malformed("not base64"))
     };
     let claims: Claims = serde_json::from_slice(&decoded(body)?)
-        .map_err(|_error| JwtError::Malformed("claims that do not read"))?;
+        .map_err(|_error| JwtError::Malformed("claims that are not readable"))?;
     let key =
         KeyPair::from_public_key(&claims.iss).map_err(|error| JwtError::Key(error.to_string()))?;
     key.verify(signed.as_bytes(), &decoded(signature)?).map_err(|_error| JwtError::Signature)?;

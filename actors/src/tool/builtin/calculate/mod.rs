@@ -30,6 +30,6 @@ pub(super) enum CalculateError {
     #[error("a number is too large (beyond 1.8e308)")]
     Overflow,
     /// Such as the root of a negative number.
-    #[error("the result is no real number")]
+    #[error("the result is not a real number")]
     NotReal,
 }

@@ -58,7 +58,7 @@ pub enum StoreFailure {
     #[error("others change the store all the time; try again")]
     Busy,
     /// The cluster's store does not answer, or refuses.
-    #[error("the cluster's store failed; whether anything was changed is not known")]
+    #[error("the cluster's store failed; it is unknown whether anything changed")]
     Store(#[from] StoreError),
     /// What is there is not what was written.
     #[error("the keys of the store cannot be read")]

@@ -206,7 +206,7 @@ impl Conversation {
                 None
             }
             // What it was is content, and may be anything.
-            Err(_garbage) => Some(broke("a line that is no message".to_owned())),
+            Err(_garbage) => Some(broke("a line that is not a message".to_owned())),
         }
     }
 
@@ -360,7 +360,7 @@ impl Calls {
         };
         append(text, format_args!("\n[it called {}", list(|it| it.0)));
         if self.open() > 0 {
-            append(text, format_args!("; nobody knows what came of: {}", list(|it| it.1)));
+            append(text, format_args!("; the outcome of these is unknown: {}", list(|it| it.1)));
         }
         text.push(']');
     }

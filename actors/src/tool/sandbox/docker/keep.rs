@@ -56,7 +56,7 @@ impl Docker {
                 }
                 Err(error) => {
                     // A call of this kind says it to who can do something about it.
-                    debug!(%error, "no container stands ready");
+                    debug!(%error, "cannot prepare a container");
                     return false;
                 }
             }
@@ -76,7 +76,7 @@ impl Docker {
                     let own: Vec<String> = own.map(|it| it.id).collect();
                     inner.remove(own).await;
                 }
-                Err(error) => debug!(%error, "the engine is gone before its containers"),
+                Err(error) => debug!(%error, "the Docker engine ended before its containers"),
             }
         };
         if timeout(CLOSE_WAIT, close).await.is_err() {
@@ -95,7 +95,7 @@ impl Inner {
         let found = match listed {
             Ok(found) => found,
             Err(error) => {
-                debug!(%error, "containers are not looked through");
+                debug!(%error, "cannot list containers");
                 return;
             }
         };
@@ -110,7 +110,7 @@ impl Inner {
         );
         let count = known.doomed().len() - before;
         if count > 0 {
-            info!(count, "containers that nobody needs are removed");
+            info!(count, "unneeded containers are removed");
         }
     }
 
@@ -124,7 +124,7 @@ impl Inner {
         let remove = |id: String| async move {
             match self.engine.remove(&id).await {
                 Ok(()) => self.shelf().removed(&id),
-                Err(error) => debug!(%error, "a container is left for later"),
+                Err(error) => debug!(%error, "cannot remove a container now; trying again later"),
             }
         };
         stream::iter(ids).for_each_concurrent(AT_ONCE, remove).await;

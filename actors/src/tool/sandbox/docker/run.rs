@@ -94,7 +94,7 @@ impl Inner {
             match prepared {
                 Ok(exec) => return Ok((lease, exec)),
                 Err(BeginError::NotRunning(error)) => {
-                    debug!(%error, "a container stood ready no more");
+                    debug!(%error, "a prepared container no longer runs");
                 }
                 Err(BeginError::Failed(error)) => return Err(error),
             }
@@ -171,7 +171,7 @@ impl Inner {
         match self.engine.rename(id, &name(job)).await {
             Ok(true) => {}
             Ok(false) => self.supersede(job).await,
-            Err(error) => debug!(%error, "a container keeps its name"),
+            Err(error) => debug!(%error, "cannot rename a container"),
         }
     }
 
@@ -181,7 +181,7 @@ impl Inner {
         for it in found.into_iter().filter(|it| it.job.as_deref() == Some(job)) {
             let is_own = it.process == Some(self.owner.process());
             if !is_own && let Err(error) = self.engine.remove(&it.id).await {
-                debug!(%error, "the container of an earlier run is left for later");
+                debug!(%error, "cannot remove the container of an earlier run now");
             }
         }
     }
@@ -239,7 +239,7 @@ impl Inner {
             Err(_elapsed) => Err("its container did not hand them out in time".to_owned()),
         };
         collecting.made(found.unwrap_or_else(|why| {
-            debug!(why, "what a command has made is not collected");
+            debug!(why, "cannot collect the files of a command");
             Files { left_out: vec![why], ..Files::default() }
         }));
     }
@@ -280,7 +280,7 @@ impl Inner {
     async fn end(&self, lease: Lease, output: &mut Output, ears: &mut Ears) {
         match self.engine.remove(lease.id()).await {
             Ok(()) => lease.forget(),
-            Err(error) => debug!(%error, "a container is left for later"),
+            Err(error) => debug!(%error, "cannot remove a container now; trying again later"),
         }
         let last_words = async {
             while let Some(Ok(said)) = output.next().await {
@@ -323,6 +323,6 @@ async fn feed(
         input.shutdown().await
     };
     if let Err(error) = fed.await {
-        debug!(%error, "a command did not read all that it was given");
+        debug!(%error, "a command did not read all of its input");
     }
 }

@@ -94,7 +94,7 @@ pub fn step(args: &[OsString]) -> u8 {
         [step, program, args @ ..] if step == BEGIN => begin(program, args),
         [step, program, args @ ..] if step == ENTER => enter(program, args),
         _ => Failed {
-            why: "this is how nodes run commands, and nothing else".to_owned(),
+            why: "this command is internal: only nodes use it, to run commands".to_owned(),
             code: CANNOT_RUN,
         },
     };
@@ -157,12 +157,12 @@ fn enter(program: &OsStr, args: &[OsString]) -> Failed {
     let walls = std::env::var(WALLS).unwrap_or_default();
     let walls = match serde_json::from_str::<Walls>(&walls) {
         Ok(walls) => walls,
-        Err(error) => return failed(format!("these are no walls: {error}")),
+        Err(error) => return failed(format!("the isolation settings are not readable: {error}")),
     };
     if let Some(wall) = &walls.files
         && let Err(error) = wall.put_up()
     {
-        return failed(format!("the second wall cannot be put up: {}", ErrorChain(&error)));
+        return failed(format!("Landlock cannot be applied: {}", ErrorChain(&error)));
     }
     if walls.filter
         && let Err(error) = filter::apply()

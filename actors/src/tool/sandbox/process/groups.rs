@@ -71,7 +71,7 @@ pub(super) fn delegated(named: Option<&Path>, pid: u32) -> Result<PathBuf, Lack>
         return if named.join("cgroup.controllers").exists() {
             Ok(named.to_owned())
         } else {
-            Err(format!("`{}` is no control group of version 2", named.display()))
+            Err(format!("`{}` is not a control group of version 2", named.display()))
         };
     }
     let own = own(pid)?;
@@ -279,7 +279,7 @@ mod tests {
     fn a_group_that_lacks_what_is_needed_is_not_divided() {
         let dir = tempfile::tempdir().unwrap();
         let named = dir.path().join("group");
-        assert!(delegated(Some(&named), 1).unwrap_err().contains("no control group"));
+        assert!(delegated(Some(&named), 1).unwrap_err().contains("not a control group"));
         group(&named, "cpuset io pids");
         assert_eq!(delegated(Some(&named), 1).as_deref(), Ok(named.as_path()));
         let lack = Groups::open(Some(&named)).unwrap_err();

@@ -414,7 +414,7 @@ impl Running {
         // Without an id it has ended already.
         let Some(pid) = self.child.id() else { return Ok(()) };
         if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), FIRST_TO_GO) {
-            debug!(%error, "a command is not the first that goes when memory ends");
+            debug!(%error, "the kernel may not end a command first when memory is short");
         }
         let taken = self.group.as_ref().map_or(Ok(()), |group| group.take(pid));
         taken.map_err(|source| SandboxError::Io { what: "limit a command", source })

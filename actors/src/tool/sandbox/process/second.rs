@@ -64,8 +64,8 @@ impl Second {
     fn lack(&self) -> Option<&'static str> {
         match (self.wanted, self.host, &self.steps) {
             (Landlock::Off, ..) => Some("`sandbox.process.landlock` is \"off\""),
-            (_, None, _) => Some("this kernel has no Landlock that keeps files"),
-            (_, _, None) => Some("nobody here puts it up"),
+            (_, None, _) => Some("this kernel has no Landlock that protects files"),
+            (_, _, None) => Some("this process cannot apply it"),
             (_, Some(_), Some(_)) => None,
         }
     }
@@ -73,7 +73,7 @@ impl Second {
     /// Whether system calls of commands are filtered, or why not, for people.
     pub(super) fn filter(&self) -> Result<(), String> {
         match (self.settled.get(), &self.steps) {
-            (_, None) => Err("nobody here puts it up".to_owned()),
+            (_, None) => Err("this process cannot apply it".to_owned()),
             (Some(Settled { shut, why }), _) if !shut.is_some_and(|it| it.filter) => {
                 Err(why.clone())
             }
@@ -117,7 +117,7 @@ impl Second {
         let why = String::new();
         if self.settled.set(Settled { shut: Some(shut), why }).is_ok() {
             let landlock = shut.wall.map(|it| it.to_string());
-            info!(landlock, filter = shut.filter, "commands are behind more than one wall");
+            info!(landlock, filter = shut.filter, "commands are isolated in more than one layer");
         }
     }
 
@@ -128,7 +128,7 @@ impl Second {
             return false;
         }
         if self.settled.set(Settled { shut, why: why.to_owned() }).is_ok() {
-            warn!(why, ?shut, "commands are shut in less than this kernel could");
+            warn!(why, ?shut, "commands run with less isolation than this kernel offers");
         }
         // Somebody else may have seen it work meanwhile.
         self.settled.get().is_some_and(|settled| settled.shut == shut)

@@ -39,7 +39,7 @@ pub(super) async fn feed(
         Ok::<(), io::Error>(())
     };
     if let Err(error) = fed.await {
-        debug!(%error, "a command did not read all that it was given");
+        debug!(%error, "a command did not read all of its input");
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn marked(mark: &str) -> Vec<Pid> {
 pub(super) fn signal(processes: &[Pid], signal: Signal) {
     for process in processes {
         if let Err(error) = kill_process(*process, signal) {
-            tracing::debug!(%error, ?process, "a process is not there to be ended");
+            tracing::debug!(%error, ?process, "cannot signal a process");
         }
     }
 }

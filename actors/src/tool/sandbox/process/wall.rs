@@ -47,11 +47,11 @@ pub(super) struct Wall {
 /// Why it cannot be put up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WallError {
-    #[error("Landlock does not take the rules")]
+    #[error("Landlock does not accept the rules")]
     Rules(#[from] RulesetError),
-    #[error("`{}` cannot be looked at", .0.display())]
+    #[error("cannot read `{}`", .0.display())]
     Path(PathBuf, #[source] std::io::Error),
-    #[error("Landlock keeps only a part of them")]
+    #[error("Landlock applies only some of the rules")]
     Partial,
 }
 
@@ -88,7 +88,7 @@ impl TryFrom<i32> for Strength {
 
     fn try_from(abi: i32) -> Result<Self, String> {
         let known = STEPS.iter().map(|(known, _)| *known).find(|known| *known as i32 == abi);
-        known.map(Self).ok_or_else(|| format!("no wall is built on ABI {abi} of Landlock"))
+        known.map(Self).ok_or_else(|| format!("ABI {abi} of Landlock is not supported"))
     }
 }
 
