@@ -51,7 +51,7 @@ pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure>
         format!("`{entity}` has a damaged record and is refused until it is restored or deleted")
     }));
     findings.extend(report.damaged_jobs.iter().map(|job| {
-        format!("`{job}` has a damaged record: if it still waits, it is not run until it is asked for again")
+        format!("`{job}` has a damaged record: if it waits, it runs only when requested again")
     }));
     Ok(RepairView { findings, applied: apply })
 }
@@ -81,7 +81,7 @@ pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure
 pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, Failure> {
     let config = &loaded.config;
     let Some(nats) = &config.cluster.nats else {
-        return Err(Failure::new(Exit::Usage, "usage", "an import needs a cluster to go to")
+        return Err(Failure::new(Exit::Usage, "usage", "an import needs a target cluster")
             .hint("name its servers with `--nats URL`"));
     };
     let to = format!("{nats} (prefix `{}`)", config.cluster.prefix);

@@ -95,7 +95,7 @@ impl Write for LogFile {
         if let Err(error) = self.add(line) {
             self.state = State::Failed;
             let mut err = io::stderr();
-            writeln!(err, "the log cannot be written to `{}`: {error}", self.path.display())?;
+            writeln!(err, "cannot write the log to `{}`: {error}", self.path.display())?;
             err.write_all(line)?;
         }
         Ok(line.len())

@@ -120,7 +120,7 @@ fn watch(handle: &Handle, stop: &Stop) {
         match stall.look(now.duration_since(seen), progressed) {
             Look::Fine => {}
             Look::Frozen(time) => {
-                warn!(seconds = time.as_secs(), "the process was frozen, or starved, and goes on");
+                warn!(seconds = time.as_secs(), "the process was frozen or starved, and continues");
             }
             Look::Hangs => end(handle, stall.stalled),
         }

@@ -142,8 +142,8 @@ fn unadmitted(error: &AdmitError, token: &JoinToken) -> Failure {
             ))
         }
         AdmitError::Connect(ConnectError::Login { .. } | ConnectError::Expired { .. }) => {
-            let message = "the cluster refuses the join token: its time is over, it was revoked, \
-                           or it is of another cluster";
+            let message = "the cluster refuses the join token: it has expired, it was revoked, or \
+                           it is of another cluster";
             Failure::new(Exit::Refused, "join_token_refused", message).hint(hint)
         }
         AdmitError::Connect(error) => ground::unconnected(error),

@@ -100,7 +100,7 @@ fn remember(dir: &Path, name: &NodeName) {
     let kept = std::fs::create_dir_all(dir)
         .and_then(|()| std::fs::write(dir.join(REMEMBERED), format!("{name}\n")));
     if let Err(error) = kept {
-        debug!(%name, %error, "the name is not remembered");
+        debug!(%name, %error, "cannot store the node's name");
     }
 }
 
@@ -178,7 +178,7 @@ async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>
         Err(RequestError::NoResponders { .. }) => Ok(None),
         Err(RequestError::Timeout { .. }) => {
             // Somebody listens and does not answer: frozen, or its connection is half open.
-            warn!(%name, "the process with this node's name does not answer; the name is taken over");
+            warn!(%name, "a process with this node's name does not answer; taking over the name");
             Ok(None)
         }
         Err(RequestError::Bus(error)) => Err(silent(&error)),
@@ -204,7 +204,7 @@ impl Held {
                 match self.substrate.bus.subscribe(self.substrate.prefix.name(&self.name)).await {
                     Ok(asked) => asked,
                     Err(failure) => {
-                        warn!(%failure, "cannot listen for the node's name; trying again");
+                        warn!(%failure, "cannot listen under the node's name; trying again");
                         return;
                     }
                 }

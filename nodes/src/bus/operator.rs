@@ -174,7 +174,7 @@ impl Operator {
         files::read(&path)?.ok_or_else(|| {
             let message = format!("`{}` is missing", path.display());
             Failure::new(Exit::Config, "authority_unusable", message)
-                .hint("bring it back from a backup of the directory")
+                .hint("restore it from a backup of the directory")
         })
     }
 
@@ -272,7 +272,7 @@ impl Operator {
         let pushed = push(&self.authority, &self.options(), self.servers.len(), now()).await;
         pushed.map_err(|error| {
             Failure::new(Exit::Unreachable, "push_failed", ErrorChain(&error).to_string())
-                .hint("what was changed is written down; run `clawnode cluster push` once the servers answer")
+                .hint("the changes are saved; run `clawnode cluster push` once the servers answer")
         })
     }
 

@@ -36,7 +36,7 @@ pub(super) enum AgentsCommand {
         /// The agent's name
         agent: AgentName,
     },
-    /// Start no more turns of an agent, on every node; its running turns end
+    /// Start no more turns of an agent, on every node; running turns finish
     Pause {
         /// The agent's name
         agent: AgentName,

@@ -94,7 +94,7 @@ async fn whole(context: &Context, call: String) -> Result<String, Failure> {
     }
     let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
     let found = ids::find(&call, list.approvals.iter().map(|it| it.action.call.to_string()))?;
-    found.ok_or_else(|| ids::none("call that waits", &call, "approvals list"))
+    found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
 }
 
 async fn show(context: &Context, call: String) -> Result<Approval, Failure> {

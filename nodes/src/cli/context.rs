@@ -129,6 +129,6 @@ pub(super) fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result
     serde_json::from_value(answer).map_err(|error| {
         let what = format!("the answer to `{}` is not as expected: {error}", method.as_str());
         Failure::new(Exit::Failed, "protocol", what)
-            .hint("check that node and command line are of the same version")
+            .hint("check that the node and this command have the same version")
     })
 }

@@ -39,8 +39,8 @@ const ASK_KEYS_EVERY: Duration = Duration::from_secs(5);
 
 /// What `events --help` ends with.
 const EXAMPLES: &str = "\
-The feed has no content of conversations. Each gateway remembers the last 1,024 events that it
-heard; the journal of a session is complete.
+The event feed contains no conversation content. Each gateway keeps the last 1,024 events that it
+received; the journal of a session is complete.
 
 Examples:
   clawnode events

@@ -58,7 +58,7 @@ pub(super) struct ExecuteArgs {
     /// The agent whose tools and rules apply [default: `default`]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// A name for this request: a plan sent again with it runs once
+    /// A name for this request; a plan that is sent again with the same name runs once
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Wait until the plan has ended

@@ -29,7 +29,7 @@ pub(super) fn find(
             let more = if all > SHOWN { ", …" } else { "" };
             found.truncate(SHOWN);
             let what = format!("`{given}` is ambiguous: {all} ids begin with it");
-            let hint = format!("write more of one: {}{more}", found.join(", "));
+            let hint = format!("write more of one of these: {}{more}", found.join(", "));
             Err(Failure::new(Exit::Usage, "ambiguous", what).hint(hint))
         }
     }
@@ -72,7 +72,8 @@ mod tests {
         let refused = found("call_0y").unwrap_err();
         assert_eq!((refused.exit, refused.code), (Exit::Usage, "ambiguous"));
         assert_eq!(refused.message, "`call_0y` is ambiguous: 2 ids begin with it");
-        assert_eq!(refused.hint.unwrap(), format!("write more of one: {}, {}", ALL[0], ALL[1]));
+        let hint = format!("write more of one of these: {}, {}", ALL[0], ALL[1]);
+        assert_eq!(refused.hint.unwrap(), hint);
         let many = (0..20).map(|n| format!("job_0{n}"));
         let hint = find("job_0", many).unwrap_err().hint.unwrap();
         assert_eq!(hint.matches("job_").count(), SHOWN);

@@ -42,7 +42,7 @@ pub(super) async fn run(args: ImportArgs, context: &Context) -> Result<Exit, Fai
 
 fn human(out: Output, it: &ImportView) -> String {
     let mut lines = vec![format!(
-        "`{}` to {}: {} ({} of them now), {}, {}, {}, {}, {}",
+        "`{}` to {}: {} ({} of them this time), {}, {}, {}, {}, {}",
         it.from,
         it.to,
         count(it.sessions, "session"),

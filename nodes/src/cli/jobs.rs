@@ -99,7 +99,7 @@ pub(super) struct LogsArgs {
     /// Print only this many of the last lines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     tail: Option<u32>,
-    /// Only lines with this text; upper and lower case are equal
+    /// Only lines with this text, in upper or lower case
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
     /// Only this stream
@@ -315,7 +315,7 @@ impl Printed {
         if view.over && !self.told_lost {
             self.told_lost = true;
             if let Some(LogCut { unheard: bytes @ 1.., .. }) = view.cut {
-                out.aside(&format!("{} more of output were not kept", size(bytes)));
+                out.aside(&format!("{} of further output was not kept", size(bytes)));
             }
             for lost in &view.lost {
                 out.aside(&format!("not kept: {}", clean(lost)));

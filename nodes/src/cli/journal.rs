@@ -143,7 +143,7 @@ async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Fail
     let out = context.out;
     out.document(&view, |view| {
         let row = |it: &super::offline::ReplayRow| {
-            let found = it.problem.clone().unwrap_or_else(|| "the same".to_owned());
+            let found = it.problem.clone().unwrap_or_else(|| "identical".to_owned());
             vec![it.session.clone(), it.requests.to_string(), found]
         };
         out.table(&["session", "requests", "verdict"], view.sessions.iter().map(row))

@@ -48,7 +48,7 @@ pub(super) fn found_words(url: &str) -> String {
 
 /// How a turn is lost whose owner the gateway cannot hear any more.
 pub(super) fn lost_sight() -> ClientError {
-    let what = "it lost sight of the turn";
+    let what = "the gateway lost contact with the node that runs the turn";
     ClientError::Answered(ErrorBody::new(ErrorCode::Unavailable, what))
 }
 

@@ -125,7 +125,7 @@ fn shown(out: Output, it: &PanicView) -> String {
         (true, false) => out.paint(Tone::Bad, &format!("{what} is stopped")),
         (true, true) => {
             let since = time(it.latch.at);
-            out.paint(Tone::Bad, &format!("{what} is stopped since {since}, by {}", it.latch.by))
+            out.paint(Tone::Bad, &format!("{what} was stopped at {since}, by {}", it.latch.by))
         }
         (false, _) => out.paint(Tone::Good, &format!("{what} continues")),
     };
@@ -136,7 +136,10 @@ fn shown(out: Output, it: &PanicView) -> String {
         lines.push(String::new());
         lines.push(out.paint(
             Tone::Bad,
-            &format!("{silent} did not answer, and will stop once the store can be reached there"),
+            &format!(
+                "{silent} did not answer: the change takes effect there once the storage backend \
+                 can be reached"
+            ),
         ));
     }
     if it.on {

@@ -38,10 +38,10 @@ pub(super) struct DiagnoseArgs {
     /// The tools to call
     #[arg(required = true, value_name = "TOOL")]
     tools: Vec<String>,
-    /// The agent whose tools they are [default: `default`]
+    /// The agent that has these tools [default: `default`]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// The node to choose if none can run all of them
+    /// The node to choose if no node can run all tools
     #[arg(long, value_name = "NODE")]
     fallback: Option<String>,
 }
@@ -146,8 +146,8 @@ fn verdict(out: Output, view: &DiagnoseView) -> String {
     };
     let chosen = match (&view.selected, view.fallback_used) {
         (Some(node), false) => format!("{node} is the best choice"),
-        (Some(node), true) => format!("no node can run all of them; the fallback is {node}"),
-        (None, _) => "no node can run all of them".to_owned(),
+        (Some(node), true) => format!("no node can run all tools; the fallback is {node}"),
+        (None, _) => "no node can run all tools".to_owned(),
     };
     text + &format!("\n{needs}; {chosen}")
 }

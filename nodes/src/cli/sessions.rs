@@ -62,7 +62,7 @@ pub(super) enum SessionsCommand {
         #[arg(long, short)]
         follow: bool,
     },
-    /// Give a turn that has used all its steps more of them
+    /// Give more steps to a turn that has used all its steps
     Continue {
         /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
@@ -102,7 +102,7 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
             let params = json!(ChatContinue { session, turn: None });
             let view: ContinuedView = context.call(Method::ChatContinue, params).await?;
             let words = |view: &ContinuedView| {
-                format!("{} has {} more", view.turn, count(u64::from(view.steps), "step"))
+                format!("{} has {}", view.turn, count(u64::from(view.steps), "more step"))
             };
             context.out.document(&view, words)?;
             Ok(Exit::Ok)
@@ -231,8 +231,8 @@ async fn follow_on(
                 let cut = if it.truncated { " (cut)" } else { "" };
                 let (tool, what, call) = (exact(&it.name), exact(&it.arguments), it.id);
                 out.talk(&format!(
-                    "\n[waits for a person: {tool} {what}{cut}; `clawnode approvals show {call}` \
-                     shows it whole, `approve` or `deny` decides]"
+                    "\n[waits for a person: {tool} {what}{cut}; see \
+                     `clawnode approvals show {call}`, then `approve` or `deny` it]"
                 ));
             }
             Step::Again => {

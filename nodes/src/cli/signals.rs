@@ -25,7 +25,7 @@ impl Signals {
     pub(super) fn take() -> Result<Self, Failure> {
         let take = |kind| {
             signal(kind).map_err(|error| {
-                Failure::new(Exit::Failed, "signals", format!("cannot take signals: {error}"))
+                Failure::new(Exit::Failed, "signals", format!("cannot handle signals: {error}"))
             })
         };
         Ok(Self {

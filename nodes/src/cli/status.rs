@@ -31,7 +31,7 @@ fn human(out: Output, it: &StatusView, address: &str) -> String {
         ("version", it.version.clone()),
         ("address", address.to_owned()),
         ("process", it.process.to_string()),
-        ("substrate", it.substrate.clone()),
+        ("storage", it.substrate.clone()),
         ("partitions", it.partitions.to_string()),
         ("model", it.model.clone()),
         ("sessions", it.sessions.to_string()),
@@ -90,7 +90,7 @@ fn turns(it: &StatusView) -> String {
             let calls = count(calls, "call");
             format!("{calls} {verb} for a person: `clawnode approvals list`")
         }
-        None => "the store did not answer in time whether a call waits for a person".to_owned(),
+        None => "the storage backend did not list waiting calls in time".to_owned(),
     };
     format!("{} running; {waiting}", it.running)
 }
@@ -115,8 +115,8 @@ fn bus_line(out: Output, bus: &BusView) -> String {
     let lag = bus.stores.iter().map(|it| it.lag).max().unwrap_or_default();
     let behind = bus.stores.iter().filter(|it| it.behind > 0 || it.problem.is_some()).count();
     let health = match (behind, lag) {
-        (0, _) => "in step".to_owned(),
-        (behind, lag) => format!("not in step: {behind} (up to {lag} operations behind)"),
+        (0, _) => "in sync".to_owned(),
+        (behind, lag) => format!("not in sync: {behind} (up to {lag} operations behind)"),
     };
     let server = match &bus.cluster {
         Some(cluster) => format!("{} of cluster {cluster}", bus.server),
@@ -130,7 +130,7 @@ fn stores(out: Output, bus: &BusView) -> String {
     let row = |it: &StoreView| {
         let state = match (&it.problem, it.behind) {
             (Some(problem), _) => problem.clone(),
-            (None, 0) => "in step".to_owned(),
+            (None, 0) => "in sync".to_owned(),
             (None, behind) => format!("{behind} behind by {}", it.lag),
         };
         vec![
@@ -176,7 +176,7 @@ mod tests {
         let address = "http://127.0.0.1:3100";
         let text = human(Output::new(false, false, &Env::default()), &status, address);
         assert!(text.contains("address      http://127.0.0.1:3100\n"), "{text}");
-        assert!(text.contains("turns        0 running; the store did not answer"), "{text}");
+        assert!(text.contains("turns        0 running; the storage backend did"), "{text}");
         let calls = StatusView { running: 3, approvals: Some(1), ..status.clone() };
         let line = "3 running; 1 call waits for a person: `clawnode approvals list`";
         assert_eq!(turns(&calls), line);

@@ -64,7 +64,7 @@ fn draw(out: Output, lines: &mut Vec<String>, branches: &[Branch], more: u64, in
         draw(out, lines, &branch.children, branch.more, &format!("{indent}{below}"));
     }
     if more > 0 {
-        let what = if branches.is_empty() { "at rest" } else { "more" };
+        let what = if branches.is_empty() { "idle" } else { "more" };
         lines.push(format!("{indent}└── {more} {what}"));
     }
 }

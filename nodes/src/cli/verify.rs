@@ -16,10 +16,10 @@ const USAGE: i32 = 2;
 /// `verify`.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// Harm real processes under load, and judge what is left
+    /// Inject faults into real processes under load, and check the result
     #[arg(long, required = true)]
     pub chaos: bool,
-    /// For the program that does it; `-- --help` says what it takes
+    /// Arguments for `clawnode-chaos`; `-- --help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     pub args: Vec<String>,
 }
@@ -27,7 +27,7 @@ pub(super) struct VerifyArgs {
 /// Runs the program, and ends as it does.
 pub(super) async fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     let own = std::env::current_exe().map_err(|error| {
-        let message = format!("cannot tell where this program is: {error}");
+        let message = format!("cannot find the path of this program: {error}");
         Failure::new(Exit::Failed, "internal", message)
     })?;
     run_beside(&own, &args.args).await
@@ -36,7 +36,7 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
 async fn run_beside(own: &Path, args: &[String]) -> Result<Exit, Failure> {
     let program = own.with_file_name(CHAOS);
     if !program.is_file() {
-        let message = format!("`{}` is not there: it is no part of a release", program.display());
+        let message = format!("`{}` does not exist: releases do not include it", program.display());
         return Err(Failure::new(Exit::Failed, "not_built", message).hint(
             "in the source tree: `cargo build -p clawnode --features test-util && cargo build -p \
              clawnode-tests --bins`, then `target/debug/clawnode verify --chaos`",

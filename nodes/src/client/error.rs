@@ -31,7 +31,7 @@ pub enum ClientError {
     #[error("{}", .0.message)]
     Answered(ErrorBody),
     /// The answer is not one that a node gives.
-    #[error("`{url}` answered what no node answers: {detail}")]
+    #[error("unexpected answer from `{url}`: {detail}")]
     Protocol {
         /// Its address.
         url: String,

@@ -115,8 +115,8 @@ impl Gateways {
             let asked = timeout(LEARN_TIMEOUT, client.call(Method::Status, json!({}))).await;
             let status = match asked {
                 Ok(Ok(status)) => serde_json::from_value::<StatusView>(status),
-                Ok(Err(error)) => return tracing::debug!(%error, "no gateways were learnt"),
-                Err(error) => return tracing::debug!(%error, "no gateways were learnt"),
+                Ok(Err(error)) => return tracing::debug!(%error, "cannot list other gateways"),
+                Err(error) => return tracing::debug!(%error, "cannot list other gateways"),
             };
             match status {
                 Ok(status) => {
@@ -125,7 +125,7 @@ impl Gateways {
                     learn(&client, &mut known, urls);
                     tracing::debug!(known = known.len(), "gateways are known");
                 }
-                Err(error) => tracing::debug!(%error, "no gateways were learnt"),
+                Err(error) => tracing::debug!(%error, "cannot list other gateways"),
             }
         }));
     }
@@ -148,7 +148,7 @@ fn learn(from: &Client, known: &mut Vec<Client>, urls: impl Iterator<Item = Stri
         }
         match from.at(url) {
             Ok(client) => known.push(client),
-            Err(error) => tracing::debug!(%error, "a gateway's address is not usable"),
+            Err(error) => tracing::debug!(%error, "cannot use the address of a gateway"),
         }
     }
 }

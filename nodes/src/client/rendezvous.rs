@@ -95,7 +95,7 @@ pub fn read_token(path: &Path) -> Result<Option<Secret>, ClientError> {
     if fits {
         Ok(Some(Secret::new(token.to_owned())))
     } else {
-        Err(local(path.to_owned(), &"it holds no token: one line of visible ASCII"))
+        Err(local(path.to_owned(), &"it is not a token: one line of visible ASCII"))
     }
 }
 

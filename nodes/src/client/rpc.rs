@@ -199,7 +199,7 @@ impl Client {
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
             if body.len() + part.len() > ANSWER_BYTES {
-                return Err(self.protocol(format!("the answer is over {ANSWER_BYTES} bytes")));
+                return Err(self.protocol(format!("it has over {ANSWER_BYTES} bytes")));
             }
             body.extend_from_slice(&part);
         }

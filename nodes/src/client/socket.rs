@@ -156,7 +156,7 @@ impl Socket {
     pub async fn open(client: &Client) -> Result<Self, ClientError> {
         let late = || ClientError::Unreachable {
             url: client.url().to_owned(),
-            detail: format!("no WebSocket within {} s", OPEN_TIMEOUT.as_secs()),
+            detail: format!("the WebSocket did not open within {} s", OPEN_TIMEOUT.as_secs()),
         };
         let stream = timeout(OPEN_TIMEOUT, upgrade(client)).await.map_err(|_elapsed| late())??;
         Ok(Self { client: client.clone(), stream, last_id: 0 })
@@ -182,7 +182,7 @@ impl Socket {
                 }
                 Ok(Some(Ok(_))) => asked = false,
                 Ok(Some(Err(error))) => return Err(self.lost(&error.to_string())),
-                Err(_elapsed) if asked => return Err(self.lost("the node is silent")),
+                Err(_elapsed) if asked => return Err(self.lost("the node sends nothing")),
                 Err(_elapsed) => {
                     asked = true;
                     self.write(Message::Ping(Vec::new().into())).await?;
@@ -194,7 +194,7 @@ impl Socket {
     /// Says goodbye; whatever goes wrong now does not matter.
     pub async fn close(mut self) {
         if timeout(WRITE_TIMEOUT, self.stream.close(None)).await.is_err() {
-            tracing::debug!("the node did not take our goodbye");
+            tracing::debug!("the node did not confirm the close of the WebSocket");
         }
     }
 
@@ -202,7 +202,7 @@ impl Socket {
         match timeout(WRITE_TIMEOUT, self.stream.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.lost(&error.to_string())),
-            Err(_elapsed) => Err(self.lost("the node does not read")),
+            Err(_elapsed) => Err(self.lost("the node accepts no data")),
         }
     }
 
@@ -217,7 +217,7 @@ impl Socket {
         match (raw.error, raw.result) {
             (Some(error), _) => Ok(Incoming::Answer { id, result: Err(error.into_body()) }),
             (None, Some(result)) => Ok(Incoming::Answer { id, result: Ok(result) }),
-            (None, None) => Err(self.client.protocol("a message that is neither frame nor answer")),
+            (None, None) => Err(self.client.protocol("the message is not a frame or an answer")),
         }
     }
 
@@ -322,7 +322,7 @@ async fn upgrade(client: &Client) -> Result<WebSocketStream<Upgraded>, ClientErr
     let accept = response.headers().get(header::SEC_WEBSOCKET_ACCEPT);
     if accept.is_none_or(|accept| accept.as_bytes() != derive_accept_key(key.as_bytes()).as_bytes())
     {
-        return Err(client.protocol("a WebSocket answer that is not to our request"));
+        return Err(client.protocol("the WebSocket answer does not match the request"));
     }
     let upgraded = response.upgrade().await.map_err(|error| client.unreachable(&error))?;
     let config = WebSocketConfig::default()

@@ -46,7 +46,7 @@ impl Fault {
     fn within(mut self, key: &str, origin: &Origin) -> Self {
         let in_table = self.path.len() == 1 && SECRET_TABLES.contains(&key);
         if in_table || self.path.is_empty() && SECRET_KEYS.contains(&key) {
-            "not a text".clone_into(&mut self.what);
+            "the value is not text".clone_into(&mut self.what);
         }
         self.path.push(key.to_owned());
         self.origin.get_or_insert_with(|| origin.clone());
@@ -69,7 +69,7 @@ impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(message.to_string(), "correct it, or remove it to take the default")
+        Self::new(message.to_string(), "correct it, or remove it to use the default")
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {

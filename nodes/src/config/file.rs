@@ -95,7 +95,7 @@ fn node_of(places: &Places<'_>, value: Spanned<DeValue<'_>>) -> Result<Node, Con
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => Value::Integer(number),
             Err(error) => {
-                let what = format!("`{number}` is not a number that fits: {error}");
+                let what = format!("the number `{number}` is out of range: {error}");
                 return Err(places.error(start, what, "use a smaller number"));
             }
         },

@@ -71,7 +71,7 @@ impl Walk<'_> {
                     free.insert(Entry { key: self.places.at(start), node });
                 }
                 btree_map::Entry::Occupied(taken) => {
-                    let what = format!("key `{}` is there twice", taken.key());
+                    let what = format!("key `{}` appears twice", taken.key());
                     return Err(self.places.error(start, what, "remove one of them"));
                 }
             }
@@ -110,7 +110,7 @@ impl Walk<'_> {
                 }
             },
             _ => {
-                let what = "`null` is no setting".to_owned();
+                let what = "`null` is not a value".to_owned();
                 return Err(self.places.error(start, what, "leave the key out instead"));
             }
         };

@@ -301,7 +301,7 @@ mod tests {
             ("{\n  \"gateway\": {\n    \"lissten\": 1\n  }\n}", ":3:5", "lissten"),
             ("{\n  \"gateway\": {\"no_auth\":\n    \"perhaps\"}}", ":3:5", "perhaps"),
             ("{\n  \"gateway\": {,}}", ":2:15", "not valid JSON"),
-            ("{\"node\": {}, \"node\": {}}", ":1:14", "is there twice"),
+            ("{\"node\": {}, \"node\": {}}", ":1:14", "appears twice"),
             ("{\"node\": null}", ":1:10", "null"),
         ];
         for (text, place, what) in cases {

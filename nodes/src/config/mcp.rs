@@ -155,8 +155,8 @@ fn one(it: &McpServerOptions) -> Option<Wrong> {
         (Some(command), None) => program(it, command),
         (None, Some(_)) => service(it),
         _ => {
-            let what = format!("`{}` has not one of `command` and `url`", it.name);
-            Some(("name", what, "name the program that it is, or where it is"))
+            let what = format!("`{}` must have exactly one of `command` and `url`", it.name);
+            Some(("name", what, "set `command` to a program, or `url` to an address"))
         }
     };
     wrong.or_else(|| times(it))
@@ -166,7 +166,7 @@ fn one(it: &McpServerOptions) -> Option<Wrong> {
 fn program(it: &McpServerOptions, command: &str) -> Option<Wrong> {
     let has_nul = |text: &str| text.contains('\0');
     if command.is_empty() || has_nul(command) || it.args.iter().any(|arg| has_nul(arg)) {
-        let what = format!("`{}` has no command that could be run", it.name);
+        let what = format!("`{}` has no command that can run", it.name);
         return Some(("command", what, "name a program, and its arguments in `args`"));
     }
     if !(it.headers.is_empty() && it.header_vars.is_empty() && it.header_files.is_empty()) {
@@ -184,8 +184,8 @@ fn program(it: &McpServerOptions, command: &str) -> Option<Wrong> {
         return Some(("env", what, "use letters, digits and `_`"));
     }
     if it.env.values().any(|value| has_nul(value.expose())) {
-        let what = "a variable's value has a NUL in it".to_owned();
-        return Some(("env", what, "no program could read it: leave it out"));
+        let what = "the value of a variable contains a NUL".to_owned();
+        return Some(("env", what, "remove it: no program can read it"));
     }
     None
 }
@@ -202,8 +202,8 @@ fn service(it: &McpServerOptions) -> Option<Wrong> {
         return Some(("url", what, "use `headers`, `header_vars` or `header_files`"));
     }
     if !it.url.iter().all(|url| super::validate::is_http(url.expose())) {
-        let what = format!("`{}` is not at an address such as `https://host/mcp`", it.name);
-        return Some(("url", what, "write `http://` or `https://`, and secrets in `headers`"));
+        let what = format!("the `url` of `{}` is not like `https://host/mcp`", it.name);
+        return Some(("url", what, "use `http://` or `https://`, and put secrets in `headers`"));
     }
     let names =
         names([&mut it.headers.keys(), &mut it.header_vars.keys(), &mut it.header_files.keys()]);
@@ -233,25 +233,25 @@ fn times(it: &McpServerOptions) -> Option<Wrong> {
         ("restart_first", it.restart_first),
     ] {
         if time.is_zero() {
-            return Some((key, "no time at all".to_owned(), "write a duration such as `10s`"));
+            return Some((key, "it is zero".to_owned(), "write a duration such as `10s`"));
         }
     }
     if it.restart_most < it.restart_first {
         let what = "it is less than `restart_first`".to_owned();
-        return Some(("restart_most", what, "write as much, or more"));
+        return Some(("restart_most", what, "write the same duration, or a longer one"));
     }
     for (tool, known) in &it.tools {
         let is_check = known.class == Some(EffectClass::Check);
         if is_check && known.probe.is_none() {
-            let what = format!("nothing can tell whether `{tool}` has happened");
+            let what = format!("`{tool}` is of class `check`, but has no probe");
             return Some(("tools", what, "name its `probe`, or write another class"));
         }
         if !is_check && known.probe.is_some() {
-            let what = format!("nobody asks the probe of `{tool}`, which is not of class `check`");
+            let what = format!("the probe of `{tool}` is never called: its class is not `check`");
             return Some(("tools", what, "write `class = \"check\"`, or remove the probe"));
         }
         if known.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            let what = format!("`{tool}` may run for no time at all");
+            let what = format!("the timeout of `{tool}` is zero");
             return Some(("tools", what, "write a duration such as `10s`"));
         }
     }

@@ -30,7 +30,7 @@ pub enum RuleError {
         source: io::Error,
     },
     /// It is not there any more, or a link that leads nowhere.
-    #[error("`{}` is not there any more", .0.display())]
+    #[error("`{}` no longer exists", .0.display())]
     Gone(PathBuf),
     /// Somebody else's file: the new one would be this user's.
     #[error("`{}` belongs to another user or group; add the rule by hand", .0.display())]

@@ -77,7 +77,7 @@ impl Checks<'_> {
 
     fn some_time(&self, path: &[&str], value: Duration) -> Result<(), ConfigError> {
         match value {
-            Duration::ZERO => self.fail(path, "no time at all", "write a duration such as `10s`"),
+            Duration::ZERO => self.fail(path, "it is zero", "write a duration such as `10s`"),
             _ => Ok(()),
         }
     }
@@ -100,11 +100,11 @@ impl Checks<'_> {
         }
         for command in all {
             if command.chars().count() > RULE_CHARS {
-                let what = format!("one has more than {RULE_CHARS} characters");
+                let what = format!("a command has more than {RULE_CHARS} characters");
                 return self.fail(&key, what, "make it shorter");
             }
             if let Err(error) = ReadOnly::parse(command) {
-                let what = format!("`{command}` is no command that can be known: {error}");
+                let what = format!("clawnode cannot tell that `{command}` only reads: {error}");
                 return self.fail(&key, what, "write words such as `git status` or `git diff *`");
             }
         }
@@ -113,7 +113,7 @@ impl Checks<'_> {
 
     fn tool_time(&self, name: &str, value: Duration) -> Result<(), ConfigError> {
         if value.is_zero() || value > TOOL_TIME_MAX {
-            let what = "it is not 1 ms to 1 h";
+            let what = "it must be 1 ms to 1 h";
             let hint = "write a duration such as `30s`";
             return self.fail(&["tools", "timeouts", name], what, hint);
         }
@@ -157,14 +157,14 @@ impl Checks<'_> {
         if let Some(url) = &it.advertise
             && !is_http(url)
         {
-            let what = format!("`{url}` is no address that clients could use");
+            let what = format!("`{url}` is not an address that clients can use");
             let hint = "write one such as `https://gateway-1.example:3100`";
             return self.fail(&["gateway", "advertise"], what, hint);
         }
         let most = limits::MESSAGE_BYTES as u64;
         if it.message_size.0 == 0 || it.message_size.0 > most {
             let what = format!("`{}` is not between 1B and 1MiB", it.message_size);
-            return self.fail(&["gateway", "message_size"], what, "write a size within");
+            return self.fail(&["gateway", "message_size"], what, "write a size in this range");
         }
         if it.max_unread.0 < UNREAD_LEAST {
             let what = format!("`{}` is less than 64KiB", it.max_unread);
@@ -178,13 +178,13 @@ impl Checks<'_> {
         if let Some(count) = it.partitions
             && !(1..=limits::PARTITIONS_MAX).contains(&count)
         {
-            let what = format!("{count} partitions are not 1 to {}", limits::PARTITIONS_MAX);
-            return self.fail(&["cluster", "partitions"], what, "write a number within");
+            let what = format!("{count} is not in the range 1 to {}", limits::PARTITIONS_MAX);
+            return self.fail(&["cluster", "partitions"], what, "write a number in this range");
         }
         if let Some(count) = it.replicas
             && ![1, 3, 5].contains(&count)
         {
-            let what = format!("{count} replicas cannot vote: 1, 3 or 5 can");
+            let what = format!("{count} replicas are not supported: use 1, 3 or 5");
             return self.fail(&["cluster", "replicas"], what, "write 1, 3 or 5");
         }
         for (key, value) in [
@@ -195,16 +195,16 @@ impl Checks<'_> {
             self.some_time(&["cluster", key], value)?;
         }
         if it.dead_after < it.heartbeat.saturating_mul(3) {
-            let what = "a node that misses fewer than three heartbeats is not dead";
+            let what = "it is shorter than three heartbeats: live nodes would seem dead";
             let hint = "write three times `cluster.heartbeat` or more";
             return self.fail(&["cluster", "dead_after"], what, hint);
         }
         if it.lost_after < LOST_AFTER_LEAST {
-            let what = "an election of the servers would stop all that runs";
+            let what = "it is too short: an election of the NATS servers would stop all work";
             return self.fail(&["cluster", "lost_after"], what, "write two seconds or more");
         }
         if it.sys_credentials.is_some() && it.nats.is_none() {
-            let what = "credentials of a system account without servers";
+            let what = "a system account needs NATS servers";
             return self.fail(&["cluster", "sys_credentials"], what, "set `cluster.nats` as well");
         }
         Ok(())
@@ -224,7 +224,7 @@ impl Checks<'_> {
     fn providers(&self) -> Result<(), ConfigError> {
         for (name, it) in &self.config.providers {
             if name.is_empty() || name.contains('/') {
-                let what = format!("`{name}` is no provider name");
+                let what = format!("`{name}` is not a provider name");
                 return self.fail(&["providers", name], what, "use letters, digits, `-`, `_`");
             }
             if it.wire.is_none() && !BUILT_IN_PROVIDERS.contains(&name.as_str()) {
@@ -261,7 +261,7 @@ impl Checks<'_> {
                 [("temperature", it.sampling.temperature, 2.0), ("top_p", it.sampling.top_p, 1.0)]
             {
                 let Some(value) = value.filter(|it| !(0.0..=most).contains(it)) else { continue };
-                let what = format!("{value} is not 0 to {most}");
+                let what = format!("{value} is not in the range 0 to {most}");
                 let hint = format!("write 0 to {most}");
                 return self.fail(&["agents", name, "sampling", key], what, &hint);
             }
@@ -286,7 +286,7 @@ impl Checks<'_> {
     fn policy(&self, name: &str, it: &AgentOptions) -> Result<(), ConfigError> {
         let path = ["agents", name, "approval_wait"];
         if it.approval_wait < APPROVAL_WAIT_MIN || it.approval_wait > APPROVAL_WAIT_MAX {
-            let what = "it is not 1 s to 90 days".to_owned();
+            let what = "it must be 1 s to 90 days".to_owned();
             return self.fail(&path, what, "write a time such as `7d` or `8h`");
         }
         if it.step_wait > STEP_WAIT_MAX {
@@ -304,7 +304,7 @@ impl Checks<'_> {
         let path = ["agents", name, "rules"];
         if it.rules.len() > POLICY_RULES {
             let what = format!("{} rules, at most {POLICY_RULES}", it.rules.len());
-            return self.fail(&path, what, "say more with fewer patterns");
+            return self.fail(&path, what, "combine some rules: patterns may contain `*` and `?`");
         }
         for (number, rule) in it.rules.iter().enumerate() {
             let texts = rule.tool.iter().chain(&rule.reason).chain(rule.arguments.values());
@@ -315,8 +315,8 @@ impl Checks<'_> {
                 return self.fail(&path, what, &hint);
             }
             if rule.exact && rule.verdict != Verdict::Allow {
-                let what = format!("rule {} is exact, and does not allow", number + 1);
-                let hint = "a call with one more argument would pass it by: remove `exact`";
+                let what = format!("rule {} is exact, but its verdict is not `allow`", number + 1);
+                let hint = "remove `exact`: the rule would not match calls with more arguments";
                 return self.fail(&path, what, hint);
             }
         }
@@ -388,13 +388,13 @@ impl Checks<'_> {
         for (at, it) in plugins.iter().enumerate() {
             let path = at.to_string();
             if plugins.iter().take(at).any(|other| other.name == it.name) {
-                let what = format!("`{}` is there twice", it.name);
+                let what = format!("two plugins are called `{}`", it.name);
                 return self.fail(&["plugins", &path, "name"], what, "name them differently");
             }
             let servers = &self.config.mcp_servers;
             if servers.iter().any(|server| server.name.as_str() == it.name.as_str()) {
                 let what = format!("an MCP server is called `{}` too", it.name);
-                let hint = "name them differently: their tools would be called the same";
+                let hint = "name them differently: their tools would have the same names";
                 return self.fail(&["plugins", &path, "name"], what, hint);
             }
             self.some_time(&["plugins", &path, "timeout"], it.timeout)?;
@@ -415,9 +415,9 @@ impl Checks<'_> {
                 return self.fail(&["bindings", &at, "agent"], what, &hint);
             }
             if it.is_anywhere() {
-                let hint = "add `peer`, `guild`, `team`, `account` or `channel`; where no binding \
+                let hint = "add `peer`, `guild`, `team`, `account` or `channel`; if no binding \
                             fits, the agent `default` answers";
-                return self.fail(&["bindings", &at], "a binding that says nothing of where", hint);
+                return self.fail(&["bindings", &at], "the binding fits every message", hint);
             }
         }
         Ok(())
@@ -492,7 +492,7 @@ mod tests {
             (
                 "[tools.run_command]\nread_only = ['ls; rm a']",
                 "tools.run_command.read_only",
-                "`ls; rm a` is no command that can be known: `ls;` stands for more than itself",
+                "cannot tell that `ls; rm a` only reads: `ls;` stands for more than itself",
             ),
             ("[tools.timeouts]\ncalculate = '0s'", "tools.timeouts.calculate", "1 ms to 1 h"),
             ("[tools.timeouts]\ncalculate = '2h'", "tools.timeouts.calculate", "1 ms to 1 h"),
@@ -562,7 +562,7 @@ mod tests {
             (
                 "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\n[mcp_servers.tools.t]\nprobe = 'was'",
                 "mcp_servers.0.tools",
-                "nobody asks the probe of `t`",
+                "the probe of `t` is never called",
             ),
             (
                 "[[mcp_servers]]\nname = 'a'\ncommand = 'x'\nrestart_most = '1ms'",
@@ -572,14 +572,14 @@ mod tests {
             (
                 "[[plugins]]\nname = 'a'\npath = 'a'\n[[plugins]]\nname = 'a'\npath = 'b'",
                 "plugins.1.name",
-                "twice",
+                "two plugins",
             ),
             (
                 "[[plugins]]\nname = 'a'\npath = 'a'\n[[mcp_servers]]\nname = 'a'\ncommand = 'x'",
                 "plugins.0.name",
                 "MCP server",
             ),
-            ("[[plugins]]\nname = 'a'\npath = 'a'\ntimeout = '0s'", "plugins.0.timeout", "no time"),
+            ("[[plugins]]\nname = 'a'\npath = 'a'\ntimeout = '0s'", "plugins.0.timeout", "zero"),
             (
                 "[[plugins]]\nname = 'a'\npath = 'a'\ncapabilities = ['file:/etc']",
                 "plugins.0.capabilities.0",

@@ -156,7 +156,7 @@ impl Telling {
     /// The node lost sight of the turn: the client is to come back (GATE-2).
     fn lose(&mut self, out: &mut String) {
         self.events = None;
-        let message = "this node lost sight of the turn, which goes on";
+        let message = "this node lost track of the turn, which continues";
         let error = ErrorBody::new(ErrorCode::Unavailable, message)
             .hint("connect again with `Last-Event-ID`");
         self.gateway.metrics.refusal(error.code);

@@ -144,7 +144,7 @@ impl JobsCall {
                 let job = job.map(|text| job_of(&text)).transpose()?;
                 let session = session.map(|text| session_of(&text)).transpose()?;
                 if older_than_ms.is_none() && job.is_none() && session.is_none() {
-                    return Err(invalid("which jobs are to be removed is not said")
+                    return Err(invalid("the request does not say which jobs to remove")
                         .hint("give `older_than_ms`, `job` or `session`"));
                 }
                 let older_than_ms = older_than_ms.unwrap_or_default();

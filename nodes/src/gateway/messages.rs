@@ -133,7 +133,7 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
         }
     }
     let lost = || {
-        ErrorBody::new(ErrorCode::Unavailable, "this node lost sight of the turn, which goes on")
+        ErrorBody::new(ErrorCode::Unavailable, "this node lost track of the turn, which continues")
             .hint("follow it with `/v1/sessions/SESSION/events?turn=TURN`")
     };
     ended(&failure.unwrap_or_else(lost), &accepted)

@@ -218,15 +218,15 @@ async fn nowhere(request: Request) -> Response {
     let shown: String = path.chars().take(PATH_CHARS).collect();
     let hint = match path {
         "/v1/responses" | "/v1/completions" => "use `/v1/chat/completions`",
-        "/v1/embeddings" => "give your client another server for embeddings; agents make none",
-        _ => "`/` says how to connect",
+        "/v1/embeddings" => "use another server for embeddings; clawnode does not offer them",
+        _ => "`GET /` shows how to connect",
     };
     let error = ErrorBody::new(ErrorCode::NotFound, format!("there is nothing at `{shown}`"));
     Dialect::of(path).respond(&error.hint(hint))
 }
 
 async fn wrong_verb(request: Request) -> Response {
-    let message = format!("`{}` is not what this path is asked with", request.method());
+    let message = format!("this path does not accept the method `{}`", request.method());
     let error = ErrorBody::new(ErrorCode::InvalidRequest, message);
     Dialect::of(request.uri().path()).respond_with(StatusCode::METHOD_NOT_ALLOWED, &error)
 }
@@ -243,7 +243,7 @@ pub(super) async fn body(gateway: &Gateway, body: axum::body::Body) -> Result<St
             return Err(ErrorBody::new(ErrorCode::TooLarge, message));
         }
         Ok(Err(error)) => {
-            let message = format!("the body broke off: {error}");
+            let message = format!("the body ended early: {error}");
             return Err(ErrorBody::new(ErrorCode::Malformed, message));
         }
         Err(_elapsed) => {

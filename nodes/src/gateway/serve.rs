@@ -137,7 +137,7 @@ fn open_socket(options: &GatewayOptions) -> Option<(UnixListener, PathBuf)> {
     match local_socket::bind(path) {
         Ok(listener) => Some((listener, path.clone())),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "no socket file for commands on this machine");
+            tracing::warn!(%error, path = %path.display(), "cannot open the socket file");
             None
         }
     }
@@ -233,7 +233,7 @@ async fn connection(
     let open = gateway.metrics.connection();
     let local = stream.local_addr().unwrap_or(gateway.addr);
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection cannot be told to send at once");
+        tracing::debug!(%error, "cannot turn on TCP_NODELAY for a connection");
     }
     let connection = Connection::new(local, peer, slot);
     let evicted = connection.evicted().clone();
@@ -246,7 +246,7 @@ async fn connection(
                 match tokio::time::timeout(deadline, tls.accept(stream)).await {
                     Ok(Ok(stream)) => http(gateway, stream, (router, connection)).await,
                     Ok(Err(error)) => {
-                        tracing::debug!(%error, %peer, "no TLS connection came about");
+                        tracing::debug!(%error, %peer, "a TLS handshake failed");
                     }
                     Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
                 }
@@ -285,7 +285,7 @@ pub(super) async fn http<I>(
         tokio::select! {
             ended = serving.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended badly");
+                    tracing::debug!(%error, "a connection ended with an error");
                 }
                 return;
             }
@@ -368,7 +368,7 @@ impl Serving {
     pub async fn ended(self) {
         let Self { task, _guard, .. } = self;
         if let Err(error) = task.await {
-            tracing::error!(%error, "the gateway ended badly");
+            tracing::error!(%error, "the gateway ended with an error");
         }
     }
 }

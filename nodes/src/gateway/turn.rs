@@ -37,7 +37,7 @@ const fn must_be_told(body: &TurnBody) -> bool {
 
 /// The node lost sight of a turn.
 pub(super) fn lost() -> ErrorBody {
-    ErrorBody::new(ErrorCode::Unavailable, "this node lost sight of the turn, which goes on")
+    ErrorBody::new(ErrorCode::Unavailable, "this node lost track of the turn, which continues")
         .hint("ask again with the same `Idempotency-Key` to read its reply")
 }
 
@@ -89,7 +89,7 @@ impl Stream<'_> {
                 Err(Stop::Lost) => {
                     let error = ErrorBody::new(
                         ErrorCode::Unavailable,
-                        "this node lost sight of the turn, which goes on",
+                        "this node lost track of the turn, which continues",
                     )
                     .hint("follow it with `sessions.resume` from the last cursor");
                     return self.fail(&error, turn).await;

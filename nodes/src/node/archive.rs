@@ -73,8 +73,10 @@ impl ArchiveDoor {
         let found =
             archive::record(self.sessions.substrate(), job).await.map_err(|error| store(&error))?;
         found.ok_or_else(|| {
-            ErrorBody::new(ErrorCode::NotFound, format!("nothing is kept of a job `{job}`"))
-                .hint("`clawnode jobs list` shows those that are kept; calls of tools that run beside their session are no jobs")
+            ErrorBody::new(ErrorCode::NotFound, format!("no job `{job}` is kept")).hint(
+                "`clawnode jobs list` shows the jobs that are kept; tool calls that run beside \
+                 their session are not jobs",
+            )
         })
     }
 
@@ -94,7 +96,7 @@ impl ArchiveDoor {
         match self.sessions.substrate().bus.request(subject, bytes, within).await {
             Ok(bytes) => codec::decode(&bytes).ok(),
             Err(failure) => {
-                debug!(%process, %failure, "a process says nothing of a job");
+                debug!(%process, %failure, "a process does not answer about a job");
                 None
             }
         }
@@ -158,7 +160,7 @@ impl ArchiveDoor {
                 None => return Ok((record, run, Log { is_live: true, ..Log::default() })),
             }
         }
-        Err(ErrorBody::new(ErrorCode::Internal, "a log was looked for twice and not found"))
+        Err(ErrorBody::new(ErrorCode::Internal, "the log was not found in two searches"))
     }
 
     /// The processes that can remove jobs, this one first.
@@ -227,9 +229,9 @@ impl JobArchive for ArchiveDoor {
             }
         });
         let Some((digest, bytes)) = found else {
-            let what = format!("job `{job}` has made nothing that is called `{name}`");
+            let what = format!("job `{job}` has no artifact `{name}`");
             return Err(ErrorBody::new(ErrorCode::NotFound, what)
-                .hint(format!("`clawnode jobs artifacts {job}` shows what it has made")));
+                .hint(format!("`clawnode jobs artifacts {job}` shows its artifacts")));
         };
         let blob =
             self.sessions.substrate().blobs.get(digest).await.map_err(|error| store(&error))?;
@@ -283,8 +285,8 @@ fn run_of(record: &JobRecord, number: Option<u32>) -> Result<&JobRun, ErrorBody>
     };
     found.ok_or_else(|| {
         let known: Vec<String> = record.runs.iter().map(|run| run.number.to_string()).collect();
-        let what = format!("job `{}` has no such run that is kept", record.job);
-        ErrorBody::new(ErrorCode::NotFound, what).hint(format!("there are: {}", known.join(", ")))
+        let what = format!("job `{}` has no such run, or it is no longer kept", record.job);
+        ErrorBody::new(ErrorCode::NotFound, what).hint(format!("known runs: {}", known.join(", ")))
     })
 }
 

@@ -84,7 +84,7 @@ pub fn read(file: &Path, dir: &Path) -> Result<u64, Failure> {
     let unpacked = unpack(input, &temporary);
     if let Err(error) = unpacked {
         if let Err(error) = fs::remove_dir_all(&temporary) {
-            tracing::warn!(%error, "an unfinished restore was left behind");
+            tracing::warn!(%error, "cannot remove an unfinished restore");
         }
         return Err(failed(file, &error).hint("is it a file that `clawnode backup` wrote?"));
     }
@@ -120,17 +120,17 @@ fn unpack(input: File, into: &Path) -> io::Result<()> {
         // A link would have the next entry, or the node, write elsewhere; a sparse file takes more
         // room than it has here.
         if !matches!(kind, EntryType::Regular | EntryType::Directory) {
-            return Err(strange(&format!("`{}`, which is no plain file", path.display())));
+            return Err(strange(&format!("`{}`, which is not a regular file", path.display())));
         }
         if !entry.unpack_in(into)? {
-            return Err(strange(&format!("`{}`, which leads elsewhere", path.display())));
+            return Err(strange(&format!("`{}`, which leads outside", path.display())));
         }
         if kind == EntryType::Regular && fs::symlink_metadata(into.join(&path))?.len() != size {
             return Err(io::Error::other(format!("it ends in the middle of `{}`", path.display())));
         }
     }
     if !into.join("format").is_file() {
-        return Err(io::Error::other("it has no `format`"));
+        return Err(io::Error::other("it has no `format` file"));
     }
     // One call for all files and folders that were made.
     Ok(rustix::fs::syncfs(File::open(into)?)?)
@@ -145,7 +145,7 @@ fn kept(path: &Path) -> io::Result<PathBuf> {
     if plain && known && path.components().count() <= DEPTH_MAX {
         Ok(path.to_owned())
     } else {
-        Err(strange("something that is no part of a backup"))
+        Err(strange("an entry that does not belong to a backup"))
     }
 }
 
@@ -219,10 +219,10 @@ mod tests {
         let (_outside, victim) = crafted(&[]);
         let outside = victim.to_str().unwrap();
         for path in ["/etc/passwd", "../evil", "blobs/../../evil", "./../evil", "evil", ""] {
-            refused("no part of a backup", &[file(path, "x")]);
+            refused("does not belong to a backup", &[file(path, "x")]);
         }
-        refused("no part of a backup", &[file("blobs/a/b/c/d/e/f/g/h", "x")]);
-        let plain = "no plain file";
+        refused("does not belong to a backup", &[file("blobs/a/b/c/d/e/f/g/h", "x")]);
+        let plain = "not a regular file";
         refused(plain, &[link(EntryType::Symlink, "blobs", "/tmp"), file("blobs/evil", "x")]);
         refused(plain, &[link(EntryType::Symlink, "log", "../..")]);
         refused(plain, &[link(EntryType::Link, "token", outside)]);
@@ -243,11 +243,11 @@ mod tests {
         // A long name in an entry of its own stands for the one in the header.
         let long = "../".repeat(60) + "evil";
         let name = entry(EntryType::GNULongName, "x", "", long.len() as u64, long.as_bytes());
-        refused("no part of a backup", &[name, file("token", "x")]);
+        refused("does not belong to a backup", &[name, file("token", "x")]);
         // A name in an extended header does so as well.
         let pax = b"20 path=../../evil1\n";
         let pax = entry(EntryType::XHeader, "x", "", pax.len() as u64, pax);
-        refused("no part of a backup", &[pax, file("token", "x")]);
+        refused("does not belong to a backup", &[pax, file("token", "x")]);
         let (dir, path) = crafted(&[file("token", "x")]);
         let failure = read(&path, &dir.path().join("data")).unwrap_err();
         assert!(failure.message.contains("no `format`"), "{}", failure.message);

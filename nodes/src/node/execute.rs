@@ -189,8 +189,8 @@ fn unavailable(step: u32, plan: &Plan, why: &scheduler::Nowhere) -> ErrorBody {
     let tool = plan.steps.get(step as usize - 1).map_or("", |step| step.tool.as_str());
     ErrorBody::new(ErrorCode::Unavailable, format!("step {step} (`{tool}`) cannot run now: {why}"))
         .hint(
-            "start or mend a node that can, and send the request again; `clawnode providers` shows \
-             what each node lacks",
+            "start or repair a node that can, then send the request again; `clawnode providers` \
+             shows what each node lacks",
         )
 }
 
@@ -217,7 +217,7 @@ fn plan(spec: ExecutionSpec) -> Result<Plan, ErrorBody> {
                  are allowed"
             );
             return Err(ErrorBody::new(ErrorCode::TooLarge, what)
-                .hint("send it in several requests, or put what is large into files"));
+                .hint("send it in several requests, or put large values into files"));
         }
         steps.push(PlanStep { tool, arguments, goes_on });
     }

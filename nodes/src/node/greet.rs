@@ -237,7 +237,7 @@ pub async fn run(
         let own = saying();
         let version = common(own.speaks, &alive);
         if agreed.swap(version, Ordering::Relaxed) != version {
-            info!(version, "inputs are written as the version that all nodes speak");
+            info!(version, "inputs are written in the newest version that all nodes speak");
         }
         let elder =
             alive.iter().find(|one| one.process < own.process && !one.speaks.overlaps(own.speaks));
@@ -263,11 +263,11 @@ pub async fn farewell(substrate: &Substrate, saying: &Saying) {
 async fn say(substrate: &Substrate, heartbeat: &Heartbeat) {
     let bytes = match codec::encode(heartbeat) {
         Ok(bytes) => bytes,
-        Err(failure) => return warn!(%failure, "a heartbeat cannot be written"),
+        Err(failure) => return warn!(%failure, "cannot encode a heartbeat"),
     };
     let subject = substrate.prefix.heartbeat(heartbeat.process);
     if let Err(failure) = substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
-        debug!(%failure, "a heartbeat was not heard");
+        debug!(%failure, "cannot send a heartbeat");
     }
 }
 
@@ -278,9 +278,7 @@ pub fn warnings(own: &Heartbeat, members: &Members) -> Vec<WarningView> {
         all().flat_map(|one| one.lacks.iter().map(String::as_str)).collect();
     let lacking = |needs: &str| WarningView {
         name: "nodes.too_old".to_owned(),
-        message: format!(
-            "sessions wait for a worker that knows `{needs}`: none that is alive does"
-        ),
+        message: format!("sessions wait for a worker that knows `{needs}`; no live worker does"),
         hint: "start a worker of the version that wrote them; their messages are kept".to_owned(),
     };
     lacks.into_iter().map(lacking).collect()

@@ -116,18 +116,18 @@ pub fn refused(error: &OpenError) -> Failure {
             let go_on = if *complete {
                 "use that cluster: `clawnode chat --url URL`"
             } else {
-                "finish it: `clawnode import` again"
+                "finish the move: run `clawnode import` again"
             };
             Failure::new(Exit::Failed, "data_dir_moved", message).hint(format!(
-                "{go_on}; `--take-back` uses the directory all the same, and there are two of each \
-                 session from then on"
+                "{go_on}; `--take-back` uses the directory anyway, but each session then exists \
+                 twice"
             ))
         }
         OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
         OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
             .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
         OpenError::Damaged { .. } => Failure::new(Exit::Failed, "log_damaged", message)
-            .hint("`clawnode journal repair` says what it would cut out; `--yes` does it"),
+            .hint("`clawnode journal repair` shows what it would remove; `--yes` removes it"),
         OpenError::Unsynced { .. } => Failure::new(Exit::Failed, "disk_failed", message)
             .hint("`clawnode doctor` looks for causes; the kernel's log names a failing disk"),
         OpenError::Index { .. } | OpenError::Io { .. } => {
@@ -139,7 +139,7 @@ pub fn refused(error: &OpenError) -> Failure {
 
 /// A substrate that was lost while the node ran, as the node's end.
 pub fn lost(why: Lost) -> Failure {
-    let hint = "other nodes go on with what was begun";
+    let hint = "other nodes continue the work that was begun";
     match why {
         Lost::Refused(why) => Failure::new(Exit::Refused, "credential_refused", why)
             .hint(format!("ask the operator for a join token; {hint}")),
@@ -220,7 +220,7 @@ async fn nats(
         ConnectError::Login { .. } if joined => Failure::new(
             Exit::Refused,
             "credential_refused",
-            "the cluster refuses this node's credential: it was revoked, or its time is over",
+            "the cluster refuses this node's credential: it was revoked, or it has expired",
         )
         .hint("ask the operator for a join token (`clawnode cluster join-token`)"),
         error => unconnected(&error),

@@ -160,20 +160,20 @@ pub(super) fn warnings(alive: &[Heartbeat], needs: &Needs) -> Vec<WarningView> {
 
 /// What is said of one that does not work; nothing of what `unserved` is for.
 fn warning(it: &ProviderView) -> Option<WarningView> {
-    let (why, node) = (it.error.as_deref().unwrap_or("it does not say why"), &it.node);
+    let (why, node) = (it.error.as_deref().unwrap_or("no reason is known"), &it.node);
     let told = |name: &str, what: String, hint: String| {
         let message = format!("{what} on {node}: {why}");
         Some(WarningView { name: name.to_owned(), message, hint })
     };
     if it.kind == ProviderKind::Model {
         let what = format!("provider `{}`, asked", it.provider);
-        let hint = "look at its key and address: `clawnode doctor`, `clawnode config show`";
+        let hint = "check its key and address with `clawnode doctor` and `clawnode config show`";
         return told("providers.failing", what, hint.to_owned());
     }
     if let Some(server) = it.provider.strip_prefix(MCP_PREFIX) {
         let hint = format!(
-            "correct `[[mcp_servers]]` `{server}` in that node's configuration; it is tried again \
-             and again"
+            "correct `[[mcp_servers]]` `{server}` in that node's configuration; the node keeps \
+             trying"
         );
         return told("mcp.down", format!("MCP server `{server}`"), hint);
     }
@@ -182,7 +182,7 @@ fn warning(it: &ProviderView) -> Option<WarningView> {
         return told("plugins.not_loaded", format!("plugin `{plugin}`"), hint);
     }
     let hook = it.provider.strip_prefix(HOOK_PREFIX)?;
-    let hint = "`clawnode hooks list` shows where it is; the next answer that it gives ends this";
+    let hint = "`clawnode hooks list` shows where it is; its next answer ends this warning";
     told("hooks.failing", format!("hook `{hook}`"), hint.to_owned())
 }
 
@@ -202,10 +202,10 @@ fn unserved(alive: &[Heartbeat], needs: &Needs) -> BTreeMap<Capability, WarningV
         if tools.len() > TOOLS_TOLD {
             told.push(&more);
         }
-        let takes = capability.takes().map(|takes| format!("it takes a worker with {takes}; "));
+        let takes = capability.takes().map(|takes| format!("start a worker with {takes}; "));
         let warning = WarningView {
             name: "tools.unserved".to_owned(),
-            message: format!("{why}: calls of {} wait for one, and fail", told.join(", ")),
+            message: format!("{why}: calls of {} wait for such a node, then fail", told.join(", ")),
             hint: format!(
                 "{}`clawnode providers` shows what each worker has",
                 takes.unwrap_or_default()

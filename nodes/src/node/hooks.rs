@@ -19,8 +19,8 @@ const FOLDER: &str = "hooks";
 /// The file in the data directory with the names of all hooks that were ever here.
 const SEEN: &str = "hooks.seen";
 /// What it begins with.
-const ABOUT: &str = "# Hooks that were here when a node began. Of those that are gone `doctor` and the node warn:\n\
-                     # take out the line of one that you removed.\n";
+const ABOUT: &str = "# Hooks that were here when a node started. `doctor` and the node warn about \
+                     each that is gone.\n# If you removed a hook, delete its line.\n";
 
 /// A file in the folder of hooks, and whether it may be asked.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub fn remember(loaded: &Loaded) {
         for hook in &gone {
             let file = seen_file(loaded);
             let file = file.display();
-            warn!(hook, %file, "a hook that was here is gone; if you removed it, take out its line");
+            warn!(hook, %file, "a hook that was here is gone; if you removed it, delete its line");
         }
         let there = names(loaded);
         let seen = seen(loaded)?;
@@ -80,7 +80,7 @@ pub fn remember(loaded: &Loaded) {
     });
     if let Err(error) = remembered {
         let file = seen_file(loaded);
-        warn!(%error, file = %file.display(), "which hooks are here cannot be written down");
+        warn!(%error, file = %file.display(), "cannot record which hooks are here");
     }
 }
 
@@ -126,14 +126,13 @@ pub fn open(loaded: &Loaded) -> Result<Hooks, Failure> {
     for Found { entry, refused } in found(loaded) {
         let path = entry.path.display();
         if let Some(why) = refused {
-            let what = format!("`{path}` is not a hook that may be asked: {why}");
-            return Err(Failure::new(Exit::Config, "config_invalid", what).hint(
-                "mend it, or move it elsewhere; `clawnode hooks list` shows all that is there",
-            ));
+            let what = format!("`{path}` cannot be used as a hook: {why}");
+            return Err(Failure::new(Exit::Config, "config_invalid", what)
+                .hint("correct it, or move it elsewhere; `clawnode hooks list` shows all hooks"));
         }
         if let Ok(program) = entry.hook {
             let (point, required) = (program.spec.point, program.spec.required);
-            info!(hook = %program.spec.name, %point, required, "a hook is asked");
+            info!(hook = %program.spec.name, %point, required, "a hook is in use");
             programs.push(program);
         }
     }

@@ -76,7 +76,7 @@ impl Looked {
             drop(tokio::spawn(look(looking, sessions)));
         }
         if found.at.is_none() && tokio::time::timeout(FIRST_LOOK, done).await.is_err() {
-            debug!("the sessions are still being looked at");
+            debug!("the check of the sessions still runs");
         }
         self.found()
     }
@@ -97,7 +97,7 @@ async fn look(looking: Looking, sessions: Sessions) {
             let mut found = looking.0.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.take(seen.sessions as u64, &seen.quarantined, more);
         }
-        Err(failure) => debug!(%failure, "the sessions cannot be looked at now"),
+        Err(failure) => debug!(%failure, "cannot check the sessions now"),
     }
 }
 

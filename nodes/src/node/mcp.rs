@@ -92,7 +92,7 @@ impl McpServers {
     ) -> Result<Self, Failure> {
         let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);
-            warn!(%error, "what is approved of MCP servers cannot be read yet");
+            warn!(%error, "cannot read the approved tools of MCP servers yet");
             Pins::default()
         });
         let pins = watch::Sender::new(known);
@@ -245,8 +245,8 @@ fn configured(node: &Heartbeat) -> Vec<McpServerName> {
 }
 
 fn unknown(server: &McpServerName) -> ErrorBody {
-    ErrorBody::new(ErrorCode::NotFound, format!("nothing is known of an MCP server `{server}`"))
-        .hint("`clawnode mcp list` shows those that are configured or were seen")
+    ErrorBody::new(ErrorCode::NotFound, format!("there is no MCP server `{server}`"))
+        .hint("`clawnode mcp list` shows the servers that are configured or were seen")
 }
 
 /// The tools of an agent: `specs`, and those of MCP servers that it chooses and that are approved. A
@@ -266,9 +266,9 @@ pub fn with_tools(
             let name = &spec.name;
             if let Err(error) = schema::check(spec) {
                 let error = ErrorChain(&error);
-                warn!(%agent, tool = %name, %error, "the agent does without a tool");
+                warn!(%agent, tool = %name, %error, "the agent does not get this tool");
             } else if specs.len() == AGENT_TOOLS || bytes + size(spec) > TOOL_SPECS_BYTES {
-                warn!(%agent, tool = %name, "the agent has too many tools, and does without this one");
+                warn!(%agent, tool = %name, "the agent has too many tools; this one is left out");
             } else {
                 bytes += size(spec);
                 specs.push(spec.clone());
@@ -440,7 +440,7 @@ fn read(path: &Path) -> std::io::Result<SecretString> {
         return Err(std::io::Error::other(format!("it has more than {VALUE_BYTES} bytes")));
     }
     if text.contains('\0') {
-        return Err(std::io::Error::other("it has a NUL in it"));
+        return Err(std::io::Error::other("it contains a NUL byte"));
     }
     Ok(SecretString::from(text.trim_end_matches(['\r', '\n']).to_owned()))
 }

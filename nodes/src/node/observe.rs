@@ -58,8 +58,8 @@ pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
             "the nodes have {} different configurations of their agents",
             configs.len()
         ),
-        hint: "give every node the same `[agents]`, or sessions change with their owner; \
-               `clawnode nodes -o wide` shows which differ"
+        hint: "give every node the same `[agents]`, or a session behaves differently after its \
+               owner changes; `clawnode nodes -o wide` shows which differ"
             .to_owned(),
     })
 }
@@ -73,8 +73,8 @@ pub fn clocks_apart(view: &Members) -> Vec<WarningView> {
             name: CLOCK_DIFFERS.to_owned(),
             message: format!("the clock of `{}` is {by} s {way} the others", node.node),
             hint:
-                "run an NTP client on every host: a node whose clock differs uses the time of most \
-                   nodes, and no node knows which clock is wrong where there is no majority"
+                "run an NTP client on every host; a node whose clock differs uses the time of most \
+                 nodes; without a majority, no node knows which clock is wrong"
                     .to_owned(),
         })
     };
@@ -89,7 +89,7 @@ pub fn is_headless(alive: &[Heartbeat]) -> bool {
 /// What is so if nobody serves sessions, and so many messages wait.
 pub fn no_worker(waiting: Option<u64>) -> WarningView {
     let waits = match waiting {
-        Some(0) => "nothing waits yet".to_owned(),
+        Some(0) => "no message waits".to_owned(),
         Some(1) => "1 message waits".to_owned(),
         Some(count) => format!("{count} messages wait"),
         None => "messages are stored and wait".to_owned(),

@@ -39,7 +39,7 @@ impl Directory {
     /// Opens the directory that the settings name.
     pub async fn open(config: &Config) -> Result<Self, Failure> {
         if config.cluster.nats.is_some() {
-            let message = "no node answers, and what is on NATS is read through a node";
+            let message = "no node answers, and only a node can read what is on NATS";
             return Err(Failure::new(Exit::Unreachable, "no_node", message)
                 .hint("start one with `clawnode run`, or name one with `--url`"));
         }

@@ -26,9 +26,9 @@ pub async fn give(
     if !substrate.shared {
         return Err(ErrorBody::new(
             ErrorCode::Unsupported,
-            "this node is alone: there is no other to take its sessions".to_owned(),
+            "this node is alone: no other node can take its sessions".to_owned(),
         )
-        .hint("send it SIGTERM: it ends once its running calls have, and its next start goes on"));
+        .hint("send it SIGTERM: it ends after its running calls, and its next start continues"));
     }
     let mut node = find(nodes, name)?.clone();
     check(nodes, &node, order)?;
@@ -60,12 +60,12 @@ pub async fn drop_letter(
         match ask(substrate, node, &request).await {
             Ok(NodeReply::Ok) => return Ok(true),
             Ok(NodeReply::NotMine) => return Ok(false),
-            Ok(other) => last = Some(unavailable(node, &format!("it said {other:?}"))),
+            Ok(other) => last = Some(unavailable(node, &format!("unexpected answer {other:?}"))),
             Err(failure) => last = Some(failure),
         }
     }
     Err(last.unwrap_or_else(|| {
-        ErrorBody::new(ErrorCode::Unavailable, "no worker is there to drop a dead letter")
+        ErrorBody::new(ErrorCode::Unavailable, "no worker is alive to drop the dead letter")
             .hint("see `clawnode status`, and try again")
     }))
 }
@@ -77,7 +77,7 @@ async fn tell(
 ) -> Result<(), ErrorBody> {
     match ask(substrate, node, request).await? {
         NodeReply::Ok => Ok(()),
-        other => Err(unavailable(node, &format!("it said {other:?}"))),
+        other => Err(unavailable(node, &format!("unexpected answer {other:?}"))),
     }
 }
 
@@ -107,7 +107,7 @@ fn find<'a>(nodes: &'a [NodeView], name: &str) -> Result<&'a NodeView, ErrorBody
         [one] => Ok(one),
         [] => {
             let names: Vec<String> = nodes.iter().map(|it| it.node.to_string()).collect();
-            let hint = format!("there are {}; a process id serves as well", names.join(", "));
+            let hint = format!("the nodes are: {}; a process id works too", names.join(", "));
             Err(ErrorBody::new(ErrorCode::NotFound, format!("no node is named `{name}`"))
                 .hint(hint))
         }
@@ -138,12 +138,12 @@ fn check(nodes: &[NodeView], node: &NodeView, order: NodeOrder) -> Result<(), Er
             };
             if works && !force && !nodes.iter().any(|it| takes(&it)) {
                 return Err(conflict(format!("node `{name}` is the last worker that takes work"))
-                    .hint("start another first; with `--force` sessions wait until one comes"));
+                    .hint("start another worker first; `--force` makes sessions wait for one"));
             }
             Ok(())
         }
         NodeOrder::Cordon | NodeOrder::Uncordon if !works => {
-            Err(conflict(format!("node `{name}` is no worker, it takes no sessions"))
+            Err(conflict(format!("node `{name}` is not a worker and takes no sessions"))
                 .hint("`clawnode status` shows which nodes do"))
         }
         NodeOrder::Cordon | NodeOrder::Uncordon => Ok(()),

@@ -63,12 +63,13 @@ pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
     };
     if timeout(READ_WITHIN, read).await.is_err() {
         substrate.health.close().await;
-        let message = "the store does not say what operators have stopped, so no work is taken";
+        let message = "cannot read from the store what operators have stopped, so this node takes \
+                       no work";
         return Err(Failure::new(Exit::Unreachable, "latch_unreadable", message)
-            .hint("look at the servers: `clawnode doctor`; then start again"));
+            .hint("check the servers with `clawnode doctor`, then start again"));
     }
     for latch in door.latches().on() {
-        warn!(scope = %latch.scope, by = latch.by, why = latch.why, "this is stopped");
+        warn!(scope = %latch.scope, by = latch.by, why = latch.why, "an operator has stopped this");
     }
     Ok(door)
 }
@@ -116,9 +117,8 @@ impl Switch {
     pub fn refusal(&self) -> Option<ErrorBody> {
         let latches = self.door.latches();
         latches.all().map(|latch| {
-            ErrorBody::new(ErrorCode::Stopped, format!("no message is taken: {latch}")).hint(
-                "what was stored before waits; `clawnode panic --clear` lets everything go on",
-            )
+            ErrorBody::new(ErrorCode::Stopped, format!("new messages are refused: {latch}"))
+                .hint("stored messages wait; `clawnode panic --clear` lets everything continue")
         })
     }
 
@@ -147,10 +147,10 @@ impl Switch {
         });
         let lost = latches.is_out_of_touch().then(|| WarningView {
             name: "node.out_of_touch".to_owned(),
-            message: "this node is out of touch with the store: it runs no model calls and no \
-                      tools, because it would not hear of a stop"
+            message: "this node cannot reach the store: it runs no model calls and no tools, \
+                      because it could miss a stop"
                 .to_owned(),
-            hint: "it goes on by itself once the store answers; look at the servers".to_owned(),
+            hint: "it continues by itself once the store answers; check the servers".to_owned(),
         });
         on.chain(lost).collect()
     }
@@ -160,8 +160,8 @@ impl Switch {
         let read = latch::read(&self.door, self.substrate.bucket.as_ref());
         match timeout(LIST_WITHIN, read).await {
             Ok(Ok(())) => {}
-            Ok(Err(failure)) => debug!(%failure, "the store does not say what is stopped"),
-            Err(_elapsed) => debug!("the store does not say in time what is stopped"),
+            Ok(Err(failure)) => debug!(%failure, "cannot read from the store what is stopped"),
+            Err(_elapsed) => debug!("the store does not answer in time what is stopped"),
         }
         LatchList { latches: self.door.latches().on().cloned().collect() }
     }
@@ -275,7 +275,7 @@ impl Asking<'_> {
         let mut acks: Vec<LatchAck> = asked.collect().await;
         acks.extend(nodes.dead.iter().filter(|it| !it.replaced).map(|dead| LatchAck {
             node: dead.node.clone(),
-            problem: Some("it fell silent and is held dead".to_owned()),
+            problem: Some("its heartbeats have stopped, and it counts as dead".to_owned()),
             ..unheard(dead.process)
         }));
         acks.sort_by(|a, b| (&a.node, a.process).cmp(&(&b.node, b.process)));
@@ -346,11 +346,11 @@ impl Asking<'_> {
         match substrate.bus.request(subject, Bytes::from(bytes), left).await {
             Ok(answer) => match codec::decode::<NodeReply>(&answer) {
                 Ok(NodeReply::Latched { position, running }) => Ok((position, running)),
-                Ok(other) => Err(format!("it said {other:?}")),
+                Ok(other) => Err(format!("unexpected answer {other:?}")),
                 Err(failure) => Err(failure.to_string()),
             },
             Err(RequestError::Timeout { .. }) => Err("no answer in time".to_owned()),
-            Err(RequestError::NoResponders { .. }) => Err("nobody listens there".to_owned()),
+            Err(RequestError::NoResponders { .. }) => Err("no process listens there".to_owned()),
             Err(failure) => Err(ErrorChain(&failure).to_string()),
         }
     }

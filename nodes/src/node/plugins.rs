@@ -49,7 +49,7 @@ impl Plugins {
     pub async fn load(config: &Config) -> Self {
         let why = "this build has no engine for plugins: build it with `--features full`";
         for plugin in &config.plugins {
-            warn!(plugin = %plugin.name, why, "a plugin is left out");
+            warn!(plugin = %plugin.name, why, "this plugin is not loaded");
         }
         Self::unloaded(config, why)
     }
@@ -122,7 +122,7 @@ impl Plugins {
         let is_here = |name: &&ToolName| {
             let absent = self.absent.iter().find(|(plugin, _)| plugin.own(name).is_some());
             if let Some((plugin, _)) = absent {
-                info!(%agent, tool = %name, %plugin, "an agent goes without a tool of a plugin");
+                info!(%agent, tool = %name, %plugin, "an agent does not get a tool of a plugin");
             }
             absent.is_none()
         };

@@ -81,7 +81,7 @@ async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
             Ok(again) => again,
             Err(error) => {
                 let problem = ErrorChain(&error).to_string();
-                warn!(error = problem, "the configuration does not read; the old one stays");
+                warn!(error = problem, "cannot read the configuration; the old one stays in use");
                 standing.read_again(FileState { problem: Some(cut(&problem)), ..standing.file() });
                 continue;
             }
@@ -106,7 +106,7 @@ async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
                 info!("agents, providers and bindings were read again");
             }
             Err(failure) => {
-                warn!(%failure, "the configuration is not valid; the old one stays");
+                warn!(%failure, "the configuration is not valid; the old one stays in use");
                 let problem = Some(cut(&failure.to_string()));
                 standing.read_again(FileState { problem, ..standing.file() });
             }
@@ -143,14 +143,14 @@ pub fn warnings(alive: &[Heartbeat]) -> Vec<WarningView> {
             Some(WarningView { name: name.to_owned(), message, hint: hint.to_owned() })
         };
         if let Some(problem) = problem {
-            let message = format!("{} goes on with its old configuration: {problem}", node.node);
-            let hint = "correct the file; `clawnode config check` shows all that is wrong";
+            let message = format!("{} still uses its old configuration: {problem}", node.node);
+            let hint = "correct the file; `clawnode config check` shows all problems";
             return warning("config.refused", message, hint);
         }
         let sections: Vec<String> = waits.iter().map(|section| format!("`{section}`")).collect();
         let sections = (!sections.is_empty()).then(|| sections.join(", "))?;
         let message = format!("changes of {sections} on {} wait for a restart", node.node);
-        warning("config.waits", message, "start that node again when it suits you")
+        warning("config.waits", message, "restart that node when it suits you")
     });
     told.take(NODES_TOLD).collect()
 }

@@ -115,8 +115,8 @@ pub(super) fn rank<'a>(
 fn candidate(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> CandidateView {
     let missing: BTreeSet<Capability> = wanted.difference(&node.capabilities).cloned().collect();
     let reason = match (node.draining, node.cordoned, missing.first()) {
-        (true, _, _) => Some("it hands everything over and ends".to_owned()),
-        (false, true, _) => Some("it was told to take nothing more".to_owned()),
+        (true, _, _) => Some("it is draining".to_owned()),
+        (false, true, _) => Some("an operator has cordoned it".to_owned()),
         (false, false, Some(_)) => {
             let problem = |it: &Capability| {
                 let name = it.to_string();
@@ -167,7 +167,7 @@ pub(super) fn available(
     }
     let Some(capability) = capability.cloned() else { return Err(Nowhere::NoWorker) };
     let why = |it: &CandidateView| {
-        let reason = it.reason.as_deref().unwrap_or("it does not say why");
+        let reason = it.reason.as_deref().unwrap_or("no reason is known");
         format!("{}: {reason}", it.node)
     };
     let mut whys: Vec<String> = view.candidates.iter().take(WHYS_TOLD).map(why).collect();
@@ -320,7 +320,7 @@ pub(super) mod tests {
         assert_eq!((chosen_one.as_str(), view.fallback_used), ("well", false));
         assert!(view.candidates[3].reason.as_ref().unwrap().contains("no engine"));
         let reason = view.candidates[2].reason.clone().unwrap();
-        assert!(reason.contains("take nothing more"), "{reason}");
+        assert!(reason.contains("cordoned"), "{reason}");
 
         let view = chosen(&all[..3], wants(&["docker"]), Some("broken"));
         let chosen_one = view.selected.unwrap();

@@ -174,7 +174,10 @@ impl TakeOrders for Standing {
         self.changed.notify_one();
         if let Err(error) = self.remember(on) {
             let path = self.mark.display();
-            warn!(%path, %error, on, "cannot write down whether this node is cordoned; after a restart it may not be so");
+            warn!(
+                %path, %error, on,
+                "cannot save whether this node is cordoned; a restart may change it"
+            );
         }
     }
 

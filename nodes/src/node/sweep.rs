@@ -47,9 +47,9 @@ async fn run(sessions: Sessions, worker: Worker, keep: Duration) {
         match told.await {
             Ok(0) => {}
             Ok(told) => {
-                info!(told, "sessions of requests without a user go: nothing happened in them");
+                info!(told, "idle sessions of requests without a user are removed");
             }
-            Err(failure) => debug!(%failure, "the sessions cannot be gone through now"),
+            Err(failure) => debug!(%failure, "cannot go through the sessions now"),
         }
     }
 }

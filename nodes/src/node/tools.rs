@@ -108,7 +108,7 @@ pub fn chosen(
     let mut specs: Vec<ToolSpec> = Vec::new();
     for name in names {
         if specs.iter().any(|spec| spec.name == *name) {
-            return Err(invalid(format!("`{name}` is there twice")).hint("remove one of them"));
+            return Err(invalid(format!("`{name}` is listed twice")).hint("remove one of them"));
         }
         let Some(spec) = catalogue.iter().find(|spec| spec.name == *name) else {
             let known: Vec<&str> = catalogue.iter().map(|spec| spec.name.as_str()).collect();
@@ -238,7 +238,7 @@ fn hosts(config: &Config, substrate: &Substrate, clock: &Arc<dyn Clock>) -> Vec<
 fn hosts(config: &Config, _: &Substrate, _: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
     for host in &config.ssh_hosts {
         let why = "this build has no `ssh`: build it with `--features full`";
-        tracing::warn!(host = %host.name, why, "no command is run on a host");
+        tracing::warn!(host = %host.name, why, "this node runs no commands on the host");
     }
     Vec::new()
 }
@@ -282,7 +282,7 @@ pub fn runner(
 /// in `current`.
 pub async fn run(context: RunnerContext, current: watch::Sender<Option<JobRunner>>) {
     let capabilities = context.available.peek(|it| it.capabilities.clone());
-    debug!(?capabilities, "tool calls of these kinds are taken");
+    debug!(?capabilities, "this node takes tool calls of these kinds");
     let (runner, work) = JobRunner::new(context);
     current.send_replace(Some(runner.clone()));
     work.await;

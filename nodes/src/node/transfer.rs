@@ -52,7 +52,7 @@ async fn compare(target: &Sessions, id: EntityId, records: &[Record]) -> Result<
     let Some(tail) = tail.map_err(|error| said("the cluster", &error.into()))? else {
         return Ok(There { records: 0, at: Position(0), went_on: false });
     };
-    let last = last_event(&tail).map_err(|why| format!("the cluster's journal of it {why}"))?;
+    let last = last_event(&tail).map_err(|why| format!("its journal in the cluster {why}"))?;
     let mut ours: Option<Sealed> = None;
     for (number, record) in records.iter().enumerate() {
         let event = last_event(record)?;
@@ -73,7 +73,8 @@ async fn compare(target: &Sessions, id: EntityId, records: &[Record]) -> Result<
         }
     }
     Err(format!(
-        "the cluster has another journal of it (event {} there, {} here); nothing was overwritten",
+        "the cluster has a different journal of this session (event {} there, {} here); nothing \
+         was overwritten",
         last.head.n, ours.head.n
     ))
 }
@@ -110,13 +111,13 @@ async fn append(
         match verdict {
             Verdict::Stored(position) => return Ok(position),
             Verdict::Fenced => {
-                return Err("somebody talks to it in the cluster while it is moved; import again \
-                            once nobody does"
+                return Err("a client uses this session in the cluster during the move; import \
+                            again when no client uses it"
                     .to_owned());
             }
-            Verdict::Defect(why) => return Err(format!("the cluster refuses it: {why}")),
+            Verdict::Defect(why) => return Err(format!("the cluster refuses this session: {why}")),
             Verdict::ReadBack | Verdict::Resend if Instant::now() >= deadline => {
-                return Err("the cluster is out of reach; import again".to_owned());
+                return Err("cannot reach the cluster; import again".to_owned());
             }
             Verdict::ReadBack | Verdict::Resend => {
                 tokio::time::sleep(backoff.next(&mut rand::rng())).await;

@@ -187,7 +187,7 @@ async fn ask(substrate: &Substrate, one: &Heartbeat) -> Option<ProcessTree> {
             Ok(_) | Err(_) => None,
         },
         Err(failure) => {
-            debug!(node = %one.node, %failure, "a node does not say what it runs");
+            debug!(node = %one.node, %failure, "a node does not report what it runs");
             None
         }
     }

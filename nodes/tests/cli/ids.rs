@@ -79,7 +79,7 @@ async fn a_call_is_approved_by_the_first_characters_of_its_id() {
     assert_eq!(node.seen("approvals.approve").len(), 1, "nothing was decided");
     let ended = home.run(&["approvals", "approve", "call_zz"]).await;
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert!(ended.err.contains("no call that waits has an id that begins with `call_zz`"));
+    assert!(ended.err.contains("no waiting call has an id that begins with `call_zz`"));
     // A whole id is not looked up.
     let lists = node.seen("approvals.list").len();
     home.run(&["approvals", "show", &whole]).await;

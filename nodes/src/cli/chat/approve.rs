@@ -63,7 +63,7 @@ pub(super) fn card(approval: &Approval, old: Option<&str>, look: Look) -> Vec<St
     for (name, value) in about.into_iter().chain(whole) {
         match (name.as_str(), content, old) {
             ("content", Some(new), Some(old)) => {
-                lines.push("  content, changed so:".to_owned());
+                lines.push("  content, with these changes:".to_owned());
                 lines.extend(diff(old, new, look));
             }
             ("content", Some(new), None) => {
@@ -71,7 +71,7 @@ pub(super) fn card(approval: &Approval, old: Option<&str>, look: Look) -> Vec<St
                 let added = |line: &str| look.paint(Role::Added, &format!("  + {}", exact(line)));
                 lines.extend(new.lines().map(added));
                 if !new.is_empty() && !new.ends_with('\n') {
-                    lines.push("    (no line end at the end)".to_owned());
+                    lines.push("    (no newline at the end)".to_owned());
                 }
             }
             _ => lines.extend(argument(name, value)),
@@ -123,7 +123,7 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
                 ChangeTag::Equal => format!("    {text}"),
             });
             if change.missing_newline() {
-                lines.push("    (no line end at the end)".to_owned());
+                lines.push("    (no newline at the end)".to_owned());
             }
         }
     }
@@ -158,15 +158,16 @@ fn arguments(approval: &Approval) -> Option<Map<String, Value>> {
 /// Why a person is asked, and what the answers do.
 pub(super) fn why(approval: &Approval) -> String {
     let rule = match (&approval.reason, approval.risk) {
-        (Some(reason), _) => format!("A rule of the agent says so: {}.", exact(reason)),
-        (None, Risk::ReadOnly) => "A rule of the agent says so.".to_owned(),
+        (Some(reason), _) => format!("A rule of the agent asks for a decision: {}.", exact(reason)),
+        (None, Risk::ReadOnly) => "A rule of the agent asks for a decision.".to_owned(),
         (None, _) => {
-            "It changes something, and no rule of the agent allows it (or one asks).".to_owned()
+            "It changes something, and no rule allows it, or one asks for a decision.".to_owned()
         }
     };
     format!(
-        "{rule}\ny runs exactly this, once. n does not; the model is told, and the turn goes on.\n\
-         always shows a rule that allows exactly such calls, and asks whether to write it. Ctrl-D decides later, Ctrl-C cancels the turn."
+        "{rule}\ny runs exactly this call, once. n refuses it: the model gets the refusal, and the \
+         turn goes on.\n`always` shows a rule that allows exactly such calls, and asks whether to \
+         write it. Ctrl-D decides later, Ctrl-C cancels the turn."
     )
 }
 

@@ -82,7 +82,7 @@ impl Asked {
     pub(super) fn question(&self) -> Option<String> {
         let action = &self.open.front()?.action;
         let chars = count(action.arguments.chars().count() as u64, "character");
-        Some(format!("shall `{}` run with these {chars} of arguments? y or n:", action.tool))
+        Some(format!("run `{}` with these {chars} of arguments? y or n:", action.tool))
     }
 
     /// The call that the person is asked about now.
@@ -145,7 +145,7 @@ pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> S
         if (digest, whole.digest, whole.action.call) == (it.action, it.action, it.id) {
             return Ok(whole);
         }
-        Err("what the node shows is not the action that it asks about".to_owned())
+        Err("the node shows a different action from the one that it asks about".to_owned())
     });
     match whole {
         Ok(whole) => {
@@ -155,8 +155,8 @@ pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> S
         Err(why) => {
             let (card, id) = (card(&it.name, &it.arguments), it.id);
             Shown::Part(format!(
-                "{card}\n  this may not be all of it ({}); `clawnode approvals show {id}` has it, \
-                 and `clawnode approvals approve {id}` or `deny` decides",
+                "{card}\n  this may be incomplete ({}); `clawnode approvals show {id}` shows the \
+                 whole call; decide with `clawnode approvals approve {id}` or `deny`",
                 clean(&why)
             ))
         }

@@ -47,7 +47,7 @@ impl Chat<'_> {
         let Some(desk) = &mut self.desk else { return Ok(()) };
         desk.question = None;
         desk.screen.clear()?;
-        self.aside("that was decided elsewhere")?;
+        self.aside("this call was decided elsewhere")?;
         self.next_question(asked)
     }
 
@@ -74,8 +74,7 @@ impl Chat<'_> {
             (Answer::Yes, Some(rule)) => {
                 // Without the rule this may be another wish.
                 if let Err(why) = self.write_rule(&approval, &rule) {
-                    let words =
-                        format!("The rule is not written: {why}. Shall this call run, once?");
+                    let words = format!("The rule is not written: {why}. Run this call once?");
                     return self.ask_again(&words, None);
                 }
                 Decision::Approve
@@ -83,12 +82,12 @@ impl Chat<'_> {
             (Answer::No, None) => Decision::Deny,
             (Answer::No, Some(_)) => return self.ask_again("The rule is not written.", None),
             (_, Some(rule)) => {
-                return self.ask_again("y or n; Ctrl-D: later", Some(rule));
+                return self.ask_again("y or n; Ctrl-D decides later", Some(rule));
             }
             (Answer::Always, None) => return self.offer_rule(&approval).await,
             (Answer::Why, None) => return self.ask_again(&approve::why(&approval), None),
             (Answer::Unclear, None) => {
-                let words = "y or n; always writes a rule, why says more; Ctrl-D: later";
+                let words = "y or n; `always` writes a rule, `why` says more; Ctrl-D decides later";
                 return self.ask_again(words, None);
             }
         };
@@ -155,13 +154,13 @@ impl Chat<'_> {
         client: &Client,
         agent: &AgentName,
     ) -> Result<(Vec<Rule>, String), &'static str> {
-        const OTHER: &str = "the node's rules are not those of this machine's configuration";
+        const OTHER: &str = "the node's rules differ from this machine's configuration";
         if self.context.names_a_node() {
             return Err("the node was named by its address");
         }
         let loaded = &self.context.loaded;
         let now = loaded.reload().map_err(|error| {
-            tracing::debug!(%error, "the configuration does not read");
+            tracing::debug!(%error, "cannot read the configuration");
             "the configuration is not valid now"
         })?;
         let file = now.own_file().ok_or("there is no home directory for the file")?;
@@ -191,7 +190,7 @@ impl Chat<'_> {
                     }
                 };
                 match timeout(RELOADED, holds).await {
-                    Ok(()) => Note::Works(format!("the rule in {file} holds: such calls run")),
+                    Ok(()) => Note::Works(format!("the rule in {file} is active: such calls run")),
                     Err(_elapsed) => Note::Fails(format!(
                         "warning: the node has not read the new rule in {file}; its log says why"
                     )),

@@ -35,14 +35,14 @@ const ALL: [(&str, &str, &str); 12] = [
     ("/help", "", "show this"),
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),
-    ("/resume", "[KEY]", "go on with one of them, by number or key; without one, with the last"),
+    ("/resume", "[KEY]", "continue a conversation by number or key (default: the last)"),
     ("/model", "", "show the model"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "FILE", "put a text file into your next message"),
-    ("/show", "", "show the last tool calls whole"),
+    ("/show", "", "show the last tool calls in full"),
     ("/edit", "", "write the message in $VISUAL or $EDITOR"),
-    ("/cancel", "", "cancel the turn that runs elsewhere; here Ctrl-C does"),
+    ("/cancel", "", "cancel a turn that runs elsewhere; Ctrl-C cancels yours"),
     ("/quit", "", "leave (also Ctrl-D, exit)"),
 ];
 
@@ -70,7 +70,7 @@ pub(super) fn read(text: &str, demo: bool) -> Line {
         // A text of several lines that begins with a path is a text.
         return if known {
             Line::Unknown(format!(
-                "{first} is a command, and takes one line; `/{first}` sends it as it is"
+                "the command {first} takes one line; begin with `/{first}` to send this as text"
             ))
         } else {
             Line::Say(said.to_owned())
@@ -130,9 +130,9 @@ pub(super) fn help() -> String {
     lines.extend(
         [
             "Enter            send",
-            "Alt-Enter        a new line; so do a \\ at the end, and lines within \"\"\"",
+            "Alt-Enter        insert a new line (also: \\ at the end, or lines within \"\"\")",
             "Ctrl-C           cancel the running turn; again: leave",
-            "Up, Down, Tab    what you said before; complete a command",
+            "Up, Down, Tab    show earlier messages; complete a command",
             "//text           send a text that begins with a slash",
         ]
         .map(str::to_owned),

@@ -97,7 +97,7 @@ impl Chat<'_> {
             let here = if self.conversation.key() == Some(key) { "*" } else { " " };
             lines.push(format!("{here}{:>2}  {}", at + 1, row_words(row)));
         }
-        lines.push("/resume N goes on with one".to_owned());
+        lines.push("/resume N continues one".to_owned());
         if let Some(desk) = &mut self.desk {
             desk.listed = all.into_iter().take(LISTED).map(|(key, _)| key).collect();
         }
@@ -146,16 +146,15 @@ impl Chat<'_> {
     fn model(&mut self, wanted: Option<&str>) -> Result<(), Failure> {
         let Some(desk) = &self.desk else { return Ok(()) };
         let Some(agent) = &desk.agent else {
-            return self
-                .aside("the agent's first answer tells which agent, and so which model, it is");
+            return self.aside("the agent and its model are not known until the first answer");
         };
         let (name, model) = (agent.agent.to_string(), agent.model.to_string());
         if wanted.is_none() {
             return self.aside(&format!("{model}, the model of the agent {name}"));
         }
         self.aside(&format!(
-            "the model is {model}; a chat cannot change it: it is `model` under [agents.{name}] in \
-             the configuration, or `--model` when the node starts; /agent changes the agent"
+            "the model is {model}; a chat cannot change it; set `model` under [agents.{name}] in \
+             the configuration, or start the node with `--model`; /agent changes the agent"
         ))
     }
 
@@ -167,12 +166,12 @@ impl Chat<'_> {
             let desk = self.desk.as_ref();
             let now = desk.and_then(|it| it.agent.as_ref()).map(|it| it.agent.to_string());
             let now = now.unwrap_or_else(|| "not known yet".to_owned());
-            return self.aside(&format!("the agent is {now}; there are: {}", names.join(", ")));
+            return self.aside(&format!("the agent is {now}; available: {}", names.join(", ")));
         };
         let Some(found) = list.agents.iter().find(|it| it.agent.as_str() == wanted) else {
             let what = format!("there is no agent {}", exact(&wanted));
             return Err(Failure::new(Exit::Usage, "usage", what)
-                .hint(format!("there are: {}", names.join(", "))));
+                .hint(format!("available agents: {}", names.join(", "))));
         };
         self.agent = Some(found.agent.clone());
         if let Some(desk) = &mut self.desk {
@@ -183,7 +182,7 @@ impl Chat<'_> {
 
     async fn tools(&mut self) -> Result<(), Failure> {
         let Some(agent) = self.desk.as_ref().and_then(|it| it.agent.clone()) else {
-            return self.aside("the agent's first answer tells which agent it is");
+            return self.aside("the agent is not known until the first answer");
         };
         let told = self.agent_as_told(agent.agent.as_str()).await?;
         let name = |it: &Value| it.as_str().or_else(|| it["name"].as_str()).map(exact);
@@ -194,7 +193,7 @@ impl Chat<'_> {
                 format!("tools of the agent {}: {}", agent.agent, names.join(", "))
             }
             None => format!(
-                "this node does not tell which tools the agent {0} has; they are `tools` under \
+                "this node does not report the tools of the agent {0}; see `tools` under \
                  [agents.{0}] in its configuration",
                 agent.agent
             ),
@@ -258,7 +257,7 @@ impl Chat<'_> {
         let kept = path.display().to_string();
         if !status.success() {
             let words = format!(
-                "`{}` ended with {status}; your text was not taken over, and is in {kept}",
+                "`{}` ended with {status}; your edited text was not used, and is in {kept}",
                 exact(&editor)
             );
             return self.aside(&words);
@@ -269,9 +268,9 @@ impl Chat<'_> {
             Ok(text)
         });
         let text = text
-            .map_err(|error| failed(&format!("read what was edited, which is in {kept}"), error))?;
+            .map_err(|error| failed(&format!("read the edited text, which is in {kept}"), error))?;
         if text.trim_end().len() > MESSAGE_BYTES {
-            return self.aside(&format!("it is over 1 MiB, and stays in {kept}; send it in parts"));
+            return self.aside(&format!("the text is over 1 MiB; send it in parts from {kept}"));
         }
         drop(std::fs::remove_file(&path));
         desk.editor.set(text.trim_end());

@@ -152,8 +152,8 @@ impl Editor {
         if cut || self.text().len() + text.len() > limits::MESSAGE_BYTES {
             let most = limits::MESSAGE_BYTES >> 20;
             return Typed::Told(format!(
-                "the paste was not taken: a message may have {most} MiB; send it in parts, or name \
-                 the file to an agent that can read it"
+                "the paste was refused: a message may have at most {most} MiB; send it in parts, \
+                 or give the file's name to an agent that can read it"
             ));
         }
         self.insert(pieces_of(&text));
@@ -186,7 +186,7 @@ impl Editor {
         if said.len() > limits::MESSAGE_BYTES {
             let most = limits::MESSAGE_BYTES >> 20;
             return Typed::Told(format!(
-                "it is not sent: a message may have {most} MiB; send it in parts"
+                "the message was not sent: it is over {most} MiB; send it in parts"
             ));
         }
         let whole = said.strip_prefix(FENCE).and_then(|it| it.strip_suffix(FENCE));

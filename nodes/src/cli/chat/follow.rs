@@ -413,7 +413,7 @@ impl Chat<'_> {
         let (session, turn) = (accepted.session.clone(), accepted.turn.to_string());
         let params = ChatCancel { session, turn };
         if let Err(error) = socket.send(Method::ChatCancel, json!(params)).await {
-            tracing::debug!(%error, "the cancel was not sent");
+            tracing::debug!(%error, "the cancel request was not sent");
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Last {
         let Some(path) = &self.path else { return };
         let written = make_folder(path).and_then(|()| replace(path, &format!("{key}\n")));
         if let Err(error) = written {
-            tracing::debug!(%error, "the last conversation is not kept");
+            tracing::debug!(%error, "cannot save the last conversation");
         }
     }
 }
@@ -67,7 +67,7 @@ impl History {
             Ok(text) => text,
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::debug!(%error, "the chat's history is not read");
+                    tracing::debug!(%error, "cannot read the chat's history");
                 }
                 return Vec::new();
             }
@@ -80,7 +80,7 @@ impl History {
         let kept = all.get(all.len() - MOST / 2..).unwrap_or_default().to_vec();
         let lines: String = kept.iter().map(|it| line(it)).collect();
         if let Err(error) = replace(path, &lines) {
-            tracing::debug!(%error, "the chat's history is not shortened");
+            tracing::debug!(%error, "cannot shorten the chat's history");
         }
         kept
     }
@@ -92,7 +92,7 @@ impl History {
             return;
         }
         if let Err(error) = append(path, text) {
-            tracing::debug!(%error, "the chat's history is not written");
+            tracing::debug!(%error, "cannot write the chat's history");
         }
     }
 }

@@ -90,7 +90,7 @@ impl Lines {
             let read = self.input.buffer().len();
             self.input.consume(read);
             if let Err(error) = tcflush(std::io::stdin(), QueueSelector::IFlush) {
-                tracing::debug!(%error, "typed text was not thrown away");
+                tracing::debug!(%error, "cannot discard typed text");
             }
         }
     }
@@ -111,5 +111,5 @@ impl Lines {
 
 fn too_large() -> Failure {
     let what = format!("a line is over {} bytes, and was not sent", limits::MESSAGE_BYTES);
-    Failure::new(Exit::Failed, "too_large", what).hint("say it in several messages")
+    Failure::new(Exit::Failed, "too_large", what).hint("send it in several messages")
 }

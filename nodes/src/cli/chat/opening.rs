@@ -102,7 +102,7 @@ impl Chat<'_> {
         let last = history.turns.iter().rfind(|turn| turn.outcome.is_some());
         let first = history.turns.first().map(|turn| title(conversation::said(turn)));
         let what = first.filter(|it| !it.is_empty()).unwrap_or_else(|| key.to_string());
-        self.aside(&format!("going on with: {what}  (/new begins another)"))?;
+        self.aside(&format!("continuing: {what}  (/new begins another)"))?;
         if let (Some(turn), Some(desk)) = (last, &mut self.desk) {
             desk.screen.say(Role::You, &format!("> {}", title(conversation::said(turn))))?;
             desk.screen.reply(conversation::reply(turn))?;
@@ -137,8 +137,8 @@ impl Chat<'_> {
     /// Says how a call is decided about later.
     pub(super) fn later(&mut self) -> Result<(), Failure> {
         self.aside(
-            "it waits: your next message asks again first, and so does the next chat; or `clawnode \
-             approvals list`",
+            "the tool call still needs a decision; your next message and the next chat ask again; \
+             `clawnode approvals list` shows it",
         )
     }
 

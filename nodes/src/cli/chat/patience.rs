@@ -68,7 +68,8 @@ pub(super) fn given_up(lost: ClientError, turn: &Turn) -> Failure {
             accepted.session
         )),
         None if passing => failure.hint(
-            "it is not known whether your message was stored; `clawnode chat --continue` shows what was",
+            "it is not known whether your message was stored; `clawnode chat --continue` shows \
+             what was stored",
         ),
         None => failure,
     }
@@ -105,10 +106,10 @@ impl Chat<'_> {
                 }
                 self.aside("the node does not answer; this chat waits for it")?;
                 let Some(accepted) = turn.accepted() else {
-                    self.aside("it is not known whether your message was stored; see it later by")?;
+                    self.aside("it is not known whether your message was stored; check later:")?;
                     return self.aside("  clawnode chat --continue");
                 };
-                self.aside("your message is stored and its turn goes on there; see it later by")?;
+                self.aside("your message is stored and its turn goes on there; check later:")?;
                 self.aside(&format!("  clawnode chat --session {}", accepted.session))
             }
         }

@@ -142,7 +142,7 @@ impl Chat<'_> {
         let content = attach::joined(text, &files);
         if content.len() > clawnode_proto::limits::MESSAGE_BYTES {
             self.restore(text);
-            self.aside("it is not sent: with its files it is over 1 MiB; attach less")?;
+            self.aside("the message was not sent: with its files it is over 1 MiB; attach less")?;
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
@@ -157,7 +157,7 @@ impl Chat<'_> {
         if !known && self.conversation.key().is_some() && matches!(said, Said::Well) {
             let looked = self.or_break(async |chat: &mut Self| chat.look_up_agent().await).await;
             if let Err(failure) = looked {
-                tracing::debug!(error = failure.message, "the agent was not looked up");
+                tracing::debug!(error = failure.message, "cannot look up the agent");
             }
         }
         match said {

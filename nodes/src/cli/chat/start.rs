@@ -29,24 +29,24 @@ use crate::{
 
 /// Examples of `chat`.
 const EXAMPLES: &str = "\
-A chat begins a new conversation. Where a turn of an earlier one has not ended, it goes on with
-that, and says so. `/help` lists commands; Ctrl-C cancels the running turn, and Ctrl-D leaves.
-Conversations are sessions `AGENT:cli:local:USER~TIME`.
+A chat begins a new conversation. If a turn of an earlier one has not ended, the chat continues
+that conversation, and says so. `/help` lists commands; Ctrl-C cancels the running turn, and
+Ctrl-D leaves. Conversations are sessions `AGENT:cli:local:USER~TIME`.
 
 Examples:
   clawnode chat
-  clawnode chat --continue                   go on with the last conversation
+  clawnode chat --continue                   continue the last conversation
   clawnode chat --session default:cli:local:ada
   clawnode chat --agent ops
-  printf 'one\\ntwo\\n' | clawnode chat      a turn a line; exit code 1 if one failed
+  printf 'one\\ntwo\\n' | clawnode chat      one turn per line; exit code 1 if one failed
   clawnode chat --url https://node.example --token-file token
-  clawnode chat --url https://a.example,https://b.example    goes on at one if the other is lost";
+  clawnode chat --url https://a.example,https://b.example    uses one if the other is lost";
 
 /// `chat`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct ChatArgs {
-    /// Talk to this agent, past the bindings
+    /// Talk to this agent; bindings are ignored
     #[arg(long, value_name = "NAME", conflicts_with = "session")]
     pub agent: Option<AgentName>,
     #[command(flatten)]
@@ -56,10 +56,10 @@ pub(in crate::cli) struct ChatArgs {
 /// Which conversation.
 #[derive(Clone, Debug, Default, Args)]
 pub(in crate::cli) struct Which {
-    /// Go on with the last conversation
+    /// Continue the last conversation
     #[arg(long = "continue", conflicts_with = "session")]
     pub last: bool,
-    /// Go on with this session: `agent:channel:account:peer`, or its id; it need not be there yet
+    /// Continue this session: `agent:channel:account:peer`, or its id; it need not exist yet
     #[arg(long, value_name = "KEY")]
     pub session: Option<String>,
 }
@@ -96,8 +96,8 @@ pub(in crate::cli) async fn talk(
     let user = conversation::user(env);
     let (person, desk) = if is_at_terminal(context) {
         let tty = Tty::open().map_err(|error| {
-            Failure::new(Exit::Failed, "terminal", format!("cannot take the terminal: {error}"))
-                .hint("`TERM=dumb clawnode chat` does without")
+            Failure::new(Exit::Failed, "terminal", format!("cannot use the terminal: {error}"))
+                .hint("run `TERM=dumb clawnode chat`, which works without it")
         })?;
         let desk = Desk::new(context.out, Look::of(env), tty.size(), env);
         (Person::Tty(Box::new(tty)), Some(Box::new(desk)))
@@ -236,7 +236,7 @@ impl Chat<'_> {
         if terminated {
             self.leaves = true;
         }
-        Err(Failure::new(Exit::Failed, "interrupted", "broken off"))
+        Err(Failure::new(Exit::Failed, "interrupted", "the request was interrupted"))
     }
 
     /// Says how things go, on a line of its own.

@@ -110,7 +110,7 @@ impl Tty {
         let written = out.write_all(AS_BEFORE).and_then(|()| out.flush());
         let set = tcsetattr(self.file.get_ref(), OptionalActions::Now, &self.before);
         if let (Err(error), _) | (_, Err(error)) = (written, set.map_err(io::Error::from)) {
-            tracing::debug!(%error, "the terminal was not made as it was");
+            tracing::debug!(%error, "cannot restore the terminal");
         }
     }
 
@@ -119,7 +119,7 @@ impl Tty {
         self.leave();
         let stopped = kill_current_process_group(Sig::TSTP).map_err(io::Error::from);
         stopped.and_then(|()| self.enter()).map_err(|error| {
-            Failure::new(Exit::Failed, "terminal", format!("cannot stop and go on: {error}"))
+            Failure::new(Exit::Failed, "terminal", format!("cannot suspend and resume: {error}"))
         })
     }
 
@@ -134,7 +134,7 @@ impl Tty {
             tcsetattr(self.file.get_ref(), OptionalActions::Now, &modes)
         });
         if let Err(error) = set {
-            tracing::debug!(%error, "the terminal does not change what Ctrl-C is");
+            tracing::debug!(%error, "cannot change how the terminal handles Ctrl-C");
         }
     }
 
@@ -218,7 +218,7 @@ impl Tty {
             return;
         }
         if let Err(error) = tcflush(self.file.get_ref(), QueueSelector::IFlush) {
-            tracing::debug!(%error, "typed text was not thrown away");
+            tracing::debug!(%error, "cannot discard typed text");
         }
     }
 }

@@ -135,7 +135,7 @@ async fn ask(client: Client) -> Option<Vec<WarningView>> {
             status.ok().map(|status| status.warnings)
         }
         Err(error) => {
-            tracing::debug!(%error, "the node does not say how it fares");
+            tracing::debug!(%error, "the node does not report its status");
             None
         }
     }

@@ -46,7 +46,7 @@ pub(in crate::cli) enum ClusterCommand {
     Certify(CertifyArgs),
     /// Send the permissions of this version to the servers, and create missing streams
     Push(DirArgs),
-    /// Keep a copy of every record of sessions that no node can remove
+    /// Keep a copy of every session record; no node can remove the copy
     Mirror(keep::MirrorArgs),
     /// Restore sessions from the mirror; all nodes must be stopped
     Restore(keep::RestoreArgs),

@@ -17,8 +17,8 @@ Examples:
   clawnode cluster init                                       one server on this host
   clawnode cluster init --server n1=10.0.0.1:4222 --server n2=10.0.0.2:4222 --server n3=10.0.0.3:4222
 
-Besides the port for clients, each server needs one for the other servers: the port 2000 above it, or
-the one that you name: --server n1=10.0.0.1:4222/5222";
+Each server needs two ports: one for clients and one for the other servers. The second is the first
+plus 2000, unless you set it: --server n1=10.0.0.1:4222/5222";
 /// The server that is made if none is named.
 const ALONE: &str = "nats=127.0.0.1:4222";
 /// Servers of one cluster; `JetStream` votes among an odd few.
@@ -30,7 +30,7 @@ const SERVERS_MOST: usize = 9;
 pub(in crate::cli) struct InitArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// A NATS server, with the address that nodes and other servers use; of three, one may fail
+    /// A NATS server, with the address that nodes and other servers use; with three, one may fail
     #[arg(long, value_name = "NAME=HOST:PORT[/ROUTE_PORT]")]
     pub server: Vec<BusServer>,
     /// The name of the cluster
@@ -72,16 +72,16 @@ fn check(cluster: &str, servers: &[BusServer]) -> Result<(), Failure> {
         return usage(message, "use 1 to 64 of a-z, A-Z, 0-9, `-`, `_`");
     }
     if servers.len() == 2 || servers.len() > SERVERS_MOST {
-        let message = format!("{} servers cannot form a majority well", servers.len());
+        let message = format!("{} servers do not form a reliable majority", servers.len());
         return usage(message, "name one server, or three, of which one may fail");
     }
     for (at, server) in servers.iter().enumerate() {
         let twin = |it: &BusServer| it.name == server.name || it.collides(server);
         if servers.iter().take(at).any(twin) {
             return usage(
-                format!("server `{server}` has a name or a port of a server before it"),
-                "give each its own name and ports; the second port is 2000 above the first, or what \
-                 `NAME=HOST:PORT/ROUTE_PORT` says",
+                format!("server `{server}` has the name or a port of an earlier server"),
+                "give each its own name and ports; the second port is the first plus 2000, unless \
+                 `NAME=HOST:PORT/ROUTE_PORT` sets it",
             );
         }
     }

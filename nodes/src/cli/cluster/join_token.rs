@@ -21,7 +21,7 @@ Examples:
   clawnode cluster join-token --role worker > token
   clawnode --role worker --join-file token       on the host that joins
 
-A token can be used once, within its time. The host exchanges it for a credential of its own,
+A token can be used once, before it expires. The host exchanges it for a credential of its own,
 which lasts for `--credential-ttl` or until it is revoked.";
 /// The longest that a token may wait to be used.
 const TTL_MOST: Duration = Duration::from_hours(7 * 24);
@@ -55,10 +55,10 @@ pub(super) async fn run(args: JoinTokenArgs, context: &Context) -> Result<Exit, 
     let role = BusRole::of(&roles).ok_or_else(|| usage("a role is needed"))?;
     let whole = |it: Duration, most| it >= Duration::from_secs(1) && it <= most;
     if !whole(args.ttl, TTL_MOST) {
-        return Err(usage("`--ttl` is 1s to 7d"));
+        return Err(usage("`--ttl` must be 1s to 7d"));
     }
     if !whole(args.credential_ttl, CREDENTIAL_MOST) || args.credential_ttl < args.ttl {
-        return Err(usage("`--credential-ttl` is 1s to 366d, and no shorter than `--ttl`"));
+        return Err(usage("`--credential-ttl` must be 1s to 366d, and at least `--ttl`"));
     }
     let mut operator = Operator::open(&args.dir.path(context))?;
     let name = match args.name {

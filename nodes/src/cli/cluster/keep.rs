@@ -23,9 +23,9 @@ Examples:
   clawnode cluster mirror --keep 30d";
 /// What people must know of a restoration.
 const BRINGS: &str = "\
-First stop all nodes, and revoke the credential that did the harm. Every record returns to its
-place, except messages that replaced everything, and with `--without-last` records of that time.
-After an interruption, run it again.
+First stop all nodes, and revoke the credential that caused the damage. The command restores every
+record, except messages that replaced a whole stream. With `--without-last`, it also leaves out
+records of that period. If the command is interrupted, run it again.
 
 Examples:
   clawnode cluster restore
@@ -37,7 +37,7 @@ Examples:
 pub(in crate::cli) struct MirrorArgs {
     #[command(flatten)]
     pub dir: DirArgs,
-    /// How long records are kept [default: for ever]
+    /// How long records are kept [default: forever]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub keep: Option<Duration>,
 }

@@ -53,9 +53,9 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     }
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
-        let found = "servers do not report whether they write to disk before they acknowledge: with \
-                     `sync_interval: always` a power cut loses nothing, with the default it may lose \
-                     the last two minutes";
+        let found = "servers do not report whether they write to disk before they acknowledge. With \
+                     `sync_interval: always`, a power cut loses nothing; with the default, it may \
+                     lose the last two minutes";
         checks.push(Check::green("nats.durability", found));
     } else {
         checks.extend(membership(&config.node.data_dir).await);
@@ -138,7 +138,7 @@ async fn membership(data_dir: &Path) -> Vec<Check> {
     let ends = it.expires().map(|end| output::time(Timestamp(end.saturating_mul(1_000))));
     let shown = format!("`{}` until {}", it.name(), ends.unwrap_or_else(|| "revoked".to_owned()));
     checks.push(match () {
-        () if it.is_expired(now) => Check::red(NAME, format!("{shown}, which is over"), fix),
+        () if it.is_expired(now) => Check::red(NAME, format!("{shown}, which has passed"), fix),
         () if it.is_expired(now + CREDENTIAL_SOON) => Check::yellow(NAME, shown, fix),
         () => Check::green(NAME, shown),
     });
@@ -218,7 +218,7 @@ fn private(path: &Path) -> Check {
 /// A node raises the soft limit to the hard one, as this process has done.
 fn files(limit: u64, wanted: u64) -> Check {
     const NAME: &str = "limits.files";
-    let found = format!("{limit} open files, {wanted} wanted");
+    let found = format!("{limit} open files allowed, {wanted} wanted");
     if limit < wanted {
         let fix = "raise the hard limit (`ulimit -Hn`, `LimitNOFILE=` in systemd), or lower \
                    `gateway.max_connections`";

@@ -41,7 +41,7 @@ fn gone(loaded: &Loaded) -> Vec<Check> {
     match hooks::gone(loaded) {
         Ok(gone) => {
             let fix = format!("put it back; if you removed it, delete its line in `{file}`");
-            let told = |hook| format!("`{hook}` was there at an earlier start, and is missing now");
+            let told = |hook| format!("`{hook}` existed at an earlier start, and is missing now");
             gone.iter().map(|hook| Check::yellow(NAME, told(hook), &fix)).collect()
         }
         Err(error) => {

@@ -23,8 +23,8 @@ use crate::{
 
 /// What `doctor --help` ends with.
 const EXAMPLES: &str = "\
-Green is as it should be, yellow is worth knowing, red keeps a node from working or is unsafe.
-The exit code is 1 if a check is red, 78 if the configuration is.
+Green: all is well. Yellow: worth knowing. Red: a node does not work, or is not safe.
+The exit code is 1 if a check is red, and 78 if the configuration is wrong.
 
 Examples:
   clawnode doctor

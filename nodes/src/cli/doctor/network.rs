@@ -87,7 +87,7 @@ async fn nats_server(server: &str) -> Vec<Check> {
         Ok(Ok(greeting)) => greeting,
         Ok(Err(error)) => return vec![Check::red(NAME, format!("`{address}`: {error}"), fix)],
         Err(_elapsed) => {
-            let found = format!("`{address}` did not greet within {} s", NATS_TIMEOUT.as_secs());
+            let found = format!("`{address}` sent no greeting within {} s", NATS_TIMEOUT.as_secs());
             return vec![Check::red(NAME, found, fix)];
         }
     };
@@ -114,7 +114,7 @@ fn open_to_others(address: &str, greeting: &Greeting) -> Check {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback());
-    let fix = "make a cluster with logins and TLS: `clawnode cluster init`";
+    let fix = "create a cluster with logins and TLS: `clawnode cluster init`";
     match (greeting.auth_required, greeting.tls_required) {
         (true, true) => Check::green(NAME, format!("`{address}` requires a login, over TLS")),
         _ if loopback => {
@@ -151,7 +151,7 @@ async fn greet(address: &str) -> std::io::Result<Greeting> {
     let greeting = line.strip_prefix("INFO ").map(serde_json::from_str::<Greeting>);
     match greeting {
         Some(Ok(greeting)) => Ok(greeting),
-        _ => Err(std::io::Error::other("the server there is not NATS")),
+        _ => Err(std::io::Error::other("the server is not a NATS server")),
     }
 }
 

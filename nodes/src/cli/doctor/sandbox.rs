@@ -57,8 +57,8 @@ async fn docker(options: &SandboxOptions) -> Vec<Check> {
             vec![answers, engine(&docker).await]
         }
         Err(error) => {
-            let fix = "start Docker, or set `sandbox.docker.socket`; without Docker, its tools run \
-                       on other nodes or not at all";
+            let fix = "start Docker, or set `sandbox.docker.socket`; without Docker, tools that \
+                       need it run on other nodes or not at all";
             vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)]
         }
     };
@@ -144,11 +144,11 @@ async fn process(options: &SandboxOptions, node: u32) -> Vec<Check> {
 fn limits(processes: &Processes, node: u32) -> Check {
     const NAME: &str = "sandbox.limits";
     match processes.limits_of(node) {
-        Ok(held) => Check::green(NAME, format!("for each command as a whole: {held}")),
+        Ok(held) => Check::green(NAME, format!("limits apply to each command as a whole: {held}")),
         Err(why) => {
             let found = format!(
-                "for single processes only ({why}): shared memory, the total of many processes, and \
-                 processor time are not limited"
+                "limits apply to single processes only ({why}): shared memory, the total of many \
+                 processes, and processor time are not limited"
             );
             let fix = "run the node as a service with `Delegate=yes`, or name a control group that it \
                        may divide (`sandbox.process.cgroup`), or run commands in Docker";

@@ -32,9 +32,9 @@ const fn bad(part: &'static str, from: [u32; 3], below: [u32; 3], what: &'static
 
 const LEAK: &str = "CVE-2024-21626 (a working directory outside the container)";
 const MASKS: &str = "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881 (writes to the host's /proc)";
-const USER: &str = "CVE-2024-40635 (a large user id is root)";
+const USER: &str = "CVE-2024-40635 (a large user id becomes root)";
 const FOLDERS: &str = "CVE-2024-25621 (its folders are open to other users of the host)";
-const AUTH: &str = "CVE-2024-41110 (authorisation plugins are passed by)";
+const AUTH: &str = "CVE-2024-41110 (authorization plugins are bypassed)";
 const FIREWALL: &str = "CVE-2025-54388 (a reload of firewalld opens ports of containers)";
 
 /// What is known to be bad, from the advisories of the three projects.

@@ -31,9 +31,9 @@ fn judge(root: &Path, mount: Result<StatVfsMountFlags, String>) -> Check {
         }
         Ok(_) => {
             let found = format!(
-                "the node is root, and agents' commands write to `{root}`, on a mount without \
-                 `nosuid`: a set-user-ID program that they create there runs as its owner for any \
-                 user of this host"
+                "the node is root, and agents' commands write to `{root}`, which is mounted \
+                 without `nosuid`. If they create a set-user-ID program there, every user of this \
+                 host can run it as its owner"
             );
             Check::yellow(NAME, found, fix)
         }

@@ -65,7 +65,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct TopArgs {
-    /// Ask again after so many seconds
+    /// Refresh after this many seconds
     #[arg(long, default_value_t = 1, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=3_600))]
     every: u64,

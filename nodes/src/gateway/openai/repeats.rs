@@ -223,7 +223,7 @@ impl Drop for Events {
             let is_done = |event: &TurnEvent| matches!(event.body, TurnBody::Done(_));
             let ends = async { while events.next().await.is_some_and(|event| !is_done(&event)) {} };
             if timeout(REMEMBERED, ends).await.is_err() {
-                tracing::debug!("a turn whose client left runs for long; not followed any more");
+                tracing::debug!("no longer following a turn whose client left");
             }
             watched.ended();
         }));

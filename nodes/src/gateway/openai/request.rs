@@ -86,7 +86,7 @@ const REFUSED: [Refusal; 24] = [
     ("verbosity", |it| it == "medium", "it is not passed on"),
     // Without tools it means nothing.
     ("parallel_tool_calls", Value::is_boolean, "it is not true or false"),
-    ("store", |it| it == false, "the session keeps what was said; nothing is stored beside it"),
+    ("store", |it| it == false, "the session keeps the conversation; nothing else is stored"),
     ("metadata", |it| it.as_object().is_some_and(Map::is_empty), "it is not kept"),
     ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
     // Labels, which change no answer.

@@ -186,7 +186,7 @@ impl Telling {
 
 /// This protocol cannot take back what it said.
 fn diverged() -> ErrorBody {
-    let message = "the reply was begun again after a fault, and is another one now";
+    let message = "the reply was restarted after a fault, and differs from the first one";
     ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
         .hint("ask again with the same `Idempotency-Key` to read it whole")
 }

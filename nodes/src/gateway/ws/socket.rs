@@ -46,7 +46,7 @@ struct Fuse(Arc<Outbox>);
 impl Drop for Fuse {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.close(goodbye(close_code::ERROR, "a request broke; send it again"));
+            self.0.close(goodbye(close_code::ERROR, "a request failed here; send it again"));
         }
     }
 }
@@ -82,7 +82,7 @@ impl Socket {
                 },
                 () = gateway.killed.cancelled() => return stopping(),
                 () = connection.evicted().cancelled() => {
-                    return goodbye(close_code::AGAIN, "others wait for a connection");
+                    return goodbye(close_code::AGAIN, "other clients wait for a connection");
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Socket {
                 _ = ticks.tick() => {
                     silent += 1;
                     if silent > SILENT_PINGS {
-                        return goodbye(close_code::AWAY, "nothing was heard for too long");
+                        return goodbye(close_code::AWAY, "the client sent nothing for too long");
                     }
                     // A full queue is no silence: the write deadline watches over it.
                     if self.out.ping().is_err() {
@@ -140,7 +140,7 @@ impl Socket {
             Ok(Some(Err(error))) => return Err(self.unreadable(&error)),
             Ok(Some(Ok(_)) | None) => return Err(goodbye(close_code::NORMAL, "")),
             Err(_elapsed) => {
-                Err(no_token(&format!("no token came within {} s", deadline.as_secs())))
+                Err(no_token(&format!("the client sent no token within {} s", deadline.as_secs())))
             }
         };
         verdict.map_err(|error| {
@@ -294,7 +294,7 @@ impl Socket {
 
     fn unreadable(&self, error: &axum::Error) -> CloseFrame {
         if !is_too_large(error) {
-            tracing::debug!(%error, "a socket broke off");
+            tracing::debug!(%error, "a WebSocket failed");
             return goodbye(close_code::PROTOCOL, "");
         }
         let limit = limits::WS_FRAME_BYTES;

@@ -97,7 +97,7 @@ async fn serve(
     tokio::select! {
         ended = &mut writer => {
             if let Err(error) = ended {
-                tracing::error!(%error, "the writer of a socket ended badly");
+                tracing::error!(%error, "the writer of a WebSocket ended with an error");
             }
         }
         () = cut => writer.abort(),

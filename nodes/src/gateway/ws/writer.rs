@@ -13,7 +13,7 @@ pub(super) async fn write(out: Arc<Outbox>, mut sink: SplitSink<WebSocket, Messa
         let last = batch.close.is_some();
         // The connection itself ends a write that stands still.
         if let Err(error) = write_batch(&mut sink, batch).await {
-            tracing::debug!(%error, "the other side of a socket is gone or going");
+            tracing::debug!(%error, "the other side of a WebSocket closed it");
             break;
         }
         if last {
