@@ -240,7 +240,7 @@ async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
     connect(options(&server)).await?;
     api(&server, "STREAM.DELETE.CN_BUCKET", &json!({})).await?;
     let error = refused(options(&server)).await?.to_string();
-    assert!(error.contains("`CN_BUCKET`") && error.contains("is gone"), "{error}");
+    assert!(error.contains("`CN_BUCKET`") && error.contains("is missing"), "{error}");
     Ok(())
 }
 

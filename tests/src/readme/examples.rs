@@ -33,7 +33,7 @@ pub const HOOKS: Scene = Scene {
          shows '42 (by calculate)'
          if grep 'ignore all rules' ../../../chat-lines |
              clawnode --config config.toml up --chat >blocked 2>&1; then exit 1; fi
-         SAID=blocked; shows 'did not let the model be asked'",
+         SAID=blocked; shows 'refused the model call'",
     )],
 };
 

@@ -54,7 +54,7 @@ async fn a_node_knows_its_cluster_again_on_nats() -> Result {
     // And another number of partitions is told before any work is taken.
     let ended = refused(&first.var("CLAWNODE_CLUSTER__PARTITIONS", "8"), "worker").await?;
     assert_eq!(ended.code, 78, "{ended:?}");
-    assert!(ended.err.contains("born with 4 partitions"), "{ended:?}");
+    assert!(ended.err.contains("created with 4 partitions"), "{ended:?}");
     Ok(())
 }
 

@@ -70,7 +70,7 @@ async fn what_was_typed_before_the_question_approves_nothing() -> Outcome {
     terminal.pastes(b"y\n").await?;
     terminal.types("\r").await?;
     terminal.types("why\r").await?;
-    terminal.shows("runs exactly this, once").await?;
+    terminal.shows("runs exactly this call, once").await?;
     terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
     assert!(!file.exists());
     terminal.types("y\r").await?;
@@ -114,7 +114,7 @@ async fn always_writes_a_rule_for_exactly_such_calls() -> Outcome {
     terminal.shows("write the rule and run it?").await?;
     terminal.types("y\r").await?;
     terminal.shows("reply to:").await?;
-    terminal.shows("holds: such calls run").await?;
+    terminal.shows("is active: such calls run").await?;
     terminal.prompts().await?;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
     let after = std::fs::read_to_string(settings(&home)).unwrap();
@@ -164,7 +164,7 @@ async fn no_rule_is_written_that_the_node_would_not_read() -> Outcome {
     let token = node.client()?.token().to_owned();
     let elsewhere = elsewhere.to_str().unwrap().to_owned();
     for (args, why) in [
-        (vec!["chat", "--config", &elsewhere], "are not those of this machine"),
+        (vec!["chat", "--config", &elsewhere], "differ from this machine"),
         (vec!["chat", "--url", &url], "was named by its address"),
     ] {
         let vars = [("CLAWNODE_TOKEN", token.as_str())];
@@ -199,7 +199,7 @@ async fn what_waits_is_asked_again_by_the_next_chat() -> Outcome {
     terminal.shows("run it?").await?;
     // Later: the chat goes on, and asks again before it says anything else.
     terminal.types("\x04").await?;
-    terminal.shows("it waits").await?;
+    terminal.shows("still needs a decision").await?;
     terminal.prompts().await?;
     terminal.types("hello?\r").await?;
     terminal.until("the question", |screen| screen.matches("run it?").count() == 2).await?;
@@ -211,7 +211,7 @@ async fn what_waits_is_asked_again_by_the_next_chat() -> Outcome {
     assert!(!file.exists());
 
     let mut terminal = chat_with(&home, &[]).await?;
-    terminal.shows("going on with: /tool file_write").await?;
+    terminal.shows("continuing: /tool file_write").await?;
     terminal.shows("run it?").await?;
     terminal.types("y\r").await?;
     terminal.shows("reply to:").await?;

@@ -35,10 +35,10 @@ async fn a_chat_begins_anew_and_goes_on_if_asked() -> Outcome {
     terminal.prompts().await?;
     assert_eq!(messages(&server, 1), 1, "it knows nothing of the first");
     terminal.types("/sessions\r").await?;
-    terminal.shows("/resume N goes on with one").await?;
+    terminal.shows("/resume N continues one").await?;
     terminal.prompts().await?;
     terminal.types("/resume 2\r").await?;
-    terminal.shows("going on with: my name is ada").await?;
+    terminal.shows("continuing: my name is ada").await?;
     terminal.prompts().await?;
     terminal.types("who am I?\r").await?;
     terminal.shows("reply to: who am I?").await?;
@@ -48,7 +48,7 @@ async fn a_chat_begins_anew_and_goes_on_if_asked() -> Outcome {
     assert!(terminal.ended().await?.success());
 
     let mut terminal = chat_with(&home, &["--continue"]).await?;
-    terminal.shows("going on with: my name is ada").await?;
+    terminal.shows("continuing: my name is ada").await?;
     terminal.shows("reply to: who am I?").await?;
     terminal.prompts().await?;
     terminal.types("still there?\r").await?;
@@ -67,7 +67,7 @@ async fn after_a_kill_the_next_chat_shows_the_answer_going_on() -> Outcome {
     terminal.ended().await?;
 
     let mut terminal = chat_with(&home, &[]).await?;
-    terminal.shows("going on with: first question").await?;
+    terminal.shows("continuing: first question").await?;
     terminal.shows("the beginning of").await?;
     server.open("gate");
     terminal.shows("the beginning of it and its end").await?;

@@ -73,7 +73,7 @@ async fn a_binary_paste_harms_nothing_and_is_told() -> Outcome {
     // What no message may have is refused, and the line goes on.
     terminal.types("kept").await?;
     terminal.pastes(&vec![b'z'; (1 << 20) + 1]).await?;
-    terminal.shows("the paste was not taken").await?;
+    terminal.shows("the paste was refused").await?;
     terminal.types("\r").await?;
     terminal.until("its reply", |screen| screen.contains("reply to: kept")).await?;
     Ok(())

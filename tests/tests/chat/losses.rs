@@ -23,7 +23,7 @@ async fn a_node_killed_in_mid_answer_is_gone_on_with() -> Outcome {
     terminal.ended().await?;
 
     let mut terminal = chat_with(&home, &["--continue"]).await?;
-    terminal.shows("going on with: first question").await?;
+    terminal.shows("continuing: first question").await?;
     server.open("gate");
     terminal.shows("the beginning of it and its end").await?;
     let screen = terminal.prompts().await?;
@@ -42,7 +42,7 @@ async fn a_node_killed_at_a_question_asks_it_again() -> Outcome {
     terminal.ended().await?;
 
     let mut terminal = chat_with(&home, &["--continue"]).await?;
-    terminal.shows("going on with: /tool file_write").await?;
+    terminal.shows("continuing: /tool file_write").await?;
     terminal.shows("run it?").await?;
     assert!(!file.exists());
     terminal.types("y\r").await?;

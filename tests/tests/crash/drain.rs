@@ -187,7 +187,7 @@ mod nats {
         assert_eq!((found.requests, found.lost), (14, 0));
         let process = fleet.gateway.process().unwrap().to_string();
         let gateway = cli(&scene, &["node", "cordon", &process], 1).await?.to_string();
-        assert!(gateway.contains("no worker"), "{gateway}");
+        assert!(gateway.contains("not a worker"), "{gateway}");
         fleet.stop().await
     }
 

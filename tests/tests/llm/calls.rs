@@ -125,7 +125,7 @@ async fn a_wrong_key_is_unauthorized_and_never_shown() {
         assert_eq!(failed(&events).class, FailureClass::Unauthorized);
         let says = &failed(&events).message;
         assert!(says.starts_with("Incorrect API key provided: [key]. Provider `p` at "), "{says}");
-        assert!(says.ends_with(" refused its key: look at `KEY`"), "{says}");
+        assert!(says.ends_with(" refused its key: check `KEY`"), "{says}");
         assert!(!format!("{client:?}").contains("hunter2"));
         server.stop().await.unwrap();
     }

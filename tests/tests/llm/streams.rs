@@ -101,7 +101,7 @@ async fn a_fault_within_a_reply_is_a_failure_in_the_end() {
     };
     for wire in WIRES {
         for (step, class, says, asked) in [
-            (Step::Cut, BrokenStream, "the connection broke", 3),
+            (Step::Cut, BrokenStream, "the connection was lost", 3),
             (Step::BadJson, BrokenStream, "EOF while parsing", 1),
             (Step::BadShape, BrokenStream, "invalid", 1),
             (Step::Garble, BrokenStream, "not valid text", 1),
@@ -121,7 +121,7 @@ async fn a_fault_within_a_reply_is_a_failure_in_the_end() {
         let endless = Reply { end: false, ..Reply::text(["par"]) };
         let server = server((0..3).map(|_| endless.clone().into())).await.unwrap();
         let events = call(&*client(wire, &server), ask("hi")).await;
-        assert!(failed(&events).message.contains("before its proper end"), "{wire:?} {events:?}");
+        assert!(failed(&events).message.contains("ended too early"), "{wire:?} {events:?}");
         assert_eq!(server.stop().await.unwrap().len(), 3);
     }
 }

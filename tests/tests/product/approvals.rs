@@ -179,7 +179,7 @@ async fn time_never_approves() -> Outcome {
     let mut turn = client.send(&Message::new("ada", "go")).await?;
     let told = result(&mut turn).await?;
     assert_eq!(told["failure"], "refused");
-    assert!(told["content"].as_str().unwrap().contains("nobody decided in time"), "{told}");
+    assert!(told["content"].as_str().unwrap().contains("no person decided in time"), "{told}");
     assert_eq!(scene.effects(), 0);
     node.stop().await
 }
@@ -449,7 +449,7 @@ async fn a_session_that_looks_like_another_is_not_begun() -> Outcome {
             Ok(mut turn) => turn.next().await.map(|frame| frame.data.to_string()),
             Err(refused) => Ok(refused.to_string()),
         };
-        assert!(refused?.contains("not seen"), "{}", hidden.escape_unicode());
+        assert!(refused?.contains("invisible characters"), "{}", hidden.escape_unicode());
         // One that there is from before can be read.
         let gone = client.history(&message.session()).await.unwrap_err();
         assert_eq!(gone.refusal().unwrap().code.as_str(), "not_found");

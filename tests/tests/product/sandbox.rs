@@ -78,7 +78,7 @@ async fn a_turn_runs_commands_in_docker_and_in_bubblewrap() -> Outcome {
             results.iter().map(|it| (&it["failure"], it["content"].as_str().unwrap())).collect();
         assert_eq!(told[0], (&Value::Null, "$(id) --help\n"), "{place}: {told:?}");
         assert_eq!(told[1], (&json!("failed"), "42\n65534\n[exit code 3]"), "{place}");
-        let part = "part\n[timed_out: it was killed after 1 s; above is what it had said]\n\
+        let part = "part\n[timed_out: it was killed after 1 s; its output is above]\n\
                     [the command timeout of 1 s (set in `timeout_s`) was over]";
         assert_eq!(told[2], (&json!("timed_out"), part), "{place}");
         assert_eq!(server.count(), 2);

@@ -251,14 +251,14 @@ async fn gets_what_it_may(place: &Place) {
 /// alone, and what this node has: the failure if it is more.
 async fn s_12_is_not_widened(place: &Place) -> Result<(), String> {
     for (call, failure, words) in [
-        ("'change', n=2", "refused", "a person has to be asked first"),
-        ("'change'", "refused", "ask for it as a tool call of its own"),
+        ("'change', n=2", "refused", "a person must approve the call"),
+        ("'change'", "refused", "make it a separate tool call"),
         ("'deploy'", "refused", "not allowed with these arguments (for a reason)"),
         ("'not_given'", "refused", "the agent has no tool `not_given`"),
         ("'no such/tool'", "refused", "the agent has no tool"),
-        ("'differs'", "refused", "not what the agent has"),
-        ("'execute_code', code='1'", "refused", "is not called from code"),
-        ("'far'", "unavailable", "run by another node"),
+        ("'differs'", "refused", "other settings on this node"),
+        ("'execute_code', code='1'", "refused", "code cannot call"),
+        ("'far'", "unavailable", "another node runs"),
         ("'look', n='x'", "invalid", "`n` must be of type integer"),
         ("'look', path='secret/k'", "refused", "not allowed with these arguments"),
         ("'look', path='.//secret/./k'", "refused", "not allowed with these arguments"),
@@ -296,14 +296,14 @@ fn forged(bytes: &str) -> String {
 async fn hostile_code_gets_nothing(place: &Place) {
     let name = place.name;
     for (bytes, words) in [
-        (r"b'garbage\n'", "a line that is no message"),
-        (r"b'\xff\xfe\n'", "a line that is no message"),
-        ("b'[' * 1000000 + b'\\n'", "a line that is no message"),
-        (r#"b'{"type":"begin","code":"","tools":[]}\n'"#, "a line that is no message"),
+        (r"b'garbage\n'", "a line that is not a message"),
+        (r"b'\xff\xfe\n'", "a line that is not a message"),
+        ("b'[' * 1000000 + b'\\n'", "a line that is not a message"),
+        (r#"b'{"type":"begin","code":"","tools":[]}\n'"#, "a line that is not a message"),
         ("b'x' * (2 << 20)", "a line of more than 1048576 bytes"),
         (
             r#"b'{"type":"call","id":0,"tool":"deploy","arguments":{},"agent":"root"}\n'"#,
-            "a line that is no message",
+            "a line that is not a message",
         ),
         // Its answers are never read: no more is begun than may run at a time.
         (r#"b'{"type":"call","id":0,"tool":"change","arguments":{}}\n' * 2000"#, "1000 lines"),

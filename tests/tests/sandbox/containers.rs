@@ -43,7 +43,7 @@ async fn commands_in_docker_end_in_words() -> Outcome {
         ),
         // What a command leaves behind does not keep its call waiting.
         ("sleep 100 & echo begun", None, "begun"),
-        ("printf 'a\\377b'", None, "a\u{fffd}b\n[stdout was not all UTF-8"),
+        ("printf 'a\\377b'", None, "a\u{fffd}b\n[some bytes of stdout were not UTF-8"),
         ("pwd; echo $HOME", None, "/tmp\n/tmp\n"),
     ] {
         let (failed, text) = bench.sh(line).await;
@@ -95,7 +95,7 @@ async fn f_18_a_command_in_docker_that_takes_too_long_is_killed_with_all_it_has_
     let arguments = json!({ "command": stubborn, "timeout_s": 2 });
     let (failure, text) = told(bench.call("run_command", arguments).await);
     assert_eq!(failure, Some(ToolFailure::TimedOut));
-    let killed = "[timed_out: it was killed after 2 s; above is what it had said]";
+    let killed = "[timed_out: it was killed after 2 s; its output is above]";
     let limit = "[the command timeout of 2 s (set in `timeout_s`) was over]";
     assert_eq!(text, format!("working\n{killed}\n{limit}"));
     left(&engine, 0).await?;

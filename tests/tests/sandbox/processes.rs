@@ -41,7 +41,7 @@ async fn a_process_is_alone_and_ends_in_words() {
         ("echo a; echo b >&2".to_owned(), None, "a\n[stderr]\nb\n"),
         ("exit 4".to_owned(), Some(ToolFailure::Failed), "[exit code 4]"),
         ("kill -9 $$".to_owned(), Some(ToolFailure::Failed), "[exit code 137]"),
-        ("printf '\\377'".to_owned(), None, "\u{fffd}\n[stdout was not all UTF-8"),
+        ("printf '\\377'".to_owned(), None, "\u{fffd}\n[some bytes of stdout were not UTF-8"),
         ("id -u; pwd".to_owned(), None, "65534\n/tmp\n"),
         (
             "env | grep -c .; echo $CLAWNODE_IDEMPOTENCY_KEY | cut -c1-4".to_owned(),

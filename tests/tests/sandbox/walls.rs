@@ -70,7 +70,7 @@ async fn the_probe_says_what_the_host_has() {
     let wanted = match kernel() {
         6.. => Ok("ABI 6: files, signals and abstract sockets"),
         3..=5 => Ok("ABI 3: files"),
-        _ => Err("this kernel has no Landlock that keeps files"),
+        _ => Err("this kernel has no Landlock that protects files"),
     };
     assert_eq!(found.as_deref().map_err(String::as_str), wanted);
     assert!(kernel() >= 6, "the other tests of this file need Linux 6.12 with Landlock");
@@ -97,7 +97,7 @@ async fn a_wall_that_cannot_be_had_is_done_without_or_refused_as_it_was_said() {
     let why = alone.health_check().await.unwrap_err().to_string();
     assert!(why.starts_with("sandbox_unavailable: processes cannot be isolated"), "{why}");
     assert!(
-        why.contains("/nowhere/bwrap") && why.contains("Landlock alone lets networks"),
+        why.contains("/nowhere/bwrap") && why.contains("Landlock alone limits neither"),
         "{why}"
     );
 }

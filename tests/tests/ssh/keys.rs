@@ -36,7 +36,7 @@ async fn ssh_1_is_kept(make: impl Fn(SshContext) -> SshContext) -> Result<(), St
         if failure != Some(ToolFailure::Refused) {
             return Err(format!("SSH-1: {failure:?}: {text}"));
         }
-        assert!(text.contains("the host `db` has another key than it had"), "{text}");
+        assert!(text.contains("the key of the host `db` has changed"), "{text}");
         assert!(text.contains(&first) && text.contains(&second), "both fingerprints: {text}");
         assert!(text.contains("`known_hosts`"), "what to do: {text}");
     }
@@ -70,7 +70,7 @@ async fn ssh_1_a_file_of_known_hosts_counts() {
     let before = host.known();
     host.change_key();
     for (text, failure, words) in [
-        (before.as_str(), ToolFailure::Refused, "another key than it had"),
+        (before.as_str(), ToolFailure::Refused, "the key of the host `db` has changed"),
         ("@revoked * ssh-ed25519 AAAA", ToolFailure::Unavailable, "begin with `@`"),
         ("[127.0.0.1]:PORT ssh-ed25519 nonsense", ToolFailure::Unavailable, "is not a key"),
     ] {
@@ -103,7 +103,7 @@ async fn keys_that_cannot_be_used_are_refused_with_what_to_do() {
         ("open", "others than its owner can read it; `chmod 600` it"),
         ("locked", "it has a passphrase"),
         ("rsa", "use Ed25519 or ECDSA"),
-        ("broken", "no private key that can be read here"),
+        ("broken", "not a private key that this node can read"),
         ("stranger", "add its public half to `~/.ssh/authorized_keys`"),
     ] {
         let options = host.options(json!({ "key": host.path(name) }));

@@ -61,7 +61,7 @@ async fn s_16_a_plugin_reaches_what_it_was_granted_and_no_more() {
         ("http://127.0.0.1:PORT/away", "`localhost` is not among the hosts that were granted"),
         ("http://127.0.0.2:PORT/", "`127.0.0.2` is not among the hosts that were granted"),
         ("http://127.0.0.1@localhost:PORT/", "it has a user or a password in it"),
-        ("http://127.0.0.1:22/", "port 22 may not be reached"),
+        ("http://127.0.0.1:22/", "port 22 is not allowed"),
         ("file:///etc/passwd", "it is not `http://` or `https://`"),
     ] {
         let url = url.replace("PORT", &port.to_string());

@@ -110,7 +110,7 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     ] {
         assert!(about(name).contains(why), "{name}: {}\n{log}", about(name));
     }
-    let without = log.lines().filter(|line| line.contains("goes without a tool of a plugin"));
+    let without = log.lines().filter(|line| line.contains("does not get a tool of a plugin"));
     assert!(without.count() >= 2, "{log}");
     let compiled = std::fs::read_dir(home.data().join("plugins")).unwrap();
     let compiled = compiled.filter(|it| {
