@@ -30,6 +30,18 @@ pub struct Write {
     pub rollup: bool,
 }
 
+/// Bytes of a page of the feed (8 MiB).
+pub const PAGE_BYTES: usize = 8 << 20;
+
+/// A page of the records of all journals; see [`Journal::follow`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Records with their entities, by position.
+    pub records: Vec<(EntityId, Record)>,
+    /// Up to here the reader has seen every record that is still stored. The next page follows it.
+    pub upto: Position,
+}
+
 /// What the store said to one try at an append; only [`crate::outcome`] interprets it.
 #[derive(Debug)]
 pub enum AppendAnswer {
@@ -59,6 +71,18 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     async fn position(&self, entity: EntityId) -> Result<Position, StoreError> {
         Ok(self.tail(entity).await?.map_or(Position(0), |record| record.position))
     }
+
+    /// The records of all journals after `after`, in the order in which they were stored, at most
+    /// `limit` (and at least one, if there is one).
+    ///
+    /// Positions become visible in their order: a record that is stored later is behind `upto`. A
+    /// record that a snapshot replaced before it was read here is not seen: the snapshot is, and its
+    /// archive has the record. A page has [`PAGE_BYTES`] at most, or one record. One that ends at
+    /// `after` says that there are no more for now; one without records may end behind it.
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError>;
+
+    /// A position behind which [`follow`](Self::follow) has every record that is stored from now on.
+    async fn end(&self) -> Result<Position, StoreError>;
 
     /// At most `limit` entities that have a journal, after `after`, each once, in an order of the
     /// store's own that does not change.

@@ -37,7 +37,7 @@ pub use error::StoreError;
 pub use feed::Feed;
 pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, Waiting};
 pub use jobs::{JOB_RANK_MAX, JobConsumer, JobDelivery, Jobs};
-pub use journal::{AppendAnswer, Journal, Record, Write};
+pub use journal::{AppendAnswer, Journal, PAGE_BYTES, Page, Record, Write};
 pub use peek::{Peek, PeekSeen};
 pub use substrate::{Health, Lost, Substrate, Warning};
 pub use timers::{OVERDUE_LOOKS, Overdue, Timer, Timers};

@@ -32,6 +32,8 @@ pub const LATCH_KEYS: &str = "latch.";
 pub const MCP_KEYS: &str = "mcp.";
 /// Keys of the bucket with the keys of SSH hosts begin with this.
 pub const SSH_KEYS: &str = "ssh.";
+/// Keys of the bucket with what model calls used begin with this.
+pub const USAGE_KEYS: &str = "usage.";
 /// Keys of the bucket with what plugins keep begin with this.
 pub const STORE_KEYS: &str = "store.";
 /// Stands for the owner of a store that plugins share; no plugin is called that.

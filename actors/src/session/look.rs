@@ -216,7 +216,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use async_trait::async_trait;
-    use clawnode_cluster::{AppendAnswer, Journal, Record, SystemClock, Write, local};
+    use clawnode_cluster::{AppendAnswer, Journal, Page, Record, SystemClock, Write, local};
     use clawnode_proto::InputId;
     use futures_util::future::join_all;
 
@@ -248,6 +248,14 @@ mod tests {
             limit: usize,
         ) -> Result<Vec<EntityId>, StoreError> {
             self.0.entities(after, limit).await
+        }
+
+        async fn end(&self) -> Result<Position, StoreError> {
+            self.0.end().await
+        }
+
+        async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+            self.0.follow(after, limit).await
         }
 
         async fn count(&self) -> Result<u64, StoreError> {

@@ -343,6 +343,7 @@ pub(super) mod keys {
     use super::{Capability, EntityId, JobId, Position, TimerId, u64_at, u128_at};
 
     pub(in super::super) const JOURNALS: &[u8] = b"j";
+    pub(in super::super) const FEED: &[u8] = b"f";
     pub(in super::super) const INPUTS: &[u8] = b"i";
     pub(in super::super) const JOBS: &[u8] = b"q";
     const PLACES: &[u8] = b"w";
@@ -356,9 +357,10 @@ pub(super) mod keys {
         b"m applied".to_vec()
     }
 
-    /// The directory that the index was made for.
+    /// The directory that the index was made for. The number is that of the key space: a build
+    /// that finds none under its own builds the index anew.
     pub(in super::super) fn store() -> Vec<u8> {
-        b"m store".to_vec()
+        b"m store 2".to_vec()
     }
 
     fn join(parts: &[&[u8]]) -> Vec<u8> {
@@ -375,6 +377,16 @@ pub(super) mod keys {
 
     pub(in super::super) fn split_append(key: &[u8]) -> Option<(EntityId, Position)> {
         Some((EntityId::from_u128(u128_at(key, 1)?), Position(u64_at(key, 17)?)))
+    }
+
+    /// Which journal has the record at a position.
+    pub(in super::super) fn feed(position: Position) -> Vec<u8> {
+        join(&[FEED, &position.0.to_be_bytes()])
+    }
+
+    /// The position of a feed key, and the entity that its value names.
+    pub(in super::super) fn split_feed(key: &[u8], value: &[u8]) -> Option<(Position, EntityId)> {
+        Some((Position(u64_at(key, 1)?), EntityId::from_u128(u128_at(value, 0)?)))
     }
 
     pub(in super::super) fn input(position: Position) -> Vec<u8> {

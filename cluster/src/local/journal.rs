@@ -3,18 +3,29 @@
 use std::{ops::Bound, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use clawnode_proto::{EntityId, Position, limits};
 use tokio::sync::oneshot;
 
 use super::{
     index::{Index, IndexError, Loc, keys},
+    log::ReadError,
     queue::Op,
     shared::{Client, Shared},
     work::{INLINE_RECORDS, blocking, is_small},
 };
-use crate::{AppendAnswer, Journal, Record, StoreError, Write};
+use crate::{AppendAnswer, Journal, PAGE_BYTES, Page, Record, StoreError, Write};
 
 const STORE: &str = "local journal";
+
+/// Where a record of the feed is.
+#[derive(Clone, Copy)]
+struct Place {
+    entity: EntityId,
+    position: Position,
+    loc: Loc,
+}
+
 /// Journals in the log.
 #[derive(Debug)]
 pub(super) struct LocalJournal(pub(super) Arc<Client>);
@@ -76,6 +87,27 @@ impl Journal for LocalJournal {
         Ok(position.unwrap_or_default())
     }
 
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        let read = move |shared: &Shared| {
+            let (places, upto) = shared.look(STORE, |index| places_after(index, after, limit))?;
+            let mut records = Vec::with_capacity(places.len());
+            for place in places {
+                if let Some(bytes) = read_one(shared, place)? {
+                    let Place { entity, position, .. } = place;
+                    records.push((entity, Record { position, bytes }));
+                }
+            }
+            Ok(Page { records, upto })
+        };
+        blocking(&self.0.0, STORE, read).await
+    }
+
+    async fn end(&self) -> Result<Position, StoreError> {
+        let last = self.0.0.look(STORE, |index| index.last(keys::FEED))?;
+        let last = last.and_then(|(key, value)| keys::split_feed(&key, &value));
+        Ok(last.map_or(Position(0), |(position, _)| position))
+    }
+
     async fn scrub(&self) -> Result<(), StoreError> {
         self.0.0.queue.scrub().map_err(|detail| StoreError::Closed { store: STORE, detail })
     }
@@ -114,6 +146,56 @@ fn places_of(
         places.len() < limit
     })?;
     Ok(places)
+}
+
+/// A record of the feed; nothing, if a snapshot has replaced it since its place was looked up, or if it
+/// is damaged, which is reported where its journal is read.
+fn read_one(shared: &Shared, place: Place) -> Result<Option<Bytes>, StoreError> {
+    let Place { entity, position, mut loc } = place;
+    loop {
+        match shared.files.read(loc) {
+            Ok((_, body)) => return Ok(Some(Bytes::from(body))),
+            Err(ReadError::Disk(error)) => {
+                let detail = format!("cannot read the log: {error}");
+                return Err(StoreError::Unavailable { store: STORE, detail });
+            }
+            // The cleaner may have moved it meanwhile.
+            Err(ReadError::Damaged(_)) => {
+                let key = keys::append(entity, position);
+                let now = shared.look(STORE, |index| index.get(&key))?;
+                match now.as_deref().and_then(Loc::decode) {
+                    Some(moved) if moved != loc => loc = moved,
+                    Some(_) | None => return Ok(None),
+                }
+            }
+        }
+    }
+}
+
+/// Where the first `limit` records of all journals after `after` are, and the position of the last.
+fn places_after(
+    index: &Index,
+    after: Position,
+    limit: usize,
+) -> Result<(Vec<Place>, Position), IndexError> {
+    let mut found = Vec::new();
+    let from = keys::feed(after);
+    index.each(keys::FEED, Bound::Excluded(&from), &mut |key, value| {
+        found.extend(keys::split_feed(key, value));
+        found.len() < limit.max(1)
+    })?;
+    let mut upto = after;
+    let (mut places, mut bytes) = (Vec::with_capacity(found.len()), 0);
+    for (position, entity) in found {
+        let loc = index.get(&keys::append(entity, position))?.as_deref().and_then(Loc::decode);
+        bytes += loc.map_or(0, |loc| loc.len as usize);
+        if bytes > PAGE_BYTES && !places.is_empty() {
+            break;
+        }
+        upto = position;
+        places.extend(loc.map(|loc| Place { entity, position, loc }));
+    }
+    Ok((places, upto))
 }
 
 fn read_all(

@@ -213,6 +213,8 @@ impl Staged {
         let key = keys::append(entity, position);
         if let Some(old) = self.get(index, &key)?.as_deref().and_then(Loc::decode) {
             self.died(old);
+        } else {
+            self.set(keys::feed(position), Some(entity.as_u128().to_be_bytes().to_vec()));
         }
         self.set(key, Some(loc.encode().to_vec()));
         self.born(loc);
@@ -244,6 +246,9 @@ impl Staged {
             // Seen in the index and staged: it counts once, by what is staged.
             if self.changes.get(&key) == Some(&None) {
                 continue;
+            }
+            if let Some((_, position)) = keys::split_append(&key) {
+                self.set(keys::feed(position), None);
             }
             let staged = self.changes.insert(key, None).flatten();
             if let Some(loc) = staged.as_deref().and_then(Loc::decode).or(loc) {

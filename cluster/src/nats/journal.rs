@@ -22,7 +22,7 @@ use super::{
     foreign::is_foreign,
     stream::Reader,
 };
-use crate::{AppendAnswer, Journal, Record, StoreError, Write};
+use crate::{AppendAnswer, Journal, Page, Record, StoreError, Write};
 
 /// What errors call it.
 const STORE: &str = "journal";
@@ -108,7 +108,7 @@ impl Journal for NatsJournal {
         }
         AppendAnswer::Unknown(StoreError::Unavailable {
             store: STORE,
-            detail: format!("somebody writes to `{subject}` all the time"),
+            detail: format!("other writers change `{subject}` all the time"),
         })
     }
 
@@ -124,6 +124,19 @@ impl Journal for NatsJournal {
             Some(last) if self.is_foreign(&last) => Ok(self.read(entity, Position(0)).await?.pop()),
             last => Ok(last.map(record)),
         }
+    }
+
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        let filter = self.prefix.journals();
+        let page = self.reader.page(&filter, after.0, limit);
+        let (messages, upto) = page.await.map_err(store_error)?;
+        let of = |message: StreamMessage| Some((entity_of(&message.subject)?, record(message)));
+        let ours = messages.into_iter().filter(|message| !self.is_foreign(message));
+        Ok(Page { records: ours.filter_map(of).collect(), upto: Position(upto) })
+    }
+
+    async fn end(&self) -> Result<Position, StoreError> {
+        self.reader.last_sequence().await.map(Position).map_err(store_error)
     }
 
     async fn entities(

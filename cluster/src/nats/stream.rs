@@ -8,10 +8,12 @@ use async_nats::{
     jetstream::{message::StreamMessage, stream::Stream},
 };
 use clawnode_proto::Position;
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::api::{Api, Failure, until_answered};
+use crate::PAGE_BYTES;
 
 /// A stream, read at its leader.
 #[derive(Clone, Debug)]
@@ -19,6 +21,18 @@ pub(super) struct Reader {
     api: Api,
     name: String,
     stream: Stream<()>,
+}
+
+/// Messages of a page that are asked for at the same time.
+const PAGE_AT_ONCE: usize = 32;
+
+/// What the server counts of a stream.
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default)]
+    num_subjects: u64,
+    #[serde(default)]
+    last_seq: u64,
 }
 
 #[derive(Deserialize)]
@@ -130,18 +144,73 @@ impl Reader {
 
     /// How many subjects have messages: a number that the server keeps.
     pub(super) async fn subject_count(&self) -> Result<u64, Failure> {
+        Ok(self.counts().await?.num_subjects)
+    }
+
+    /// The sequence of the last message that was stored, also if it was removed since.
+    pub(super) async fn last_sequence(&self) -> Result<u64, Failure> {
+        Ok(self.counts().await?.last_seq)
+    }
+
+    /// What the server counts.
+    async fn counts(&self) -> Result<Counts, Failure> {
         #[derive(Deserialize)]
         struct Info {
-            state: State,
-        }
-        #[derive(Deserialize)]
-        struct State {
-            #[serde(default)]
-            num_subjects: u64,
+            state: Counts,
         }
         let (subject, question) = (format!("STREAM.INFO.{}", self.name), json!({}));
         let info: Info = until_answered(|| self.api.ask(&subject, &question)).await?;
-        Ok(info.state.num_subjects)
+        Ok(info.state)
+    }
+
+    /// The first messages whose subjects match `filter` after `after`, at most `limit`, by sequence,
+    /// and the sequence up to which there are no others. `filter` must match most of the stream.
+    pub(super) async fn page(
+        &self,
+        filter: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<(Vec<StreamMessage>, u64), Failure> {
+        let last = self.counts().await?.last_seq;
+        if last <= after {
+            return Ok((Vec::new(), after));
+        }
+        // Jumps over all that was removed before the next one.
+        let Some(first) = self.next(filter, after + 1).await? else {
+            return Ok((Vec::new(), after));
+        };
+        let from = first.sequence;
+        let end = last.min(from.saturating_add(limit.saturating_sub(1) as u64));
+        let mut rest =
+            stream::iter(from + 1..=end).map(|at| self.at_if_any(at)).buffered(PAGE_AT_ONCE);
+        let (mut bytes, mut page) = (first.payload.len(), vec![first]);
+        // Sequences are given in order, so one below a message without a message of its own never has
+        // one again. What is behind the last that was found is asked for again.
+        while let Some(message) = rest.next().await {
+            let Some(message) = message? else { continue };
+            bytes += message.payload.len();
+            if bytes > PAGE_BYTES {
+                break;
+            }
+            page.push(message);
+        }
+        let upto = page.last().map_or(after, |last| last.sequence);
+        Ok((page, upto))
+    }
+
+    /// The message at a sequence. That there is none is believed if it is said twice: a leader that was
+    /// deposed may say so too.
+    async fn at_if_any(&self, sequence: u64) -> Result<Option<StreamMessage>, Failure> {
+        match self.at(sequence).await? {
+            Some(message) => Ok(Some(message)),
+            None => self.at(sequence).await,
+        }
+    }
+
+    /// The message at a sequence.
+    async fn at(&self, sequence: u64) -> Result<Option<StreamMessage>, Failure> {
+        self.api.check_open()?;
+        found(until_answered(|| self.stream.raw_message_builder().sequence(sequence).send()).await)
     }
 
     /// What each consumer of this stream has left, by its name: not delivered, and delivered

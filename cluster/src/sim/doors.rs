@@ -25,8 +25,8 @@ use super::{
     doors_jobs::SimJobs,
 };
 use crate::{
-    AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Overdue, Record,
-    StoreError, Substrate, Timer, Timers, Warning, Write, local::LocalBus,
+    AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Overdue, Page,
+    Record, StoreError, Substrate, Timer, Timers, Warning, Write, local::LocalBus,
 };
 
 const JOURNAL: &str = "simulated journal";
@@ -151,6 +151,20 @@ impl Journal for SimJournal {
     ) -> Result<Vec<EntityId>, StoreError> {
         match self.0.ask(JOURNAL, Request::Entities(after, limit)).await? {
             Reply::Entities(entities) => Ok(entities),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+
+    async fn end(&self) -> Result<Position, StoreError> {
+        match self.0.ask(JOURNAL, Request::End).await? {
+            Reply::End(position) => Ok(position),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        match self.0.ask(JOURNAL, Request::Follow(after, limit)).await? {
+            Reply::Page(page) => Ok(page),
             other => Err(stray(JOURNAL, &other)),
         }
     }

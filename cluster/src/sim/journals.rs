@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound};
 use clawnode_proto::{EntityId, Position};
 
 use super::STALE_MOST;
-use crate::{Record, Write};
+use crate::{Page, Record, Write};
 
 #[derive(Debug)]
 struct Version {
@@ -72,6 +72,30 @@ impl Journals {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.versions.range((from, Bound::Unbounded));
         all.filter(|(_, versions)| !versions.is_empty()).map(|(id, _)| *id).take(limit).collect()
+    }
+
+    /// The position of the last record that was stored.
+    pub(super) const fn end(&self) -> Position {
+        Position(self.last)
+    }
+
+    /// The first `limit` records of all journals after `after`.
+    pub(super) fn follow(&self, after: Position, limit: usize) -> Page {
+        let live = |versions: &Vec<Version>| {
+            versions.iter().rposition(|version| version.rollup).unwrap_or(0)
+        };
+        let mut records: Vec<(EntityId, Record)> = self
+            .versions
+            .iter()
+            .flat_map(|(entity, all)| {
+                all.iter().skip(live(all)).map(|version| (*entity, version.record.clone()))
+            })
+            .filter(|(_, record)| record.position > after)
+            .collect();
+        records.sort_unstable_by_key(|(_, record)| record.position);
+        records.truncate(limit.max(1));
+        let upto = records.last().map_or(after, |(_, record)| record.position);
+        Page { records, upto }
     }
 
     /// The records after `after`, as they were at a time.

@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::inboxes::Token;
-use crate::{AppendAnswer, Entry, Record, Timer, Write};
+use crate::{AppendAnswer, Entry, Page, Record, Timer, Write};
 
 /// Names a request to whoever asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,10 @@ pub enum Request {
     Blobs,
     /// At most so many entities with a journal, in order, after this one.
     Entities(Option<EntityId>, usize),
+    /// At most so many records of all journals, after a position.
+    Follow(Position, usize),
+    /// The position of the last record that was stored.
+    End,
     /// A value of the bucket.
     Value(String),
     /// The values of the bucket whose keys begin so.
@@ -102,6 +106,10 @@ pub enum Reply {
     Records(Vec<Record>),
     /// The last record.
     Tail(Option<Record>),
+    /// Records of all journals.
+    Page(Page),
+    /// The position of the last record that was stored.
+    End(Position),
     /// The input is stored.
     Put(Position),
     /// What waits.

@@ -134,6 +134,8 @@ impl<D> World<D> {
             Request::Entities(after, limit) => {
                 Reply::Entities(self.journals.entities(after, limit))
             }
+            Request::End => Reply::End(self.journals.end()),
+            Request::Follow(after, limit) => Reply::Page(self.journals.follow(after, limit)),
             Request::Value(key) => Reply::Value(self.shelf.values.get(&key).cloned()),
             Request::Values(prefix) => Reply::Values(self.shelf.values(&prefix)),
             Request::SetValue { key, expected, value, ttl } => {

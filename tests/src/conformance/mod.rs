@@ -7,6 +7,7 @@
 pub mod blobs;
 pub mod bucket;
 pub mod bus;
+pub mod follow;
 pub mod inbox;
 pub mod jobs;
 pub mod journal;
@@ -55,6 +56,10 @@ macro_rules! conformance {
                 one_of_many_appenders_wins, journals_do_not_mix, a_read_starts_after_a_position,
                 a_rollup_replaces_the_past, a_stale_rollup_changes_nothing,
                 entities_come_in_pages, an_oversized_append_is_a_defect, a_large_journal_is_read_whole
+            }
+            follow {
+                records_of_all_journals_come_in_order, a_replaced_record_is_not_followed,
+                a_follower_beside_many_writers_misses_nothing
             }
             inbox {
                 a_put_is_delivered, a_read_shows_what_waits_in_order, a_delivery_is_foremost_only_if_nothing_waits_before_it, an_ack_removes,

@@ -34,6 +34,9 @@ pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> 
     let Some(after) = ground.restart(before).await? else { return Ok(()) };
     let expected = vec!["first".to_owned(), "second".to_owned()];
     same("the journal", texts(&*after.journal, entity("one"), NONE).await?, expected)?;
+    let followed = after.journal.follow(NONE, 10).await?;
+    let positions = followed.records.iter().map(|(_, record)| record.position).collect();
+    same("what is followed", positions, vec![first, second])?;
     refused(&*after.journal, entity("one"), first, false).await?;
     append(&*after.journal, entity("one"), second, "third").await?;
     let mut consumer = after.inbox.consume(partition, 0).await?;
@@ -89,6 +92,7 @@ pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
     let Some(after) = ground.restart(before).await? else { return Ok(()) };
     let rolled = vec!["rolled up".to_owned()];
     same("the journal", texts(&*after.journal, entity("one"), NONE).await?, rolled)?;
+    same("what is followed", after.journal.follow(NONE, 10).await?.records.len(), 1)?;
     same("the value", after.bucket.get("key").await?, None)?;
     same("the timer", after.timers.pending(partition).await?, Vec::new())?;
     let mut consumer = after.inbox.consume(partition, 0).await?;

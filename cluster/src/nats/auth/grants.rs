@@ -14,7 +14,7 @@ use clawnode_proto::{
     node::NodeRole,
     subject::{
         AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS, MCP_KEYS,
-        PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
+        PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -196,6 +196,8 @@ impl Grants {
         self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
         // Entities that may have killed their process.
         self.publish(prefix.bucket(&format!("{PROBATION_KEYS}*")));
+        // What model calls used, as the first worker counts it.
+        self.publish(prefix.bucket(&format!("{USAGE_KEYS}>")));
         // What is kept of jobs for people.
         self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
         // Calls that wait for a person are shown to people.

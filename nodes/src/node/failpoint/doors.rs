@@ -12,8 +12,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Record,
-    RequestError, StoreError, Subscription, Waiting, Write,
+    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Page,
+    Record, RequestError, StoreError, Subscription, Waiting, Write,
 };
 use clawnode_proto::{
     EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
@@ -296,6 +296,14 @@ impl Journal for Watched<dyn Journal> {
         limit: usize,
     ) -> Result<Vec<EntityId>, StoreError> {
         self.inner.entities(after, limit).await
+    }
+
+    async fn end(&self) -> Result<Position, StoreError> {
+        self.inner.end().await
+    }
+
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        self.inner.follow(after, limit).await
     }
 
     async fn count(&self) -> Result<u64, StoreError> {
