@@ -344,7 +344,8 @@ counter!(
     Attempt, u32
 );
 counter!(
-    /// A store's position of a record: only a fence, never part of an event. 0 is "nothing yet".
+    /// A store's position of a record: a fence, and how far a follower has come; no fold depends on
+    /// it. 0 is "nothing yet".
     Position, u64
 );
 counter!(

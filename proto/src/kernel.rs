@@ -7,7 +7,7 @@ use crate::{
     envelope::Input,
     event::{Tail, Timestamp},
     grammar,
-    id::{Digest, InputId, Kind, Seq},
+    id::{Digest, InputId, Kind, Position, Seq},
 };
 
 /// The wire name of the event that takes ownership.
@@ -96,6 +96,10 @@ pub struct Snapshot {
     /// it removes them. `None` if a build wrote it that kept them all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Vec<Digest>>,
+    /// Where the store had the archived records, oldest first: so a follower of the feed knows which
+    /// of them it has seen. Empty if a build wrote it that did not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub positions: Vec<Position>,
 }
 
 /// Where a snapshot's state is.

@@ -16,11 +16,20 @@ use super::{Entity, EntityKind, Loaded};
 /// state.
 const DEATHS_MAX: usize = 8;
 
+/// Positions of archived records that a snapshot names: at most 90 KB.
+const POSITIONS_MAX: usize = 10_000;
+
 /// Records as an archive has them.
 pub fn pack(records: &[Record]) -> Result<Bytes, CodecError> {
     let list: Vec<&serde_bytes::Bytes> =
         records.iter().map(|record| serde_bytes::Bytes::new(&record.bytes)).collect();
     codec::encode(&list).map(Bytes::from)
+}
+
+/// Where the store has records; nothing of more than [`POSITIONS_MAX`], whose snapshot would not fit.
+pub fn positions(records: &[Record]) -> Vec<Position> {
+    let few = if records.len() > POSITIONS_MAX { &[] } else { records };
+    few.iter().map(|record| record.position).collect()
 }
 
 /// The records of an archive, with positions of their own.

@@ -33,26 +33,26 @@ const SCHEMA: &str =
     r#"{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}"#;
 
 /// One activation on a journal that always stores.
-pub(super) struct Run {
-    pub(super) machine: Machine<Session>,
-    pub(super) now: Now,
-    pub(super) grant: Grant,
-    pub(super) journal: Vec<Record>,
+pub(crate) struct Run {
+    pub(crate) machine: Machine<Session>,
+    pub(crate) now: Now,
+    pub(crate) grant: Grant,
+    pub(crate) journal: Vec<Record>,
     /// The kinds of the session's own events, append by append.
-    pub(super) appends: Vec<Vec<&'static str>>,
-    pub(super) started: Vec<(CallKey, SessionJob)>,
+    pub(crate) appends: Vec<Vec<&'static str>>,
+    pub(crate) started: Vec<(CallKey, SessionJob)>,
     /// What was archived: the records, and the state.
-    pub(super) archives: Vec<(Vec<Record>, Bytes)>,
+    pub(crate) archives: Vec<(Vec<Record>, Bytes)>,
     /// Archives are never answered for, as if the process died over one.
-    pub(super) dies: bool,
+    pub(crate) dies: bool,
     /// What turns tell is told at once.
     emits: bool,
-    pub(super) discarded: Vec<Digest>,
-    pub(super) scrubbed: Vec<Vec<Digest>>,
-    pub(super) completed: Vec<InputId>,
+    pub(crate) discarded: Vec<Digest>,
+    pub(crate) scrubbed: Vec<Vec<Digest>>,
+    pub(crate) completed: Vec<InputId>,
 }
 
-pub(super) fn profile(points: &[HookPoint]) -> Profile {
+pub(crate) fn profile(points: &[HookPoint]) -> Profile {
     let mut options = AgentOptions::new("main".parse().unwrap(), "sim/model".parse().unwrap());
     let tool = |name: &str, risk, capability: Option<&str>| ToolSpec {
         name: name.parse().unwrap(),
@@ -83,13 +83,13 @@ pub(super) fn profile(points: &[HookPoint]) -> Profile {
 }
 
 impl Run {
-    pub(super) fn new(points: &[HookPoint], journal: Vec<Record>) -> Self {
+    pub(crate) fn new(points: &[HookPoint], journal: Vec<Record>) -> Self {
         let loaded = Loaded { records: journal, snapshot: None };
         Self::with(points, loaded, MachineOptions::default(), false)
     }
 
     /// The same, whose snapshots are stored, and what turns tell is told if `emits`.
-    pub(super) fn with(
+    pub(crate) fn with(
         points: &[HookPoint],
         loaded: Loaded,
         options: MachineOptions,
@@ -120,7 +120,7 @@ impl Run {
         run
     }
 
-    pub(super) fn feed(&mut self, input: In<Session>) {
+    pub(crate) fn feed(&mut self, input: In<Session>) {
         let mut waiting = vec![input];
         while let Some(input) = waiting.pop() {
             for out in self.machine.handle(self.now, input) {
@@ -151,7 +151,8 @@ impl Run {
                             } else {
                                 SnapshotState::Inline { bytes: state.to_vec().into() }
                             };
-                            waiting.push(In::Archived { archive, state, superseded });
+                            let positions = archive::positions(&self.journal);
+                            waiting.push(In::Archived { archive, state, superseded, positions });
                         }
                     }
                     Out::Erase { state, .. } => {
@@ -168,25 +169,25 @@ impl Run {
         }
     }
 
-    pub(super) fn hears(&mut self, name: &str, body: &SessionInput) {
+    pub(crate) fn hears(&mut self, name: &str, body: &SessionInput) {
         let name = name.parse().unwrap();
         let input =
             Input::new(Kind::SESSION, &key().to_string(), name, self.now.wall, body).unwrap();
         self.feed(In::Deliver(vec![input]));
     }
 
-    pub(super) fn says(&mut self, text: &str) {
+    pub(crate) fn says(&mut self, text: &str) {
         self.hears(text, &SessionInput::UserMessage(UserMessage::text(text)));
     }
 
     /// The question to hooks that was begun last.
-    pub(super) fn judge(&mut self) -> (CallKey, JudgeJob) {
+    pub(crate) fn judge(&mut self) -> (CallKey, JudgeJob) {
         let started = self.started.pop();
         let Some((key, SessionJob::Judge(job))) = started else { panic!("{started:?}") };
         (key, *job)
     }
 
-    pub(super) fn judged(&mut self, patches: Vec<ModelPatch>) {
+    pub(crate) fn judged(&mut self, patches: Vec<ModelPatch>) {
         let (key, job) = self.judge();
         let JudgeSubject::Model(request) = job.subject else { panic!("{job:?}") };
         let (request, trail) = (request.digest(), HookTrail::default());
@@ -194,7 +195,12 @@ impl Run {
     }
 
     /// The model's reply to the call that was begun last.
-    pub(super) fn replies(&mut self, uses: &[(&str, &str)]) {
+    pub(crate) fn replies(&mut self, uses: &[(&str, &str)]) {
+        self.replies_for(Usage::default(), uses);
+    }
+
+    /// The same, which used so much.
+    pub(crate) fn replies_for(&mut self, usage: Usage, uses: &[(&str, &str)]) {
         let started = self.started.pop();
         let Some((key, SessionJob::Call(job))) = started else { panic!("{started:?}") };
         let tool_uses: Vec<ToolUse> = uses
@@ -207,7 +213,7 @@ impl Run {
             })
             .collect();
         let stop = if uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        let (content, usage, model) = (Text::from("so"), Usage::default(), "m".to_owned());
+        let (content, model) = (Text::from("so"), "m".to_owned());
         let attempt = job.attempt;
         drop(job);
         self.feed(In::Ended(
@@ -217,6 +223,6 @@ impl Run {
     }
 }
 
-pub(super) fn key() -> SessionKey {
+pub(crate) fn key() -> SessionKey {
     "main:web:a:b".parse().unwrap()
 }

@@ -330,21 +330,23 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
     };
     let inline = SnapshotState::Inline { bytes: ByteBuf::from(vec![1, 2, 255]) };
     let blob = SnapshotState::Blob { digest: Digest::of(b"state") };
+    let archive = Some(Digest::of(b"archive"));
+    let snapshot = |archive, state, superseded, positions: &[u64]| Snapshot {
+        tail,
+        archive,
+        state,
+        superseded,
+        positions: positions.iter().copied().map(Position).collect(),
+    };
     vec![
         Claim::default().into(),
         Born { kind: Kind::SESSION, key: KEY.to_owned() }.into(),
         Accepted { input: input() }.into(),
         Emitted { turn: turn() }.into(),
-        Snapshot { tail, archive: None, state: inline.clone(), superseded: None }.into(),
-        Snapshot { tail, archive: Some(Digest::of(b"archive")), state: blob, superseded: None }
-            .into(),
-        Snapshot {
-            tail,
-            archive: Some(Digest::of(b"archive")),
-            state: inline,
-            superseded: Some(vec![Digest::of(b"state")]),
-        }
-        .into(),
+        snapshot(None, inline.clone(), None, &[]).into(),
+        snapshot(archive, blob, None, &[]).into(),
+        snapshot(archive, inline.clone(), Some(vec![Digest::of(b"state")]), &[]).into(),
+        snapshot(archive, inline, Some(Vec::new()), &[7, 300, 70_000]).into(),
         Parked { input: input() }.into(),
         Quarantined { reason: "5 claims without progress".to_owned() }.into(),
         Released {}.into(),

@@ -119,6 +119,7 @@ pub(super) async fn archive<K: EntityKind>(
             });
         }
         let superseded = superseded::<K>(&context.substrate, id, &records).await?;
+        let positions = archive::positions(&records);
         let archive = archive::pack(&records).map_err(|failure| StoreError::Refused {
             store: "blobs",
             detail: failure.to_string(),
@@ -133,10 +134,10 @@ pub(super) async fn archive<K: EntityKind>(
         };
         begun.push(archive.clone());
         let archive = context.substrate.blobs.put(archive).await?;
-        Ok::<_, StoreError>((archive, state, superseded))
+        Ok::<_, StoreError>(In::Archived { archive, state, superseded, positions })
     };
     match store.await {
-        Ok((archive, state, superseded)) => In::Archived { archive, state, superseded },
+        Ok(archived) => archived,
         Err(failure) => {
             warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
             let left = begun.iter().map(|bytes| Digest::of(bytes)).collect();
@@ -240,7 +241,13 @@ mod tests {
         let id = EntityId::from_u128(1);
         let tail = Tail { n: Seq(n - 1), ..Tail::START };
         let state = SnapshotState::Blob { digest: Digest::of(state) };
-        let event = KernelEvent::from(Snapshot { tail, archive, state, superseded: None });
+        let event = KernelEvent::from(Snapshot {
+            tail,
+            archive,
+            state,
+            superseded: None,
+            positions: Vec::new(),
+        });
         let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
         let head = Head {
             entity: id,

@@ -153,7 +153,8 @@ impl Bench {
                         let archive = Digest::of(b"what is not looked at");
                         let state = self.kept(state);
                         let superseded = Vec::new();
-                        waiting.push(In::Archived { archive, state, superseded });
+                        let positions = Vec::new();
+                        waiting.push(In::Archived { archive, state, superseded, positions });
                     }
                     Out::Erase { state, .. } => {
                         self.erased += 1;

@@ -151,7 +151,8 @@ impl<K: EntityKind> Machine<K> {
         self.scrub = Some(superseded.clone());
         // A claim that came with it is kept as part of the tombstone, which must be the first event.
         self.claimed = true;
-        let snapshot = Snapshot { tail, archive: None, state, superseded: Some(superseded) };
+        let superseded = Some(superseded);
+        let snapshot = Snapshot { tail, archive: None, state, superseded, positions: Vec::new() };
         self.seal(now, &KernelEvent::from(snapshot))?;
         self.flush(true)
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::Write;
 use clawnode_proto::{
-    Digest, EventId, Grammar, Head, Input, Sealed, Timestamp,
+    Digest, EventId, Grammar, Head, Input, Position, Sealed, Timestamp,
     event::{self, encode_record},
     kernel::{Born, CLAIM, Claim, KernelEvent, Quarantined, Released, Snapshot, SnapshotState},
     limits::{APPEND_BYTES, CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
@@ -314,7 +314,7 @@ impl<K: EntityKind> Machine<K> {
     pub(super) fn archived(
         &mut self,
         now: Timestamp,
-        archive: Digest,
+        (archive, positions): (Digest, Vec<Position>),
         state: SnapshotState,
         superseded: Vec<Digest>,
     ) -> Result<(), Stop> {
@@ -329,7 +329,7 @@ impl<K: EntityKind> Machine<K> {
             self.staged.push(Out::Discard(superseded.clone()));
         }
         let (archive, superseded) = (Some(archive), Some(superseded));
-        let snapshot = Snapshot { tail, archive, state, superseded };
+        let snapshot = Snapshot { tail, archive, state, superseded, positions };
         self.seal(now, &KernelEvent::from(snapshot))?;
         self.flush(true)
     }

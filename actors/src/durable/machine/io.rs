@@ -60,6 +60,8 @@ pub enum In<K: EntityKind> {
         state: SnapshotState,
         /// The states of earlier snapshots that nothing needs once this one is stored.
         superseded: Vec<Digest>,
+        /// Where the store had the archived records.
+        positions: Vec<Position>,
     },
     /// What [`Out::Scrub`] names is removed, or was tried to be often enough.
     Scrubbed,

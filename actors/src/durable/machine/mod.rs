@@ -395,8 +395,8 @@ impl<K: EntityKind> Machine<K> {
                 }
                 Some(EffectClass::Call | EffectClass::Run) | None => {}
             },
-            In::Archived { archive, state, superseded } => {
-                self.archived(now, archive, state, superseded)?;
+            In::Archived { archive, state, superseded, positions } => {
+                self.archived(now, (archive, positions), state, superseded)?;
             }
             In::Scrubbed => {
                 if matches!(self.busy, Busy::Scrubbing) {

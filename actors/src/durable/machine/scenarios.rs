@@ -431,7 +431,8 @@ fn a_snapshot_with_a_state_of_a_newer_build_is_left_to_one_that_reads_it() {
         let (tail, kind) = (core.tail, codec::encode(&"dreams").unwrap().into());
         let body = codec::encode(&SnapshotBody { core, kind, needs: Vec::new() }).unwrap();
         let state = SnapshotState::Inline { bytes: body.into() };
-        let snapshot = Snapshot { tail, archive: None, state, superseded: None };
+        let positions = Vec::new();
+        let snapshot = Snapshot { tail, archive: None, state, superseded: None, positions };
         append(&mut bench, &KernelEvent::from(snapshot));
         bench.journal.drain(..bench.journal.len() - 1);
         bench.again_for(how, vec![message("c", 10)]);

@@ -14,7 +14,7 @@ use serde_bytes::ByteBuf;
 use super::{
     Sim, Violation,
     plan::Poison,
-    process::{Do, Note, Op},
+    process::{Do, Note, Op, Replaced},
 };
 use crate::{
     durable::{
@@ -286,29 +286,30 @@ impl Sim {
         work: Do,
         reply: Reply,
     ) -> Result<Option<In<Session>>, Violation> {
-        let (archive, state, superseded) = match (work, reply) {
+        let (archive, state, replaced) = match (work, reply) {
             (Do::Archive { upto, state }, Reply::Records(records))
                 if position_of(&records) == upto =>
             {
                 let content = archive::pack(&records)
                     .map_err(|error| Violation::new("X1", error.to_string()))?;
-                let superseded = snapshot_blob(&records);
-                self.work(to, entity, counter, Do::ArchiveRecords { content, state, superseded });
+                let positions = archive::positions(&records);
+                let replaced = Replaced { positions, superseded: snapshot_blob(&records) };
+                self.work(to, entity, counter, Do::ArchiveRecords { content, state, replaced });
                 return Ok(None);
             }
-            (Do::ArchiveRecords { state, superseded, .. }, Reply::Stored(archive))
+            (Do::ArchiveRecords { state, replaced, .. }, Reply::Stored(archive))
                 if state.len() > STATE_INLINE =>
             {
-                let work = Do::ArchiveState { archive, state, superseded };
+                let work = Do::ArchiveState { archive, state, replaced };
                 self.work(to, entity, counter, work);
                 return Ok(None);
             }
-            (Do::ArchiveRecords { state, superseded, .. }, Reply::Stored(archive)) => {
+            (Do::ArchiveRecords { state, replaced, .. }, Reply::Stored(archive)) => {
                 let bytes = ByteBuf::from(state.to_vec());
-                (archive, SnapshotState::Inline { bytes }, superseded)
+                (archive, SnapshotState::Inline { bytes }, replaced)
             }
-            (Do::ArchiveState { archive, superseded, .. }, Reply::Stored(digest)) => {
-                (archive, SnapshotState::Blob { digest }, superseded)
+            (Do::ArchiveState { archive, replaced, .. }, Reply::Stored(digest)) => {
+                (archive, SnapshotState::Blob { digest }, replaced)
             }
             (Do::Scrub { mut blobs }, _) => {
                 blobs.pop();
@@ -320,8 +321,9 @@ impl Sim {
             }
             _ => return Ok(Some(In::ArchiveFailed)),
         };
+        let Replaced { positions, superseded } = replaced;
         let superseded = superseded.into_iter().collect();
-        Ok(Some(In::Archived { archive, state, superseded }))
+        Ok(Some(In::Archived { archive, state, superseded, positions }))
     }
 
     /// Whether an activation reads that somebody has written behind it.

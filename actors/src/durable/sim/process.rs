@@ -96,6 +96,13 @@ pub(super) enum Note {
     Watch,
 }
 
+/// What a snapshot replaces: where the store had its records, and the state that they loaded from.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub(super) positions: Vec<Position>,
+    pub(super) superseded: Option<Digest>,
+}
+
 /// What is done with the stores for an entity's actor; each leads to one input of its machine.
 #[derive(Debug)]
 pub(super) enum Do {
@@ -107,8 +114,8 @@ pub(super) enum Do {
     Archive { upto: Position, state: Bytes },
     Erase { state: Bytes },
     Scrub { blobs: Vec<Digest> },
-    ArchiveRecords { content: Bytes, state: Bytes, superseded: Option<Digest> },
-    ArchiveState { archive: Digest, state: Bytes, superseded: Option<Digest> },
+    ArchiveRecords { content: Bytes, state: Bytes, replaced: Replaced },
+    ArchiveState { archive: Digest, state: Bytes, replaced: Replaced },
 }
 
 /// Whose answer a ticket brings.
