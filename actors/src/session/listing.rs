@@ -1,8 +1,8 @@
 //! Lists of sessions, the newest first.
 //!
 //! No store keeps sessions by time, and an index beside the journals would cost each turn one more
-//! write. So a list reads the last record of every session, which says when it was written, and folds
-//! only those that it shows. What was folded is remembered until the session's journal grows.
+//! write. [`Directory`] knows where every journal ends, and a list folds only those that it shows. What
+//! was folded is remembered until the session's journal grows.
 //!
 //! The cursor of a page is the time and the id of the last session that was looked at: a session that
 //! does not change meanwhile is on exactly one page.
@@ -11,46 +11,33 @@ use std::{
     collections::HashMap,
     fmt,
     str::FromStr,
-    sync::{Arc, Mutex as Lock, PoisonError},
-    time::Duration,
+    sync::{Mutex as Lock, PoisonError},
 };
 
 use clawnode_cluster::StoreError;
 use clawnode_proto::{
     AgentName, Digest, EntityId, SessionKey, Timestamp,
-    event::decode_record,
     id::KeyPart,
-    kernel::KernelEvent,
     llm::{Role, Text},
     view::{SessionList, SessionRow},
     visible::is_hidden,
 };
 use futures_util::{StreamExt, stream};
-use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     client::Sessions,
+    directory::{self, Directory, End, Facts, Known},
     inspect::{other_kind, state_of},
     send_error::SendError,
     state::SessionState,
 };
 
-/// Sessions whose last record one list reads at most; those that come later in the store's order are
-/// left out, and the list says so.
-pub const LOOK_MAX: usize = 100_000;
 /// Sessions that one page folds at most, to find those that it shows.
 const ROWS_MAX: usize = 5_000;
-/// Ids that are asked for at once.
-const IDS: usize = 1_000;
-/// Last records that are read at the same time.
-const TAILS_AT_ONCE: usize = 64;
 /// Journals that are folded at the same time.
 const ROWS_AT_ONCE: usize = 16;
 /// Rows that are remembered, twice: about 10 MB.
 const KEPT: usize = 10_000;
-/// A look that took as long is used for ten times as long, so that lists of very many sessions spend at
-/// most a tenth of the time looking. A shorter look is made for each list.
-const SLOW: Duration = Duration::from_millis(200);
 /// Characters of a title.
 const TITLE: usize = 60;
 
@@ -76,32 +63,14 @@ pub struct Wanted {
 /// Where a page ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    updated: Timestamp,
-    id: EntityId,
-}
-
-/// What the last record of a session says.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    at: Cursor,
-    /// The last event; none can be read if absent.
-    hash: Option<Digest>,
-    is_tombstone: bool,
-}
-
-/// The last records of all sessions, newest first.
-#[derive(Debug, Default)]
-struct Heads {
-    heads: Vec<Head>,
-    /// There are sessions beside.
-    is_cut: bool,
+    pub(super) updated: Timestamp,
+    pub(super) id: EntityId,
 }
 
 /// What lists read together, and remember.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// The last look, if it was slow: when it ended, and how long it took.
-    look: Mutex<Option<(Instant, Duration, Arc<Heads>)>>,
+    directory: Directory,
     rows: Lock<Rows>,
 }
 
@@ -128,98 +97,64 @@ enum Verdict {
     Other,
 }
 
+/// A journal that a page may show.
+#[derive(Debug)]
+struct Candidate {
+    end: End,
+    /// Sessions before it that the page leaves out because they are stateless.
+    hidden: u64,
+}
+
+/// What a page looks at, in order.
+#[derive(Debug, Default)]
+struct Sought {
+    candidates: Vec<Candidate>,
+    /// Stateless sessions behind the last of them.
+    hidden: u64,
+    /// Where the next page goes on, if there may be more than these.
+    next: Option<Cursor>,
+    is_cut: bool,
+}
+
 impl Sessions {
     /// The sessions that are wanted, newest first. A damaged one is a row that says so, at the end.
     pub async fn list(&self, wanted: &Wanted) -> Result<SessionList, StoreError> {
-        let all = self.heads().await?;
-        let from = all.heads.partition_point(|head| wanted.after.is_some_and(|at| head.at >= at));
-        let left = all.heads.get(from..).unwrap_or_default();
-        let upto = left.partition_point(|head| wanted.since.is_none_or(|at| head.at.updated >= at));
-        let left = left.get(..upto).unwrap_or_default();
-        let deleted = wanted.state.as_deref() == Some("deleted");
-        let follows = |head: &Head| deleted || !head.is_tombstone;
-        let sought = (1..).zip(left.iter().copied()).filter(|(_, head)| follows(head));
-        let sought: Vec<(usize, Head)> = sought.take(ROWS_MAX).collect();
-        let mut rows = stream::iter(sought)
-            .map(|(seen, head)| async move { (seen, self.row_of(head).await) })
+        let directory = &self.shared.listing.directory;
+        let journal = &*self.substrate.journal;
+        let sought = directory.now(journal, |known| wanted.sought(known)).await?;
+        let Sought { candidates, hidden, mut next, is_cut } = sought;
+        let count = candidates.len();
+        let mut rows = stream::iter(candidates)
+            .map(|candidate| async move { (self.row_of(&candidate.end).await, candidate) })
             .buffered(ROWS_AT_ONCE);
-        let (mut list, mut seen) = (SessionList::default(), 0);
+        let (mut list, mut seen, mut reached) = (SessionList::default(), 0, None);
+        let mut found = Vec::new();
         while list.sessions.len() < wanted.limit.max(1)
-            && let Some((so_far, row)) = rows.next().await
+            && let Some((row, candidate)) = rows.next().await
         {
-            seen = so_far;
+            (seen, reached) = (seen + 1, Some(candidate.end.at));
+            list.hidden += candidate.hidden;
+            // One that could not be read now may be read next time.
+            if row.as_ref().is_none_or(|row| row.state != "corrupt") {
+                found.push((candidate.end, Facts::of(row.as_ref())));
+            }
             let Some(row) = row else { continue };
-            match wanted.judge(&row) {
+            match wanted.judge(&Facts::of(Some(&row))) {
                 Verdict::Shown => list.sessions.push(row),
                 Verdict::Hidden => list.hidden += 1,
                 Verdict::Other => {}
             }
         }
         drop(rows);
-        if left.get(seen..).unwrap_or_default().iter().any(follows) {
-            let end = seen.checked_sub(1).and_then(|at| left.get(at));
-            list.next = end.map(|head| head.at.to_string());
+        directory.note(found);
+        if seen < count {
+            next = reached;
+        } else if next.is_none() {
+            list.hidden += hidden;
         }
-        list.partial = all.is_cut;
+        list.next = next.map(|at| at.to_string());
+        list.partial = is_cut;
         Ok(list)
-    }
-
-    /// The last records of all sessions, as they are now, or were lately if that takes long.
-    async fn heads(&self) -> Result<Arc<Heads>, StoreError> {
-        let mut look = self.shared.listing.look.lock().await;
-        if let Some((ended, took, heads)) = look.as_ref()
-            && ended.elapsed() < *took * 10
-        {
-            return Ok(Arc::clone(heads));
-        }
-        let begun = Instant::now();
-        let heads = Arc::new(self.look_at_all().await?);
-        let took = begun.elapsed();
-        *look = (took >= SLOW).then(|| (Instant::now(), took, Arc::clone(&heads)));
-        Ok(heads)
-    }
-
-    async fn look_at_all(&self) -> Result<Heads, StoreError> {
-        let mut all = Heads::default();
-        let mut after = None;
-        while !all.is_cut {
-            let ids = self.substrate.journal.entities(after, IDS).await?;
-            let Some(last) = ids.last() else { break };
-            after = Some(*last);
-            let mut found =
-                stream::iter(ids).map(|id| self.head(id)).buffer_unordered(TAILS_AT_ONCE);
-            while let Some(head) = found.next().await {
-                all.heads.extend(head?);
-            }
-            all.is_cut = all.heads.len() > LOOK_MAX;
-            // A store that answers at once would keep this thread to itself.
-            tokio::task::yield_now().await;
-        }
-        all.heads.truncate(LOOK_MAX);
-        all.heads.sort_unstable_by_key(|head| std::cmp::Reverse(head.at));
-        Ok(all)
-    }
-
-    /// What the end of a journal says; nothing, if there is none any more.
-    async fn head(&self, id: EntityId) -> Result<Option<Head>, StoreError> {
-        let unreadable =
-            Head { at: Cursor { updated: Timestamp(0), id }, hash: None, is_tombstone: false };
-        let record = match self.substrate.journal.tail(id).await {
-            Ok(Some(record)) => record,
-            Ok(None) => return Ok(None),
-            Err(StoreError::Corrupt { .. }) => return Ok(Some(unreadable)),
-            Err(failure) => return Err(failure),
-        };
-        let events = decode_record(&record.bytes).unwrap_or_default();
-        let Some(last) = events.last() else { return Ok(Some(unreadable)) };
-        // A snapshot of a session that goes on names what it replaced.
-        let of_nothing = |event: KernelEvent| match event {
-            KernelEvent::Snapshot(snapshot) => snapshot.archive.is_none(),
-            _ => false,
-        };
-        let is_tombstone = last.event().ok().flatten().is_some_and(of_nothing);
-        let at = Cursor { updated: last.head.ts, id };
-        Ok(Some(Head { at, hash: Some(last.hash), is_tombstone }))
     }
 
     /// The time and the hash of a session's last event; nothing, if it was deleted or is damaged.
@@ -227,14 +162,15 @@ impl Sessions {
         &self,
         id: EntityId,
     ) -> Result<Option<(Timestamp, Digest)>, StoreError> {
-        let head = self.head(id).await?.filter(|head| !head.is_tombstone);
-        Ok(head.and_then(|head| Some((head.at.updated, head.hash?))))
+        let end = directory::read(&*self.substrate.journal, id).await?;
+        let end = end.filter(|end| !end.is_tombstone);
+        Ok(end.and_then(|end| Some((end.at.updated, end.hash?))))
     }
 
     /// A session's row; nothing, if the entity is of another kind.
-    async fn row_of(&self, head: Head) -> Option<SessionRow> {
-        let id = head.at.id;
-        let kept = head.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
+    async fn row_of(&self, end: &End) -> Option<SessionRow> {
+        let id = end.at.id;
+        let kept = end.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
         if let Some(seen) = kept {
             return seen.row;
         }
@@ -244,7 +180,7 @@ impl Sessions {
                 Some(row)
             }
             Err(failure) if other_kind(&failure).is_some() => {
-                if let Some(hash) = head.hash {
+                if let Some(hash) = end.hash {
                     self.shared.listing.rows().keep(id, hash, Seen { row: None });
                 }
                 None
@@ -304,24 +240,64 @@ fn title(text: &str) -> Option<String> {
 // === impl Wanted ===
 
 impl Wanted {
-    fn judge(&self, row: &SessionRow) -> Verdict {
-        let key = row.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
-        let of_agent = self
-            .agent
-            .as_ref()
-            .is_none_or(|agent| key.as_ref().is_some_and(|key| key.agent == *agent));
-        let of_channel = self
-            .channel
-            .as_ref()
-            .is_none_or(|channel| key.as_ref().is_some_and(|key| key.channel == *channel));
-        let of_state = match &self.state {
-            Some(state) => row.state == *state,
-            None => row.state != "deleted",
-        };
-        match of_agent && of_channel && of_state {
-            true if row.stateless && !self.stateless => Verdict::Hidden,
+    /// The journals that a page may show: all that are not known to be others.
+    fn sought(&self, known: &Known) -> Sought {
+        let mut sought = Sought { is_cut: known.is_cut(), ..Sought::default() };
+        let (mut shown, mut last) = (0, None);
+        let is_recent = |end: &&End| self.since.is_none_or(|at| end.at.updated >= at);
+        let deleted = self.state.as_deref() == Some("deleted");
+        for end in known.behind(self.after).take_while(is_recent) {
+            if end.is_tombstone && !deleted {
+                continue;
+            }
+            match end.facts.as_ref().map(|facts| self.judge(facts)) {
+                Some(Verdict::Other) => continue,
+                Some(Verdict::Hidden) => {
+                    sought.hidden += 1;
+                    continue;
+                }
+                Some(Verdict::Shown) => shown += 1,
+                None => {}
+            }
+            if sought.candidates.len() == ROWS_MAX || shown > self.limit.max(1) {
+                sought.next = last;
+                break;
+            }
+            last = Some(end.at);
+            let hidden = std::mem::take(&mut sought.hidden);
+            sought.candidates.push(Candidate { end: end.clone(), hidden });
+        }
+        sought
+    }
+
+    fn judge(&self, facts: &Facts) -> Verdict {
+        let of = facts.of.as_ref();
+        let answers = |agent: &AgentName| of.is_some_and(|(own, _)| own == agent);
+        let came_by = |channel: &KeyPart| of.is_some_and(|(_, own)| own == channel);
+        let is_wanted = self.agent.as_ref().is_none_or(answers)
+            && self.channel.as_ref().is_none_or(came_by)
+            && match &self.state {
+                Some(state) => facts.state == *state,
+                None => facts.state != "deleted",
+            };
+        match is_wanted && !facts.state.is_empty() {
+            true if facts.is_stateless && !self.stateless => Verdict::Hidden,
             true => Verdict::Shown,
             false => Verdict::Other,
+        }
+    }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// What a row says; nothing is wanted of what has none.
+    fn of(row: Option<&SessionRow>) -> Self {
+        let key = row.and_then(|row| row.key.as_deref()?.parse::<SessionKey>().ok());
+        Self {
+            of: key.map(|key| (key.agent, key.channel)),
+            state: row.map(|row| row.state.clone()).unwrap_or_default(),
+            is_stateless: row.is_some_and(|row| row.stateless),
         }
     }
 }

@@ -19,6 +19,7 @@ mod chain;
 pub mod client;
 pub mod clock;
 pub mod context;
+mod directory;
 mod ears;
 mod ending;
 mod erase;
@@ -37,7 +38,7 @@ mod look;
 mod people;
 mod plan;
 #[cfg(test)]
-mod played;
+pub(crate) mod played;
 pub mod prepare;
 mod progress;
 mod quarantine;
