@@ -18,3 +18,4 @@ pub mod session;
 pub mod supervise;
 pub mod tool;
 pub mod units;
+pub mod usage;

@@ -55,6 +55,7 @@ use crate::{
         standing::Standing,
         sweep,
         tools::{self, NodeTools},
+        usage,
     },
     telemetry,
     watchdog::Watchdog,
@@ -151,7 +152,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     };
     info!(process = %told.process, url = told.url, "node serves");
     if ready.send(told).is_err() {
-        info!("nobody waits for this node to be ready");
+        info!("no caller waits for this node to be ready");
     }
     let fatal = async {
         match &control {
@@ -171,7 +172,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         why = fatal => {
             error!(why, "the store has failed; the process ends");
             Err(Failure::new(Exit::Failed, "store_failed", format!("the store has failed: {why}"))
-                .hint("look at the disk, then start again: what was answered is safe"))
+                .hint("check the disk, then start again; acknowledged messages are safe"))
         }
     }
 }
@@ -373,6 +374,7 @@ async fn take_part(
         let spawned = Worker::spawn(context, (hub, standing.clone()), options, &supervisor);
         let worker = spawned.await.map_err(unspawned)?;
         running.operations.roots.worker.get_or_init(|| worker.clone());
+        usage::begin(&supervisor, &sessions, &worker).await.map_err(unspawned)?;
         sweep::begin(config, &supervisor, sessions, &worker).await.map_err(unspawned)?;
         running.worker = Some(worker);
     } else {
@@ -463,7 +465,7 @@ impl Running {
         if let Some((file, dir)) = self.node_file
             && let Err(error) = file.remove(&dir)
         {
-            warn!(%error, "the node's address was left behind");
+            warn!(%error, "cannot remove the file with the node's address");
         }
         info!("stopped");
     }

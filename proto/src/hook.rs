@@ -113,7 +113,7 @@ impl HookFault {
             Self::Garbage => "did not write an answer, such as `{\"decision\":\"allow\"}`",
             Self::TooMuch => "wrote more than it may",
             Self::Unfit => "wants a change that cannot be made",
-            Self::TooLarge => "cannot be shown so much",
+            Self::TooLarge => "cannot take so much input",
             Self::Stopped => "was stopped by an operator",
         }
     }

@@ -145,7 +145,7 @@ pub enum StopReason {
 }
 
 /// A model and the provider that serves it, `PROVIDER/MODEL`.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ModelRef {

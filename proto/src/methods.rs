@@ -22,6 +22,7 @@ use crate::{
     overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
     policy::Approval,
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
+    usage::{UsageParams, UsageView},
     view::{
         AcceptedView, ApprovalList, ContinuedView, DoneView, EventView, HistoryView, NodeView,
         ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList,
@@ -87,6 +88,8 @@ methods! {
     StatsShow = "stats.show": Nothing => StatsView;
     /// Stops what its parameters say, everywhere, until that is cleared.
     Panic = "panic": PanicParams => PanicView;
+    /// What model calls used, summed by day, agent, user or model.
+    UsageShow = "usage.show": UsageParams => UsageView;
     /// What is stopped.
     PanicList = "panic.list": Nothing => LatchList;
     /// Lets what was stopped go on.

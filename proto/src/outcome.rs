@@ -106,7 +106,7 @@ impl TurnOutcome {
                     ErrorCode::Looped,
                     format!("the turn made the same call of tool `{tool}` {times} times"),
                 )
-                .hint("say what to do instead; `loop_guard` of the agent has the limits"),
+                .hint("say what to do instead; the agent's `loop_guard` sets the limits"),
             ),
             Self::BadCalls { detail } => Some(
                 ErrorBody::new(
@@ -126,18 +126,16 @@ impl TurnOutcome {
             Self::Blocked { block: HookBlock { hook, reason } } => Some(
                 ErrorBody::new(
                     ErrorCode::Blocked,
-                    format!("hook `{hook}` did not let the model be asked: {reason}"),
+                    format!("hook `{hook}` refused the model call: {reason}"),
                 )
-                .hint(
-                    "say it otherwise; `clawnode hooks list` on the node shows the hooks that it has",
-                ),
+                .hint("rephrase the message; `clawnode hooks list` on the node shows its hooks"),
             ),
             Self::StepFailed { step, tool, detail } => Some(
                 ErrorBody::new(
                     ErrorCode::StepFailed,
-                    format!("step {step} (`{tool}`) did not end well: {detail}"),
+                    format!("step {step} (`{tool}`) failed: {detail}"),
                 )
-                .hint("put it right, and send what is left to do as another request"),
+                .hint("fix the cause, and send the remaining steps as another request"),
             ),
             Self::Completed { .. } | Self::Cancelled => None,
         }

@@ -10,7 +10,7 @@ use super::top;
 use super::{
     agents, approvals, backup, chat, config, doctor, events, execute, guide, hooks, import, jobs,
     journal, manual, mcp, node, panic, parked, providers, quarantine, sessions, tools, tree, up,
-    verify,
+    usage, verify,
 };
 use crate::config::Flag;
 
@@ -55,6 +55,16 @@ Examples:
   clawnode partitions
   clawnode partitions -o wide
   clawnode partitions -o json | jq '[.partitions[].waiting] | add'";
+
+/// What `usage --help` ends with.
+const USAGE_EXAMPLES: &str = "\
+The first worker of the cluster counts model calls from the journals, some seconds after they end.
+Days are in UTC; usage is kept for 100 of them.
+
+Examples:
+  clawnode usage
+  clawnode usage --by agent --since 7d
+  clawnode usage --by user --since 2026-11-01 --json";
 
 /// Durable virtual actors for AI agents, over NATS.
 #[derive(Debug, Parser)]
@@ -113,8 +123,8 @@ pub(super) struct GlobalFlags {
     /// Serve beyond loopback without TLS, because a proxy in front provides TLS
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub plain_http: bool,
-    /// Use the node at this address, not the one on this machine; of several addresses
-    /// (comma-separated), the first that answers
+    /// Use the node at this address, not the one on this machine; from several comma-separated
+    /// addresses, use the first that answers
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
     /// Read the node's token from this file
@@ -174,6 +184,9 @@ pub(super) enum Command {
     /// List the partitions: the nodes that serve them, in order, and the inputs that wait
     #[command(after_help = PARTITIONS_EXAMPLES)]
     Partitions,
+    /// Show the model calls and tokens of each day, agent, user or model
+    #[command(after_help = USAGE_EXAMPLES)]
+    Usage(usage::UsageArgs),
     /// Show the tasks of every process of the cluster as a tree
     Tree(tree::TreeArgs),
     /// Show recent events of the cluster, and follow new ones
@@ -242,7 +255,7 @@ pub(super) enum Command {
     Completions(manual::CompletionsArgs),
     /// Write man pages
     Man(manual::ManArgs),
-    /// Harm a cluster that was made for it, and judge what is left
+    /// Inject faults into a test cluster, and check the result
     #[command(hide = true)]
     Verify(verify::VerifyArgs),
 }

@@ -49,6 +49,7 @@ mod top;
 mod tree;
 mod turn;
 mod up;
+mod usage;
 mod verify;
 
-pub use run::{keeper, main, sandboxed_exec};
+pub use run::{Boxed, keeper, main, sandboxed_exec};

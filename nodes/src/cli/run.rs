@@ -1,6 +1,6 @@
 //! From the command line to an exit code.
 
-use std::{ffi::OsString, io::IsTerminal as _};
+use std::{ffi::OsString, io::IsTerminal as _, pin::Pin};
 
 use clap::{ArgMatches, FromArgMatches as _};
 use clawnode_actors::tool::{mcp::keep, sandbox};
@@ -16,7 +16,7 @@ use super::{
     doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, node, nodes,
     output::Output,
     panic, parked, partitions, providers, quarantine, sessions, shape, status, tools, tree, up,
-    verify,
+    usage, verify,
 };
 use crate::{
     config::{Env, Origin},
@@ -32,15 +32,19 @@ const LOG_FILE: &str = "node.log";
 /// That of a node with a chat without a terminal, which shows retries of model calls itself.
 const CHATTING: &str = "warn,clawnode_actors::llm::call=error";
 
+/// A future whose type is forgotten here, so that it is compiled here: a crate that awaits another
+/// crate's `async fn` compiles that function and all that it awaits once more.
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
 /// What keeps an MCP server, if that is what this process was started for. It has no command line
 /// of people's, and nothing of a node.
-pub fn keeper(args: &[OsString]) -> Option<impl Future<Output = u8> + use<>> {
+pub fn keeper(args: &[OsString]) -> Option<Boxed<u8>> {
     let [_, command, node, hidden, program, args @ ..] = args else { return None };
     if command != KEEPER {
         return None;
     }
     let node = node.to_str()?.parse().ok()?;
-    Some(keep(node, hidden.clone(), program.clone(), args.to_vec()))
+    Some(Box::pin(keep(node, hidden.clone(), program.clone(), args.to_vec())))
 }
 
 /// Takes a step towards a command in its sandbox, if that is what this process was started for.
@@ -51,7 +55,11 @@ pub fn sandboxed_exec(args: &[OsString]) -> Option<u8> {
 }
 
 /// Does what the command line says.
-pub async fn main(args: impl IntoIterator<Item = OsString>, env: Env) -> Exit {
+pub fn main(args: Vec<OsString>, env: Env) -> Boxed<Exit> {
+    Box::pin(performed(args, env))
+}
+
+async fn performed(args: Vec<OsString>, env: Env) -> Exit {
     let parsed = shape::command().try_get_matches_from(args);
     let read = |matches: ArgMatches| {
         let cli = Cli::from_arg_matches(&matches).map_err(|it| it.format(&mut shape::command()))?;
@@ -91,14 +99,14 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
     let Cli { role, join, flags, command } = cli;
     let command = match (command, role.is_empty()) {
         (Some(_), true) if join.join.is_some() || join.join_file.is_some() => {
-            return Ok(conflict("`--join` goes with `--role`, or after `up` and `run`"));
+            return Ok(conflict("use `--join` with `--role`, or after `up` or `run`"));
         }
         (Some(command), true) => command,
         (None, false) => Command::Run(up::RunArgs { role, join }),
         (Some(_), false) => {
-            return Ok(conflict("`--role` goes with no command, or after `run`"));
+            return Ok(conflict("use `--role` without a command, or after `run`"));
         }
-        (None, true) => return Ok(conflict("a command is needed, or `--role`")),
+        (None, true) => return Ok(conflict("give a command, or `--role`")),
     };
     // They do without a configuration, or judge one that may be broken.
     match &command {
@@ -139,6 +147,7 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Execute(args) => execute::run(args, context).await,
         Command::Diagnose(args) => providers::diagnose(args, context).await,
         Command::Partitions => partitions::run(context).await,
+        Command::Usage(args) => usage::run(args, context).await,
         Command::Tree(args) => tree::run(args, context).await,
         Command::Events(args) => events::run(args, context).await,
         #[cfg(feature = "tui")]

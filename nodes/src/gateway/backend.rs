@@ -19,6 +19,7 @@ use clawnode_proto::{
     policy::{Approval, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::UserMessage,
+    usage::{UsageParams, UsageView},
     view::{
         AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
         PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
@@ -104,6 +105,9 @@ pub trait Backend: Send + Sync {
 
     /// Answers `cluster.tree`, of all nodes or of one; `not_found` for an unknown one.
     async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody>;
+
+    /// Answers `usage.show`.
+    async fn usage(&self, wanted: UsageParams) -> Result<UsageView, ErrorBody>;
 
     /// Answers `events.list`; ends its waiting when the node ends.
     async fn events(&self, page: EventsParams) -> FeedView;

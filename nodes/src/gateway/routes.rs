@@ -105,6 +105,7 @@ pub(super) static ROUTES: &[Route] = &[
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     a(Get, "/v1/status", M::Status),
     a(Get, "/v1/stats", M::StatsShow),
+    a(Get, "/v1/usage", M::UsageShow).asked(&[("by", Text), ("since", Text)]),
     a(Get, "/v1/events", M::EventsList).asked(EVENTS),
     a(Get, "/v1/nodes", M::NodesList),
     a(Post, "/v1/nodes/{node}/drain", M::NodesDrain).with(Body::Optional(r#"{"force":true}"#)),

@@ -22,6 +22,7 @@ use clawnode_proto::{
     policy::Decision,
     provider::DiagnoseParams,
     session::UserMessage,
+    usage::UsageParams,
     view::{DoneView, TicketView},
 };
 use secrecy::ExposeSecret as _;
@@ -64,6 +65,7 @@ pub(super) enum Unary {
     Status,
     Nodes,
     Partitions,
+    Usage(UsageParams),
     Tree(TreeParams),
     Events(EventsParams),
     Stats,
@@ -183,6 +185,7 @@ impl Call {
             Method::ClusterTree => Unary::Tree(read(method, params)?),
             Method::EventsList => Unary::Events(events(read(method, params)?)?),
             Method::StatsShow => Unary::Stats,
+            Method::UsageShow => Unary::Usage(read(method, params)?),
             Method::ChatCancel => {
                 let ChatCancel { session, turn } = read(method, params)?;
                 Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
@@ -327,7 +330,7 @@ pub(super) fn send(
     for (name, text) in [("peer", Some(&peer)), ("conversation", conversation.as_ref())] {
         if text.is_some_and(|it| it.contains(CONVERSATION)) {
             let what = format!("parameter `{name}`: `{CONVERSATION}` cannot be in it");
-            return Err(invalid(what).hint("it stands between a peer and their conversation"));
+            return Err(invalid(what).hint("it separates a peer from a conversation"));
         }
     }
     if let Some(conversation) = conversation {
@@ -374,7 +377,7 @@ pub(super) fn check_size(message: &UserMessage) -> Result<(), ErrorBody> {
     }
     let limit = limits::MESSAGE_BYTES;
     let message = format!("the message is {bytes} bytes, the limit is {limit}");
-    Err(ErrorBody::new(ErrorCode::TooLarge, message).hint("send it in parts, or less of it"))
+    Err(ErrorBody::new(ErrorCode::TooLarge, message).hint("send it in parts, or shorten it"))
 }
 
 fn session(method: Method, params: Value) -> Result<SessionRef, ErrorBody> {
@@ -418,6 +421,7 @@ impl Unary {
             Self::Partitions => json(&backend.partitions().await),
             Self::Tree(TreeParams { node }) => json(&backend.tree(node.as_deref()).await?),
             Self::Events(page) => json(&backend.events(page).await),
+            Self::Usage(wanted) => json(&backend.usage(wanted).await?),
             Self::Stats => json(&gateway.metrics.stats()),
             Self::Cancel { session, turn } => {
                 backend.cancel(&session, turn, trace).await?;

@@ -9,6 +9,7 @@ use clawnode_actors::{
         SendError, Sent, Sessions,
         route::{Inbound, Routes},
     },
+    usage,
 };
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{
@@ -25,6 +26,7 @@ use clawnode_proto::{
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     session::SessionInput,
     tool::ToolSpec,
+    usage::{Day, UsageParams, UsageView},
     view::{
         AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
         PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
@@ -194,6 +196,13 @@ impl Backend for NodeBackend {
         Ok(list)
     }
 
+    async fn usage(&self, wanted: UsageParams) -> Result<UsageView, ErrorBody> {
+        let now = self.sessions.now();
+        let since = wanted.since.map(|text| wanted::parse_since(&text, now)).transpose()?;
+        let shown = usage::show(self.sessions.substrate(), now, wanted.by, since.map(Day::of));
+        shown.await.map_err(store)
+    }
+
     async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {
         self.sessions.history(session.id).await.map_err(|error| named(session, error))
     }
@@ -227,9 +236,9 @@ impl Backend for NodeBackend {
         tokio::time::timeout(DELETION, gone).await.unwrap_or_else(|_elapsed| {
             Err(ErrorBody::new(
                 ErrorCode::Unavailable,
-                "the deletion is accepted and not done yet".to_owned(),
+                "the deletion is accepted but not complete yet".to_owned(),
             )
-            .hint("look again with `clawnode sessions list`"))
+            .hint("check again with `clawnode sessions list`"))
         })
     }
 

@@ -22,7 +22,7 @@ use clawnode_proto::{
     EntityId, ErrorChain, Input, Position,
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
-    subject::JOB_KEYS,
+    subject::{JOB_KEYS, USAGE_KEYS},
 };
 use futures_util::{StreamExt, stream};
 
@@ -223,7 +223,8 @@ async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result
     let source = &import.source.substrate().bucket;
     let target = &import.target.substrate().bucket;
     for (key, entry) in source.list("").await.map_err(|error| unread(&error))? {
-        if key.starts_with(JOB_KEYS) != of_jobs {
+        // What model calls used is counted again, from the journals, at positions of the cluster.
+        if key.starts_with(JOB_KEYS) != of_jobs || key.starts_with(USAGE_KEYS) {
             continue;
         }
         // Of all values only these have an end, which the list does not tell.
@@ -239,7 +240,7 @@ async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result
                 let there = patiently(|| target.get(&key)).await;
                 let there = there.map_err(|error| unreached(&error))?;
                 if there.is_none_or(|there| there.value != entry.value) {
-                    let why = "the cluster has another value, which stays".to_owned();
+                    let why = "the cluster has a different value and keeps it".to_owned();
                     view.refused.push(ImportRefusal { what: format!("setting `{key}`"), why });
                 }
             }
@@ -284,7 +285,7 @@ where
     loop {
         match call().await {
             Err(error) if error.is_transient() && tokio::time::Instant::now() < deadline => {
-                tracing::debug!(%error, "a store is out of reach");
+                tracing::debug!(%error, "cannot reach a store");
                 let wait = backoff.next(&mut rand::rng());
                 tokio::time::sleep(wait).await;
             }
@@ -306,11 +307,11 @@ pub(super) fn said(side: &str, error: &SendError) -> String {
 }
 
 fn unread(error: &StoreError) -> Failure {
-    Failure::of(error.code(), format!("the directory cannot be read: {}", ErrorChain(error)))
+    Failure::of(error.code(), format!("cannot read the directory: {}", ErrorChain(error)))
         .hint("`clawnode doctor` looks for causes")
 }
 
 fn unreached(error: &StoreError) -> Failure {
-    Failure::of(error.code(), format!("the cluster cannot be written: {}", ErrorChain(error)))
-        .hint("run the same import again: it goes on where it was cut off")
+    Failure::of(error.code(), format!("cannot write to the cluster: {}", ErrorChain(error)))
+        .hint("run the same import again: it continues where it stopped")
 }

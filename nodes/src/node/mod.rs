@@ -50,5 +50,6 @@ pub mod sweep;
 pub mod tools;
 mod transfer;
 pub mod tree;
+pub mod usage;
 pub mod views;
 mod wanted;

@@ -32,7 +32,7 @@ use super::{
     observe,
     operate::Operations,
     tree::Roots,
-    views,
+    usage, views,
 };
 
 /// How long the store may take to say how many sessions there are.
@@ -160,12 +160,13 @@ impl Overview {
     /// Answers `status`.
     pub async fn status(&self) -> StatusView {
         let substrate = self.substrate();
-        let (sessions, approvals, bus, found, of_ground) = tokio::join!(
+        let (sessions, approvals, bus, found, of_ground, uncounted) = tokio::join!(
             self.count(),
             self.approvals(),
             substrate.health.bus(),
             self.looked.get(&self.sessions),
-            substrate.health.warnings()
+            substrate.health.warnings(),
+            usage::behind(&self.sessions)
         );
         let nodes = self.alive();
         let mut warnings: Vec<WarningView> = of_ground
@@ -176,7 +177,7 @@ impl Overview {
             warnings.push(WarningView {
                 name: "bus.unreachable".to_owned(),
                 message: format!("the store does not answer ({problem}); numbers are old"),
-                hint: "look at the servers: `clawnode doctor`".to_owned(),
+                hint: "check the servers with `clawnode doctor`".to_owned(),
             });
         }
         if self.is_headless() {
@@ -186,15 +187,16 @@ impl Overview {
         let own = (self.node.heartbeat)();
         warnings.extend(self.node.members.peek(|members| greet::warnings(&own, members)));
         warnings.extend(observe::config_differs(&nodes));
+        warnings.extend(uncounted);
         warnings.extend(self.node.members.peek(observe::clocks_apart));
         if found.is_partial() {
             warnings.push(WarningView {
                 name: "sessions.partly_seen".to_owned(),
                 message: format!(
-                    "only {} sessions were looked at so far for any that are out of service",
+                    "only {} sessions were checked so far; others may be out of service",
                     found.sessions
                 ),
-                hint: "`clawnode quarantine list` looks at all of them".to_owned(),
+                hint: "`clawnode quarantine list` checks all of them".to_owned(),
             });
         }
         // Where nothing goes on comes first.
@@ -243,7 +245,7 @@ impl Overview {
     async fn count(&self) -> Result<u64, String> {
         let counted = tokio::time::timeout(COUNT_WITHIN, self.substrate().journal.count()).await;
         let count = counted
-            .map_err(|_elapsed| format!("not within {COUNT_WITHIN:?}"))?
+            .map_err(|_elapsed| format!("no answer within {COUNT_WITHIN:?}"))?
             .map_err(|failure| failure.to_string())?;
         self.counted.store(count, Ordering::Relaxed);
         Ok(count)
@@ -258,7 +260,7 @@ impl Overview {
     /// Answers `partitions.list`.
     pub async fn partitions(&self) -> PartitionList {
         let depths = self.substrate().inbox.depths().await.unwrap_or_else(|failure| {
-            debug!(%failure, "what waits in the inboxes is not known now");
+            debug!(%failure, "cannot count the waiting messages now");
             None
         });
         views::partitions(self.substrate().partitions, &self.alive(), depths.as_deref())
@@ -296,8 +298,8 @@ fn bus_warnings(bus: &BusView) -> Vec<WarningView> {
     if !behind.is_empty() {
         warnings.push(WarningView {
             name: "bus.replicas_behind".to_owned(),
-            message: format!("servers are behind or gone that should keep {}", name_of(behind)),
-            hint: "a further loss may stop the bus; bring all its servers back".to_owned(),
+            message: format!("servers that should keep {} are behind or gone", name_of(behind)),
+            hint: "bring all NATS servers back; another loss may stop the bus".to_owned(),
         });
     }
     warnings

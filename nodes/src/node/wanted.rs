@@ -24,16 +24,10 @@ pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<Wanted, Error
         channel.map(|text| text.parse()).transpose().map_err(|it| invalid("channel", &it))?;
     if let Some(state) = state.as_deref().filter(|state| !STATES.contains(state)) {
         let state: String = state.chars().take(40).collect();
-        let problem = format!("`{state}` is none of {}", STATES.join(", "));
+        let problem = format!("`{state}` is not one of {}", STATES.join(", "));
         return Err(invalid("state", &problem));
     }
-    let since = since.map(|text| {
-        let problem = || {
-            let text: String = text.chars().take(40).collect();
-            invalid("since", &format!("`{text}` is not a time: {SINCE}"))
-        };
-        moment(&text, now).ok_or_else(problem)
-    });
+    let since = since.map(|text| parse_since(&text, now));
     Ok(Wanted {
         limit: limit.unwrap_or(PAGE.0).clamp(1, PAGE.1) as usize,
         after,
@@ -43,6 +37,15 @@ pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<Wanted, Error
         since: since.transpose()?,
         stateless,
     })
+}
+
+/// The time that a parameter `since` names.
+pub(super) fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, ErrorBody> {
+    let problem = || {
+        let text: String = text.chars().take(40).collect();
+        invalid("since", &format!("`{text}` is not a time: {SINCE}"))
+    };
+    moment(text, now).ok_or_else(problem)
 }
 
 fn invalid(name: &str, problem: &dyn std::fmt::Display) -> ErrorBody {

@@ -39,6 +39,7 @@ use clawnode_proto::{
     session::TurnOutcome,
     timeout::TurnTime,
     tool::{EffectClass, Risk},
+    usage::{UsageParams, UsageView},
     view::{
         AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
         PolicyView, QuarantineDone, QuarantineList, QuarantineRow, QuarantineView, SessionList,
@@ -365,6 +366,10 @@ impl Backend for Node {
 
     async fn partitions(&self) -> PartitionList {
         PartitionList::default()
+    }
+
+    async fn usage(&self, wanted: UsageParams) -> Result<UsageView, ErrorBody> {
+        Ok(UsageView { by: wanted.by, ..UsageView::default() })
     }
 
     async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {

@@ -240,6 +240,7 @@ async fn every_method_of_the_table_is_answered() {
             | Method::ClusterTree
             | Method::EventsList
             | Method::StatsShow
+            | Method::UsageShow
             | Method::SessionsList
             | Method::JournalVerify
             | Method::AgentsList

@@ -17,7 +17,7 @@ use crate::support::{Operator, PATIENCE, Result, User, now};
 
 /// A subject of the topology, as the document names it, and the stream that keeps it, if one does.
 /// A name between braces is the credential's own user.
-const SUBJECTS: [(&str, Option<&str>); 24] = [
+const SUBJECTS: [(&str, Option<&str>); 25] = [
     ("cn.j.0.ses_x", Some("CN_JOURNAL")),
     ("cn.in.0.ses_x", Some("CN_INBOX")),
     ("cn.job.exec.job_x", Some("CN_JOBS")),
@@ -34,6 +34,7 @@ const SUBJECTS: [(&str, Option<&str>); 24] = [
     ("cn.kv.probation.x", Some("CN_BUCKET")),
     ("cn.kv.ssh.x", Some("CN_BUCKET")),
     ("cn.kv.store.p.s.k", Some("CN_BUCKET")),
+    ("cn.kv.usage.x", Some("CN_BUCKET")),
     ("cn.birth", Some("CN_BIRTH")),
     ("cn.offer.x", Some("CN_OFFERS")),
     ("cn.tok.ses_x", None),

@@ -20,6 +20,7 @@ mod telemetry;
 mod timeouts;
 mod tools;
 mod turns;
+mod usage;
 mod watchdog;
 
 use clawnode_proto::{llm::Text, view::TurnView};

@@ -1,0 +1,245 @@
+//! What is counted so far: in memory, and as saved.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use clawnode_cluster::{Record, Substrate};
+use clawnode_proto::{
+    CodecError, EntityId, Position, Timestamp, codec,
+    event::decode_record,
+    limits::{USAGE_BYTES, USAGE_DAYS, USAGE_ROWS},
+    usage::{Day, Followed, UsageDay},
+};
+use serde::de::DeserializeOwned;
+use tracing::{debug, warn};
+
+use super::{
+    DAYS, HEAD, Stopped, history,
+    meter::{Counted, Meter},
+    recent::Recent,
+};
+
+/// Records that are read at once.
+const PAGE: usize = 256;
+/// Sessions of which it is known where they are, twice: about 10 MB.
+const METERS: usize = 10_000;
+
+/// The counts of this process. What goes wrong ends them: what is saved is opened again.
+#[derive(Debug)]
+pub(super) struct Books {
+    substrate: Substrate,
+    /// All records up to here are counted.
+    upto: Position,
+    /// Up to here they are saved, and where the bucket has that.
+    saved: (Position, Position),
+    days: BTreeMap<Day, Open>,
+    meters: Recent<Meter>,
+    /// Up to which day old ones were removed.
+    pruned: Option<Day>,
+}
+
+/// A day, as it is counted.
+#[derive(Debug, Default)]
+struct Open {
+    day: UsageDay,
+    /// Where the bucket has it; 0 if it does not.
+    position: Position,
+    is_changed: bool,
+}
+
+// === impl Books ===
+
+impl Books {
+    /// Goes on from what is saved.
+    pub(super) async fn open(substrate: Substrate) -> Result<Self, Stopped> {
+        let (followed, position) = stored::<Followed>(&substrate, HEAD).await?;
+        let upto = counted_to(&followed);
+        let end = substrate.journal.end().await?;
+        if upto > end {
+            warn!(counted = %upto, stored = %end, "the counts of model calls are newer than the journals");
+        }
+        let meters = Recent::new(METERS);
+        let days = BTreeMap::new();
+        Ok(Self { substrate, upto, saved: (upto, position), days, meters, pruned: None })
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.upto > self.saved.0
+    }
+
+    /// Counts the next page of the feed; says whether there was one.
+    pub(super) async fn count_page(&mut self) -> Result<bool, Stopped> {
+        let page = self.substrate.journal.follow(self.upto, PAGE).await?;
+        let mut journals: BTreeMap<EntityId, Vec<Record>> = BTreeMap::new();
+        for (entity, record) in page.records {
+            journals.entry(entity).or_default().push(record);
+        }
+        for (entity, records) in journals {
+            for (position, counted) in self.counted(entity, &records, page.upto).await? {
+                self.add(position, counted).await?;
+            }
+        }
+        let is_more = page.upto > self.upto;
+        self.upto = page.upto;
+        Ok(is_more)
+    }
+
+    /// What is to be counted of one journal, behind what is counted and up to the end of the page.
+    async fn counted(
+        &mut self,
+        id: EntityId,
+        records: &[Record],
+        upto: Position,
+    ) -> Result<Vec<(Position, Counted)>, Stopped> {
+        let meter = self.meters.take(id).unwrap_or_default();
+        if let Some((meter, counted)) = gone_on(meter, records) {
+            self.meters.put(id, meter);
+            return Ok(counted);
+        }
+        // It was not followed lately, or a snapshot has replaced records before they were followed.
+        let Some((meter, records)) = history::read(&self.substrate, id, self.upto).await? else {
+            let n = records.last().map_or(0, history::last_n);
+            self.meters.put(id, Meter::other(n));
+            return Ok(Vec::new());
+        };
+        let within: Vec<Record> =
+            records.into_iter().take_while(|record| record.position <= upto).collect();
+        let Some((meter, counted)) = gone_on(meter, &within) else {
+            debug!(%id, "the model calls of a damaged journal are not counted");
+            return Ok(Vec::new());
+        };
+        self.meters.put(id, meter);
+        let is_new = |position: &Position| *position > self.upto;
+        Ok(counted.into_iter().filter(|(position, _)| is_new(position)).collect())
+    }
+
+    async fn add(&mut self, position: Position, counted: Counted) -> Result<(), Stopped> {
+        let day = Day::of(counted.at);
+        if !self.days.contains_key(&day) {
+            let (saved, position) = stored(&self.substrate, &key(day)).await?;
+            self.days.insert(day, Open { day: saved, position, is_changed: false });
+        }
+        let open = self.days.entry(day).or_default();
+        // A process that ended between saving the day and saving how far it was has counted it.
+        if position > counted_to(&open.day.upto) {
+            open.day.add(counted.key, counted.calls, (USAGE_ROWS, USAGE_BYTES));
+            open.is_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Saves the days, and then how far they count.
+    pub(super) async fn save(&mut self, now: Timestamp) -> Result<(), Stopped> {
+        let upto = Followed(vec![self.upto]);
+        for (day, open) in &mut self.days {
+            if !open.is_changed {
+                continue;
+            }
+            let before = std::mem::replace(&mut open.day.upto, upto.clone());
+            let bytes = encoded(&open.day)?;
+            // Kept until it is saved: what is counted from now on is behind what is saved.
+            let put = self.substrate.bucket.put(&key(*day), open.position, bytes, None).await;
+            match put {
+                Ok(position) => (open.position, open.is_changed) = (position, false),
+                Err(failure) => {
+                    open.day.upto = before;
+                    return Err(failure.into());
+                }
+            }
+        }
+        let position = self.saved.1;
+        let position = self.substrate.bucket.put(HEAD, position, encoded(&upto)?, None).await?;
+        self.saved = (self.upto, position);
+        // The last two are those that still change.
+        while self.days.len() > 2 {
+            self.days.pop_first();
+        }
+        self.prune(now).await
+    }
+
+    /// Removes days that are too old, once a day. A clock that is far ahead removes none: the newest day
+    /// in which something was counted counts, if it is older.
+    async fn prune(&mut self, now: Timestamp) -> Result<(), Stopped> {
+        let today = Day::of(now);
+        if self.pruned.replace(today) == Some(today) {
+            return Ok(());
+        }
+        let stored = self.substrate.bucket.list(DAYS).await?;
+        for (name, entry) in &stored {
+            decoded::<UsageDay>(name, &entry.value)?;
+        }
+        // Names are in the order of days.
+        let newest = stored.last().map(|(name, _)| name.clone()).unwrap_or_default();
+        let is_newest = |ago: &u64| key(Day(today.0.saturating_sub(*ago))) <= newest;
+        let ago = (0..=today.0).find(is_newest).unwrap_or_default();
+        let oldest = Day(today.0.saturating_sub(ago).saturating_sub(USAGE_DAYS - 1));
+        for (name, entry) in stored {
+            if name < key(oldest) {
+                self.substrate.bucket.delete(&name, entry.position).await?;
+            }
+        }
+        self.days.retain(|day, _| *day >= oldest);
+        Ok(())
+    }
+}
+
+/// Follows a journal by records that go on where it is; nothing, if they do not, or are damaged.
+fn gone_on(mut meter: Meter, records: &[Record]) -> Option<(Meter, Vec<(Position, Counted)>)> {
+    let mut all = Vec::new();
+    for record in records {
+        for sealed in decode_record(&record.bytes).ok()? {
+            // A snapshot has a number of its own, so it goes on if all before it was followed.
+            if sealed.head.n.0 != meter.n + 1 {
+                return None;
+            }
+            match meter.take(&sealed) {
+                Ok(counted) => all.extend(counted.into_iter().map(|one| (record.position, one))),
+                Err(failure) => skip(&failure),
+            }
+        }
+    }
+    Some((meter, all))
+}
+
+fn skip(failure: &CodecError) {
+    warn!(%failure, "the usage of a call is not counted: a newer build wrote it");
+}
+
+fn key(day: Day) -> String {
+    format!("{DAYS}{day}")
+}
+
+pub(super) fn counted_to(followed: &Followed) -> Position {
+    followed.0.first().copied().unwrap_or_default()
+}
+
+/// A value of the bucket and where it is; the default at 0 if there is none.
+pub(super) async fn stored<T: DeserializeOwned + Default>(
+    substrate: &Substrate,
+    key: &str,
+) -> Result<(T, Position), Stopped> {
+    let Some(entry) = substrate.bucket.get(key).await? else {
+        return Ok((T::default(), Position(0)));
+    };
+    Ok((decoded(key, &entry.value)?, entry.position))
+}
+
+pub(super) fn decoded<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, Stopped> {
+    codec::decode(bytes)
+        .map_err(|failure| Stopped::Unreadable { key: key.to_owned(), detail: failure.to_string() })
+}
+
+/// Removes a count, and has the feed followed from its beginning: every other count knows up to where it
+/// counts already.
+pub(super) async fn forget(substrate: &Substrate, key: &str) -> Result<(), Stopped> {
+    for key in [key, HEAD] {
+        if let Some(entry) = substrate.bucket.get(key).await? {
+            substrate.bucket.delete(key, entry.position).await?;
+        }
+    }
+    Ok(())
+}
+
+fn encoded(value: &impl serde::Serialize) -> Result<Bytes, Stopped> {
+    codec::encode(value).map(Bytes::from).map_err(Stopped::Unwritable)
+}

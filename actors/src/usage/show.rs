@@ -1,0 +1,101 @@
+//! What the API shows of usage: the saved days, summed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clawnode_cluster::{StoreError, Substrate};
+use clawnode_proto::{
+    Timestamp,
+    event::decode_record,
+    usage::{Calls, Day, Followed, UsageBy, UsageDay, UsageKey, UsageRow, UsageView},
+};
+use tokio::time::Instant;
+
+use super::{
+    DAYS, HEAD, Stopped,
+    books::{counted_to, decoded, stored},
+};
+
+/// How long an answer waits for calls that are not counted yet, and how often it looks. They are counted
+/// within a second, unless calls end all the time.
+const FRESH: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(100));
+
+/// Sums what is counted, and says how far that is behind.
+pub async fn show(
+    substrate: &Substrate,
+    now: Timestamp,
+    by: UsageBy,
+    since: Option<Day>,
+) -> Result<UsageView, StoreError> {
+    let begun = Instant::now();
+    while begun.elapsed() < FRESH.0 && behind(substrate, now).await? > 0 {
+        tokio::time::sleep(FRESH.1).await;
+    }
+    summed(substrate, now, by, since).await.map_err(of_store)
+}
+
+/// How old the oldest event is that is not counted yet, in milliseconds (1 at least); 0 if all are counted.
+pub async fn behind(substrate: &Substrate, now: Timestamp) -> Result<u64, StoreError> {
+    let behind = async {
+        let (followed, _) = stored::<Followed>(substrate, HEAD).await?;
+        Ok(behind_since(substrate, now, &followed).await?)
+    };
+    behind.await.map_err(of_store)
+}
+
+async fn behind_since(
+    substrate: &Substrate,
+    now: Timestamp,
+    followed: &Followed,
+) -> Result<u64, StoreError> {
+    let left = substrate.journal.follow(counted_to(followed), 1).await?;
+    let Some((_, record)) = left.records.first() else { return Ok(0) };
+    let events = decode_record(&record.bytes).unwrap_or_default();
+    let age = events.first().map_or(0, |event| now.since(event.head.ts).as_millis());
+    Ok(u64::try_from(age).unwrap_or(u64::MAX).max(1))
+}
+
+fn of_store(stopped: Stopped) -> StoreError {
+    match stopped {
+        Stopped::Store(failure) => failure,
+        other => StoreError::Refused { store: "usage", detail: other.to_string() },
+    }
+}
+
+async fn summed(
+    substrate: &Substrate,
+    now: Timestamp,
+    by: UsageBy,
+    since: Option<Day>,
+) -> Result<UsageView, Stopped> {
+    let mut sums: BTreeMap<String, Calls> = BTreeMap::new();
+    // Before the days: what is counted meanwhile is shown as counted, or as still to be counted.
+    let (followed, _) = stored::<Followed>(substrate, HEAD).await?;
+    let first = since.map(|day| format!("{DAYS}{day}"));
+    for (key, entry) in substrate.bucket.list(DAYS).await? {
+        if first.as_ref().is_some_and(|first| key < *first) {
+            continue;
+        }
+        let stored: UsageDay = decoded(&key, &entry.value)?;
+        for (row, calls) in stored.rows {
+            let name = name(by, &key, row);
+            let sum = sums.entry(name).or_default();
+            *sum = sum.plus(calls);
+        }
+    }
+    let behind_ms = behind_since(substrate, now, &followed).await?;
+    Ok(UsageView {
+        by,
+        total: sums.values().fold(Calls::default(), |sum, calls| sum.plus(*calls)),
+        rows: sums.into_iter().map(|(name, calls)| UsageRow { name, calls }).collect(),
+        behind_ms,
+    })
+}
+
+fn name(by: UsageBy, key: &str, row: UsageKey) -> String {
+    match by {
+        UsageBy::Day => key.strip_prefix(DAYS).unwrap_or(key).to_owned(),
+        UsageBy::Agent => row.agent.to_string(),
+        UsageBy::User => row.user,
+        UsageBy::Model => row.model.to_string(),
+    }
+}

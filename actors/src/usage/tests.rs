@@ -1,0 +1,357 @@
+//! Counting beside a session's machine: whatever is replaced, saved, lost and done again in between.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_cluster::{
+    AppendAnswer, Bucket, BucketError, Change, Entry, Journal, Page, Record, StoreError, Substrate,
+    SystemClock, Write, local,
+};
+use clawnode_proto::{
+    EntityId, Position, Timestamp,
+    event::decode_record,
+    kernel::SNAPSHOT,
+    llm::Usage,
+    session::SessionInput,
+    usage::{UsageBy, UsageView},
+};
+use futures_util::stream::BoxStream;
+use proptest::prelude::*;
+
+use super::{HEAD, Stopped, again, books::Books, show};
+use crate::{
+    durable::{Loaded, MachineOptions, archive},
+    session::played::{Run, key},
+};
+
+/// One journal, at the positions that its machine was told.
+#[derive(Debug, Default)]
+struct Tape(Mutex<Vec<Record>>);
+
+#[async_trait]
+impl Journal for Tape {
+    async fn append(&self, _: EntityId, _: Position, _: Write) -> AppendAnswer {
+        AppendAnswer::Refused
+    }
+
+    async fn read(&self, _: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
+        let mut records = self.0.lock().unwrap().clone();
+        records.retain(|record| record.position > after);
+        Ok(records)
+    }
+
+    async fn tail(&self, _: EntityId) -> Result<Option<Record>, StoreError> {
+        Ok(self.0.lock().unwrap().last().cloned())
+    }
+
+    async fn end(&self) -> Result<Position, StoreError> {
+        Ok(self.0.lock().unwrap().last().map_or(Position(0), |last| last.position))
+    }
+
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        let mut records = self.read(key().entity(), after).await?;
+        records.truncate(limit);
+        let upto = records.last().map_or(after, |record| record.position);
+        let id = key().entity();
+        Ok(Page { records: records.into_iter().map(|record| (id, record)).collect(), upto })
+    }
+
+    async fn entities(&self, _: Option<EntityId>, _: usize) -> Result<Vec<EntityId>, StoreError> {
+        Ok(vec![key().entity()])
+    }
+}
+
+/// A bucket that may fail to take how far the feed is counted, when it has taken the days.
+#[derive(Debug)]
+struct Torn(Arc<dyn Bucket>, AtomicBool);
+
+#[async_trait]
+impl Bucket for Torn {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        self.0.get(key).await
+    }
+
+    async fn put(
+        &self,
+        key: &str,
+        expected: Position,
+        value: Bytes,
+        ttl: Option<std::time::Duration>,
+    ) -> Result<Position, BucketError> {
+        if key == HEAD && self.1.load(Ordering::SeqCst) {
+            let (store, detail) = ("bucket", "away".to_owned());
+            return Err(StoreError::Unavailable { store, detail }.into());
+        }
+        self.0.put(key, expected, value, ttl).await
+    }
+
+    async fn delete(&self, key: &str, expected: Position) -> Result<(), BucketError> {
+        self.0.delete(key, expected).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+        self.0.list(prefix).await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<BoxStream<'static, Change>, StoreError> {
+        self.0.watch(prefix).await
+    }
+}
+
+/// A session and who counts its calls.
+struct World {
+    run: Run,
+    /// How many of its archives are stored.
+    stored: usize,
+    tape: Arc<Tape>,
+    torn: Arc<Torn>,
+    substrate: Substrate,
+    books: Option<Books>,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new(snapshot_every: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        let (mut substrate, _control) = local::open(dir.path(), options).unwrap();
+        let tape = Arc::new(Tape::default());
+        let torn = Arc::new(Torn(Arc::clone(&substrate.bucket), AtomicBool::new(false)));
+        substrate.journal = Arc::clone(&tape) as Arc<dyn Journal>;
+        substrate.bucket = Arc::clone(&torn) as Arc<dyn Bucket>;
+        let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
+        let run = Run::with(&[], Loaded::default(), options, true);
+        Self { run, stored: 0, tape, torn, substrate, books: None, _dir: dir }
+    }
+
+    /// Stores what the machine wrote.
+    async fn store(&mut self) {
+        let seen = self.tape.0.lock().unwrap().last().map_or(Position(0), |last| last.position);
+        let mut written = Vec::new();
+        for (records, state) in
+            self.run.archives.split_off(self.stored.min(self.run.archives.len()))
+        {
+            self.substrate.blobs.put(archive::pack(&records).unwrap()).await.unwrap();
+            self.substrate.blobs.put(state.clone()).await.unwrap();
+            written.extend(records.clone());
+            self.run.archives.push((records, state));
+        }
+        self.stored = self.run.archives.len();
+        written.extend(self.run.journal.clone());
+        let mut tape = self.tape.0.lock().unwrap();
+        for record in written {
+            let last = tape.last().map_or(seen, |last| last.position);
+            if record.position <= last.max(seen) {
+                continue;
+            }
+            let events = decode_record(&record.bytes).unwrap();
+            if events.first().is_some_and(|event| event.head.kind == SNAPSHOT) {
+                tape.clear();
+            }
+            tape.push(record);
+        }
+    }
+
+    async fn turn(&mut self, text: &str, tokens: u64) {
+        self.run.says(text);
+        let usage = Usage { input_tokens: tokens, output_tokens: 1, ..Usage::default() };
+        self.run.replies_for(usage, &[]);
+        self.store().await;
+    }
+
+    async fn books(&mut self) -> Result<&mut Books, Stopped> {
+        Ok(match self.books.take() {
+            Some(books) => self.books.insert(books),
+            None => self.books.insert(Books::open(self.substrate.clone()).await?),
+        })
+    }
+
+    async fn count(&mut self) {
+        let books = self.books().await.unwrap();
+        while books.count_page().await.unwrap() {}
+    }
+
+    async fn save(&mut self) {
+        self.books().await.unwrap().save(Timestamp(1)).await.unwrap();
+    }
+
+    async fn shown(&self) -> UsageView {
+        show(&self.substrate, Timestamp(1), UsageBy::User, None).await.unwrap()
+    }
+}
+
+fn tokens(view: &UsageView) -> (u64, u64, u64) {
+    (view.total.done, view.total.usage.input_tokens, view.total.lost)
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_user_once_they_have_ended() {
+    let mut world = World::new(1_000);
+    assert_eq!(world.shown().await.rows, Vec::new());
+    world.turn("m1", 10).await;
+    world.run.says("m2");
+    world.store().await;
+    assert_eq!(world.shown().await.total.done, 0, "nothing is followed yet");
+    world.count().await;
+    world.save().await;
+    let view = world.shown().await;
+    assert_eq!((view.rows.len(), view.rows[0].name.as_str()), (1, "web:a:b"));
+    assert_eq!((tokens(&view), view.behind_ms), ((1, 10, 0), 0));
+    world.run.replies_for(Usage { input_tokens: 5, ..Usage::default() }, &[]);
+    world.store().await;
+    world.count().await;
+    world.save().await;
+    assert_eq!(tokens(&world.shown().await), (2, 15, 0));
+}
+
+#[tokio::test]
+async fn an_attempt_whose_process_died_is_lost_and_the_next_is_counted() {
+    let mut world = World::new(1_000);
+    world.run.says("m1");
+    world.store().await;
+    let journal = world.run.journal.clone();
+    world.run = Run::new(&[], journal);
+    world.run.replies_for(Usage { input_tokens: 7, ..Usage::default() }, &[]);
+    world.store().await;
+    world.count().await;
+    world.save().await;
+    assert_eq!(tokens(&world.shown().await), (1, 7, 1));
+}
+
+/// A turn that waits ends before the one that runs.
+#[tokio::test]
+async fn a_cancelled_turn_that_waited_loses_no_attempt_of_another() {
+    let mut world = World::new(1_000);
+    world.run.says("m1");
+    world.run.says("m2");
+    let waiting = world.run.machine.settled().unwrap().state.open.back().unwrap().id;
+    world.run.hears("c", &SessionInput::Cancel { turn: waiting });
+    world.run.replies_for(Usage { input_tokens: 7, ..Usage::default() }, &[]);
+    world.store().await;
+    world.count().await;
+    world.save().await;
+    assert_eq!(tokens(&world.shown().await), (1, 7, 0));
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_read_stops_nobody_else() {
+    let mut world = World::new(1_000);
+    world.turn("m1", 10).await;
+    world.tape.0.lock().unwrap().last_mut().unwrap().bytes = Bytes::from_static(b"damaged");
+    world.count().await;
+    world.save().await;
+    assert_eq!(world.shown().await.behind_ms, 0);
+}
+
+#[tokio::test]
+async fn of_two_who_count_one_is_refused_and_nothing_is_counted_twice() {
+    let mut world = World::new(1_000);
+    world.turn("m1", 10).await;
+    world.count().await;
+    let mut other = Books::open(world.substrate.clone()).await.unwrap();
+    while other.count_page().await.unwrap() {}
+    world.save().await;
+    let refused = other.save(Timestamp(1)).await.unwrap_err();
+    assert!(matches!(refused, Stopped::Another), "{refused}");
+    world.turn("m2", 5).await;
+    world.count().await;
+    world.save().await;
+    assert_eq!(tokens(&world.shown().await), (2, 15, 0));
+}
+
+#[tokio::test]
+async fn a_count_that_cannot_be_read_is_made_again() {
+    for key in [HEAD, "usage.day.1970-01-01"] {
+        let mut world = World::new(6);
+        for turn in 0..5 {
+            world.turn(&format!("m{turn}"), 10).await;
+        }
+        world.count().await;
+        world.save().await;
+        let bucket = &world.substrate.bucket;
+        let entry = bucket.get(key).await.unwrap().unwrap();
+        let junk = Bytes::from_static(b"\xc1 no count");
+        bucket.put(key, entry.position, junk, None).await.unwrap();
+        world.books = None;
+        world.turn("m5", 1).await;
+        let read = async |world: &mut World| -> Result<(), Stopped> {
+            let books = world.books().await?;
+            while books.count_page().await? {}
+            Ok(())
+        };
+        let failure = read(&mut world).await.unwrap_err();
+        assert!(failure.to_string().contains(key), "{failure}");
+        world.books = None;
+        again(&world.substrate, failure, true).await;
+        read(&mut world).await.unwrap();
+        world.save().await;
+        assert_eq!(tokens(&world.shown().await), (6, 51, 0), "{key}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Turn(u64),
+    Count,
+    Save,
+    /// The days are saved, and how far they count is not; then the process ends.
+    TearSave,
+    /// Another process goes on from what is saved.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1_u64..100).prop_map(Step::Turn),
+        2 => Just(Step::Count),
+        2 => Just(Step::Save),
+        1 => Just(Step::TearSave),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// USE-1, with snapshots that replace what nobody has followed.
+    #[test]
+    fn every_call_is_counted_once(
+        steps in prop::collection::vec(step(), 1..40),
+        snapshot_every in 5_u64..40,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (view, expected) = runtime.block_on(played(steps, snapshot_every));
+        prop_assert_eq!((tokens(&view), view.behind_ms), (expected, 0));
+    }
+}
+
+async fn played(steps: Vec<Step>, snapshot_every: u64) -> (UsageView, (u64, u64, u64)) {
+    let mut world = World::new(snapshot_every);
+    let (mut turns, mut used) = (0, 0);
+    for step in steps {
+        match step {
+            Step::Turn(tokens) => {
+                (turns, used) = (turns + 1, used + tokens);
+                world.turn(&format!("m{turns}"), tokens).await;
+            }
+            Step::Count => world.count().await,
+            Step::Save => world.save().await,
+            Step::TearSave => {
+                world.count().await;
+                world.torn.1.store(true, Ordering::SeqCst);
+                let torn = world.books().await.unwrap().save(Timestamp(1)).await;
+                assert!(matches!(torn, Err(Stopped::Store(_))));
+                world.torn.1.store(false, Ordering::SeqCst);
+                world.books = None;
+            }
+            Step::Restart => world.books = None,
+        }
+    }
+    world.count().await;
+    world.save().await;
+    (world.shown().await, (turns, used, 0))
+}

@@ -1,0 +1,316 @@
+//! What model calls used: the totals that a follower of the feed keeps, and what the API shows of them.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::Timestamp,
+    id::{AgentName, Position},
+    llm::{ModelRef, Usage},
+};
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 86_400_000;
+/// The user of rows that a day has no room to name, and of requests that name none.
+pub const NO_USER: &str = "-";
+
+/// A day, by UTC: days since 1970-01-01.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(pub u64);
+
+/// How far a follower of the feed has come: one position for each stream of journals, of which there
+/// is one today.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Followed(pub Vec<Position>);
+
+/// What the model calls of one day used, as stored. It counts everything up to `upto`, so records that
+/// are followed again add nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageDay {
+    /// How far the feed is counted in here.
+    pub upto: Followed,
+    /// At most [`crate::limits::USAGE_ROWS`], each with a key of its own.
+    pub rows: Vec<(UsageKey, Calls)>,
+}
+
+/// Whose calls are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UsageKey {
+    /// The agent.
+    pub agent: AgentName,
+    /// `CHANNEL:ACCOUNT:PEER` of the session, or [`NO_USER`].
+    pub user: String,
+    /// The model that was asked, as it was configured when the call began.
+    pub model: ModelRef,
+    /// The model that answered, by the provider's own name; empty if none did.
+    pub answered: String,
+}
+
+/// Model calls, and what they used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Calls {
+    /// Calls that ended well.
+    pub done: u64,
+    /// Calls that ended badly.
+    pub failed: u64,
+    /// Attempts whose outcome no journal has, because their process died: perhaps paid for.
+    pub lost: u64,
+    /// Tokens of the calls that ended well.
+    pub usage: Usage,
+    /// Tokens of the calls that ended badly.
+    pub wasted: Usage,
+}
+
+/// What rows are summed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UsageBy {
+    /// `2026-11-25`, by UTC.
+    #[default]
+    Day,
+    /// The agent's name.
+    Agent,
+    /// `CHANNEL:ACCOUNT:PEER`; `-` for requests that name no user.
+    User,
+    /// `PROVIDER/MODEL`, as configured.
+    Model,
+}
+
+/// What `usage.show` takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UsageParams {
+    /// What to sum by.
+    #[serde(default)]
+    pub by: UsageBy,
+    /// Only from the day of this time on: a duration (`7d`: since seven days ago), or a time in UTC
+    /// (`2026-11-23`). Without it, all days that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}
+
+/// What model calls used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsageView {
+    /// What the rows are summed by.
+    pub by: UsageBy,
+    /// By name, in order.
+    pub rows: Vec<UsageRow>,
+    /// All rows together.
+    pub total: Calls,
+    /// How old the oldest event is that is not counted yet, in milliseconds; 0 if all are counted.
+    pub behind_ms: u64,
+}
+
+/// One sum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsageRow {
+    /// A day, an agent, a user or a model.
+    pub name: String,
+    /// Its calls.
+    #[serde(flatten)]
+    pub calls: Calls,
+}
+
+// === impl Day ===
+
+impl Day {
+    /// The day of a time.
+    pub const fn of(at: Timestamp) -> Self {
+        Self(at.0 / DAY_MS)
+    }
+
+    /// When the next day begins.
+    pub const fn end(self) -> Timestamp {
+        Timestamp(self.0.saturating_add(1).saturating_mul(DAY_MS))
+    }
+}
+
+/// `YYYY-MM-DD`. By Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shifted = self.0.saturating_add(719_468);
+        let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        write!(f, "{year:04}-{month:02}-{day:02}")
+    }
+}
+
+// === impl UsageBy ===
+
+impl UsageBy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Day, Self::Agent, Self::User, Self::Model];
+
+    /// As people write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Agent => "agent",
+            Self::User => "user",
+            Self::Model => "model",
+        }
+    }
+}
+
+impl fmt::Display for UsageBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for UsageBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|by| by.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is not `day`, `agent`, `user` or `model`"))
+    }
+}
+
+// === impl UsageKey ===
+
+impl UsageKey {
+    /// Bytes of its names.
+    fn bytes(&self) -> usize {
+        let model = self.model.provider.len() + self.model.model.len();
+        self.agent.as_str().len() + self.user.len() + model + self.answered.len()
+    }
+}
+
+// === impl Calls ===
+
+impl Calls {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            done: self.done.saturating_add(other.done),
+            failed: self.failed.saturating_add(other.failed),
+            lost: self.lost.saturating_add(other.lost),
+            usage: self.usage.plus(other.usage),
+            wasted: self.wasted.plus(other.wasted),
+        }
+    }
+}
+
+// === impl UsageDay ===
+
+impl UsageDay {
+    /// Adds calls to a row. A day with `most` rows, or with `bytes` in their names, counts those of
+    /// further keys for [`NO_USER`] and no answering model, and once it has twice as many, for no model:
+    /// that is one row for each agent.
+    pub fn add(&mut self, key: UsageKey, calls: Calls, (most, bytes): (usize, usize)) {
+        let full = |times: usize| {
+            let named: usize = self.rows.iter().map(|(key, _)| key.bytes()).sum();
+            self.rows.len() >= most.saturating_mul(times) || named >= bytes.saturating_mul(times)
+        };
+        let mut key = key;
+        if self.row(&key).is_none() && full(1) {
+            key = UsageKey { user: NO_USER.to_owned(), answered: String::new(), ..key };
+        }
+        if self.row(&key).is_none() && full(2) {
+            let model = ModelRef { provider: NO_USER.to_owned(), model: NO_USER.to_owned() };
+            key = UsageKey { model, ..key };
+        }
+        let at = self.row(&key).unwrap_or_else(|| {
+            let at = self.rows.partition_point(|(other, _)| *other < key);
+            self.rows.insert(at, (key, Calls::default()));
+            at
+        });
+        if let Some((_, row)) = self.rows.get_mut(at) {
+            *row = row.plus(calls);
+        }
+    }
+
+    fn row(&self, key: &UsageKey) -> Option<usize> {
+        self.rows.binary_search_by(|(other, _)| other.cmp(key)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(user: &str) -> UsageKey {
+        UsageKey {
+            agent: "default".parse().unwrap(),
+            user: user.to_owned(),
+            model: "demo/demo".parse().unwrap(),
+            answered: "demo-1".to_owned(),
+        }
+    }
+
+    fn one() -> Calls {
+        let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
+        Calls { done: 1, usage, ..Calls::default() }
+    }
+
+    #[test]
+    fn days_have_the_names_of_the_calendar() {
+        for (ms, name) in [
+            (0, "1970-01-01"),
+            (DAY_MS - 1, "1970-01-01"),
+            (951_782_400_000, "2000-02-29"),
+            (1_709_164_800_000, "2024-02-29"),
+            (1_735_689_599_999, "2024-12-31"),
+            (1_735_689_600_000, "2025-01-01"),
+            (4_107_542_400_000, "2100-03-01"),
+        ] {
+            assert_eq!(Day::of(Timestamp(ms)).to_string(), name);
+        }
+        assert_eq!(Day(1).end(), Timestamp(2 * DAY_MS));
+    }
+
+    #[test]
+    fn calls_are_added_to_their_row() {
+        let mut day = UsageDay::default();
+        for user in ["b", "a", "b", "c", "a", "b"] {
+            day.add(key(user), one(), (10, 1_000));
+        }
+        let rows: Vec<_> = day.rows.iter().map(|(key, calls)| (&*key.user, calls.done)).collect();
+        assert_eq!(rows, [("a", 2), ("b", 3), ("c", 1)]);
+        assert_eq!(day.rows[1].1.usage.input_tokens, 9);
+    }
+
+    #[test]
+    fn a_full_day_loses_names_and_no_calls() {
+        let mut day = UsageDay::default();
+        for user in 0..50 {
+            day.add(key(&format!("user{user}")), one(), (4, 10_000));
+        }
+        day.add(key("user1"), one(), (4, 10_000));
+        assert_eq!(day.rows.len(), 5);
+        let total = day.rows.iter().fold(Calls::default(), |sum, (_, calls)| sum.plus(*calls));
+        assert_eq!(total.done, 51);
+        let others = day.rows.iter().find(|(key, _)| key.user == NO_USER).unwrap();
+        assert_eq!((others.1.done, &*others.0.answered), (46, ""));
+        assert!(day.rows.iter().any(|(key, calls)| key.user == "user1" && calls.done == 2));
+    }
+
+    #[test]
+    fn long_names_and_many_models_leave_a_day_small() {
+        let mut day = UsageDay::default();
+        for n in 0..200 {
+            let model = ModelRef { provider: "p".to_owned(), model: format!("{n}-{:0400}", 0) };
+            day.add(UsageKey { model, ..key(&"u".repeat(770)) }, one(), (1_000, 10_000));
+        }
+        assert!(day.rows.len() < 50, "{}", day.rows.len());
+        let bytes: usize = day.rows.iter().map(|(key, _)| key.bytes()).sum();
+        assert!(bytes < 22_000, "{bytes}");
+        let total = day.rows.iter().fold(Calls::default(), |sum, (_, calls)| sum.plus(*calls));
+        assert_eq!(total.done, 200);
+    }
+}

@@ -1,0 +1,95 @@
+//! What model calls used, as people are shown it, beside what the journals say.
+
+use clawnode_proto::{llm::Usage, usage::UsageView};
+use clawnode_tests::{
+    model::{Act, ModelServer, Reply, Script, Step},
+    nats::{NatsServer, ServerOptions},
+    process::{Client, Ground, Home, Message, Node, ProcessError},
+};
+use serde_json::{Value, json};
+
+use super::Outcome;
+
+/// The sums by user, once all calls are counted.
+async fn counted(client: &Client) -> Result<UsageView, ProcessError> {
+    let all = |view: &UsageView| view.behind_ms == 0;
+    client.call_when("usage.show", json!({ "by": "user" }), all).await
+}
+
+/// What the journals of these people say: tokens of calls with an outcome, and attempts without one.
+async fn journaled(client: &Client, people: &[&str]) -> Result<(Usage, u32), ProcessError> {
+    let (mut usage, mut lost) = (Usage::default(), 0);
+    for peer in people {
+        let history = client.history(&Message::new(peer, "").session()).await?;
+        for turn in &history.turns {
+            (usage, lost) = (usage.plus(turn.usage), lost + turn.lost_attempts);
+        }
+    }
+    Ok((usage, lost))
+}
+
+fn script() -> Script {
+    let gated = Reply::steps([
+        Step::Gate { name: "go".to_owned() },
+        Step::Text { text: "Here I am.".to_owned() },
+    ]);
+    let says = ["one", "two", "three"].map(Act::say);
+    // The attempt that dies, the one that takes its place, and one after it.
+    Script::queue(says.into_iter().chain([Act::Reply(gated), Act::say("four"), Act::say("five")]))
+}
+
+/// Counts over a kill in the middle of a call.
+async fn every_call_is_counted_once(home: &Home, server: &ModelServer) -> Outcome {
+    let node = Node::up(home).await?;
+    let client = node.client()?;
+    for (peer, text) in [("ada", "a"), ("bob", "b"), ("ada", "c")] {
+        client.chat(&Message::new(peer, text)).await?;
+    }
+    let view = counted(&client).await?;
+    assert_eq!(view.total.done, 3, "{view:?}");
+    let rows: Vec<(&str, u64)> =
+        view.rows.iter().map(|row| (row.name.as_str(), row.calls.done)).collect();
+    assert_eq!(rows, [("test:a:ada", 2), ("test:a:bob", 1)]);
+    assert_eq!(view.total.usage, journaled(&client, &["ada", "bob"]).await?.0);
+
+    let begun = client.send(&Message::new("bob", "d")).await?;
+    server.asked(4).await;
+    node.kill().await?;
+    let node = Node::up(home).await?;
+    let client = node.client()?;
+    client.resume_from(&begun).await?.completed().await?;
+    client.chat(&Message::new("ada", "e")).await?;
+    let view = counted(&client).await?;
+    assert_eq!((view.total.done, view.total.lost), (5, 1), "{view:?}");
+    let (usage, lost) = journaled(&client, &["ada", "bob"]).await?;
+    assert_eq!((view.total.usage, lost), (usage, 1));
+
+    let table = home.run(&["usage", "--by", "model"]).await?;
+    let row = table.out.lines().nth(1).unwrap_or_default();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[1..4], ["5", "0", "1"], "{table:?}");
+    let ended = home.run(&["usage", "--since", "1d", "--json"]).await?;
+    assert_eq!(ended.json()?["total"]["done"], json!(5), "{ended:?}");
+    let future = home.run(&["usage", "--since", "2999-01-01", "--json"]).await?;
+    assert_eq!(future.json()?["rows"], json!([]), "{future:?}");
+    let wrong: Result<Value, _> = client.call("usage.show", json!({ "since": "soon" })).await;
+    assert!(wrong.unwrap_err().to_string().contains("`soon` is not a time"));
+    let wrong: Result<Value, _> = client.call("usage.show", json!({ "by": "moon" })).await;
+    assert!(wrong.unwrap_err().to_string().contains("moon"));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn use_1_calls_are_counted_over_a_kill() -> Outcome {
+    let (server, home) = super::scene(script()).await;
+    every_call_is_counted_once(&home, &server).await
+}
+
+#[tokio::test]
+async fn use_1_calls_are_counted_over_a_kill_on_nats() -> Outcome {
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    let server = ModelServer::start(script()).await.unwrap();
+    let ground = Ground::Nats { url: nats.url(), prefix: "usage".to_owned() };
+    let home = Home::new(ground)?.anthropic(&server);
+    every_call_is_counted_once(&home, &server).await
+}
