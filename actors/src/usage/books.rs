@@ -135,17 +135,11 @@ impl Books {
             if !open.is_changed {
                 continue;
             }
-            let before = std::mem::replace(&mut open.day.upto, upto.clone());
+            open.day.upto.clone_from(&upto);
             let bytes = encoded(&open.day)?;
-            // Kept until it is saved: what is counted from now on is behind what is saved.
-            let put = self.substrate.bucket.put(&key(*day), open.position, bytes, None).await;
-            match put {
-                Ok(position) => (open.position, open.is_changed) = (position, false),
-                Err(failure) => {
-                    open.day.upto = before;
-                    return Err(failure.into());
-                }
-            }
+            let key = key(*day);
+            let put = self.substrate.bucket.put(&key, open.position, bytes, None);
+            (open.position, open.is_changed) = (put.await?, false);
         }
         let position = self.saved.1;
         let position = self.substrate.bucket.put(HEAD, position, encoded(&upto)?, None).await?;
