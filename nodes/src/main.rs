@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     drop(rustls::crypto::ring::default_provider().install_default());
     let exit = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
-            let exit = runtime.block_on(Box::pin(cli::main(args, Env::new(std::env::vars_os()))));
+            let exit = runtime.block_on(cli::main(args, Env::new(std::env::vars_os())));
             // A read of standard input cannot be cancelled; it must not keep the process.
             runtime.shutdown_background();
             exit
