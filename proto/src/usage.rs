@@ -40,7 +40,7 @@ pub struct UsageDay {
 pub struct UsageKey {
     /// The agent.
     pub agent: AgentName,
-    /// `CHANNEL:ACCOUNT:PEER` of the session, or [`NO_USER`].
+    /// `CHANNEL:ACCOUNT:PEER` of the session, without the conversation, or [`NO_USER`].
     pub user: String,
     /// The model that was asked, as it was configured when the call began.
     pub model: ModelRef,

@@ -2,6 +2,7 @@
 
 use clawnode_proto::{
     CallId, CodecError, EntityId, Kind, Sealed, SessionKey, Timestamp, TurnId,
+    api::CONVERSATION,
     event::decode_record,
     kernel::KernelEvent,
     llm::ModelRef,
@@ -153,12 +154,36 @@ impl Meter {
         calls: Calls,
     ) -> Option<Counted> {
         let Of::Session(key) = &self.of else { return None };
-        let user = if key.is_stateless() {
-            NO_USER.to_owned()
-        } else {
-            format!("{}:{}:{}", key.channel, key.account, key.peer)
-        };
+        let user = user_of(key);
         let key = UsageKey { agent: key.agent.clone(), user, model, answered };
         Some(Counted { at, key, calls })
+    }
+}
+
+/// Who speaks in a session. All conversations of a person are one user's.
+fn user_of(key: &SessionKey) -> String {
+    if key.is_stateless() {
+        return NO_USER.to_owned();
+    }
+    let peer = key.peer.as_str();
+    let person = peer.split_once(CONVERSATION).map_or(peer, |(person, _)| person);
+    format!("{}:{}:{person}", key.channel, key.account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_of_a_person_are_one_users() {
+        let once = format!("default:openai:default:once-{}", "0".repeat(32));
+        for (key, user) in [
+            ("default:cli:local:ada", "cli:local:ada"),
+            ("default:cli:local:ada~20261125-1", "cli:local:ada"),
+            ("default:openai:default:ada", "openai:default:ada"),
+            (once.as_str(), NO_USER),
+        ] {
+            assert_eq!(user_of(&key.parse().unwrap()), user, "{key}");
+        }
     }
 }
