@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(30);
 async fn a_server_that_cannot_be_used_is_down_with_the_reason() {
     for (mode, words) in [
         ("garbage", "its output is not MCP"),
-        ("exits", "output: I have no licence, and my key is [redacted]"),
+        ("exits", "it said: I have no licence, and my key is [redacted]"),
         ("silent", "it did not answer `initialize` within 2 s"),
         ("endless", "its list of tools has more than 32 pages"),
     ] {

@@ -285,7 +285,7 @@ impl Inner {
             Ok(session) => session,
             Err(error) => {
                 let said = stop(process).await;
-                let said = if said.is_empty() { said } else { format!("; output: {said}") };
+                let said = if said.is_empty() { said } else { format!("; it said: {said}") };
                 return End::Broken(format!("{}{said}", ErrorChain(&error)));
             }
         };
