@@ -26,7 +26,7 @@ pub enum ReadOnlyError {
     #[error("it names no program")]
     Empty,
     /// It has something that a shell would take for something else than itself.
-    #[error("`{0}` stands for more than itself; write plain words, and `*` only as the last one")]
+    #[error("`{0}` has a meaning in a shell; write plain words, and `*` only as the last one")]
     Word(String),
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use clawnode_proto::visible::is_hidden;
+use clawnode_proto::{usage::Day, visible::is_hidden};
 use comfy_table::{Attribute, Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
@@ -335,20 +335,9 @@ fn seen_json(text: &str) -> String {
 
 /// A time in UTC as RFC 3339 has it, to the second.
 pub(super) fn time(at: clawnode_proto::Timestamp) -> String {
-    let seconds = at.0 / 1_000;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let of_era = shifted % 146_097;
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let of_day = at.0 / 1_000 % 86_400;
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{}T{hour:02}:{minute:02}:{second:02}Z", Day::of(at))
 }
 
 #[cfg(test)]

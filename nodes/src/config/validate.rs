@@ -492,7 +492,7 @@ mod tests {
             (
                 "[tools.run_command]\nread_only = ['ls; rm a']",
                 "tools.run_command.read_only",
-                "cannot tell that `ls; rm a` only reads: `ls;` stands for more than itself",
+                "cannot tell that `ls; rm a` only reads: `ls;` has a meaning in a shell",
             ),
             ("[tools.timeouts]\ncalculate = '0s'", "tools.timeouts.calculate", "1 ms to 1 h"),
             ("[tools.timeouts]\ncalculate = '2h'", "tools.timeouts.calculate", "1 ms to 1 h"),
