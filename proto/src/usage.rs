@@ -210,18 +210,18 @@ impl Calls {
 
 impl UsageDay {
     /// Adds calls to a row. A day with `most` rows, or with `bytes` in their names, counts those of
-    /// further keys for [`NO_USER`] and no answering model, and once it has twice as many, for no model:
+    /// further keys for [`NO_USER`] and no answering model, and once it has an eighth more, for no model:
     /// that is one row for each agent.
     pub fn add(&mut self, key: UsageKey, calls: Calls, (most, bytes): (usize, usize)) {
-        let full = |times: usize| {
+        let full = |most: usize, bytes: usize| {
             let named: usize = self.rows.iter().map(|(key, _)| key.bytes()).sum();
-            self.rows.len() >= most.saturating_mul(times) || named >= bytes.saturating_mul(times)
+            self.rows.len() >= most || named >= bytes
         };
         let mut key = key;
-        if self.row(&key).is_none() && full(1) {
+        if self.row(&key).is_none() && full(most, bytes) {
             key = UsageKey { user: NO_USER.to_owned(), answered: String::new(), ..key };
         }
-        if self.row(&key).is_none() && full(2) {
+        if self.row(&key).is_none() && full(most + most / 8, bytes + bytes / 8) {
             let model = ModelRef { provider: NO_USER.to_owned(), model: NO_USER.to_owned() };
             key = UsageKey { model, ..key };
         }
@@ -243,6 +243,7 @@ impl UsageDay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
 
     fn key(user: &str) -> UsageKey {
         UsageKey {
@@ -301,6 +302,33 @@ mod tests {
     }
 
     #[test]
+    fn a_day_of_any_calls_fits_in_a_value_of_the_bucket() {
+        let usage = Usage {
+            input_tokens: u64::MAX,
+            output_tokens: u64::MAX,
+            cache_read_tokens: u64::MAX,
+            cache_write_tokens: u64::MAX,
+        };
+        let calls =
+            Calls { done: u64::MAX, failed: u64::MAX, lost: u64::MAX, usage, wasted: usage };
+        // Few long names fill it by their bytes, many short ones by their number.
+        for length in [700, 120, 90, 1] {
+            let mut day = UsageDay { upto: Followed(vec![Position(u64::MAX)]), rows: Vec::new() };
+            for n in 0..4_000 {
+                let model = ModelRef { provider: "p".to_owned(), model: format!("m{n}") };
+                let user = format!("{n:0length$}");
+                day.add(
+                    UsageKey { model, ..key(&user) },
+                    calls,
+                    (limits::USAGE_ROWS, limits::USAGE_BYTES),
+                );
+            }
+            let bytes = crate::codec::encode(&day).unwrap().len();
+            assert!(bytes <= limits::APPEND_BYTES, "{length}: {bytes}");
+        }
+    }
+
+    #[test]
     fn long_names_and_many_models_leave_a_day_small() {
         let mut day = UsageDay::default();
         for n in 0..200 {
@@ -309,7 +337,7 @@ mod tests {
         }
         assert!(day.rows.len() < 50, "{}", day.rows.len());
         let bytes: usize = day.rows.iter().map(|(key, _)| key.bytes()).sum();
-        assert!(bytes < 22_000, "{bytes}");
+        assert!(bytes < 13_000, "{bytes}");
         let total = day.rows.iter().fold(Calls::default(), |sum, (_, calls)| sum.plus(*calls));
         assert_eq!(total.done, 200);
     }
