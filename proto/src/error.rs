@@ -74,7 +74,7 @@ codes! {
     BadCalls = "bad_calls", 502, -32024;
     /// The time of the turn, or of one of its steps, was over.
     TimedOut = "timed_out", 504, -32025;
-    /// A hook did not let the model be asked.
+    /// A hook refused the model call.
     Blocked = "blocked", 403, -32026;
     /// A step of a plan did not end well.
     StepFailed = "step_failed", 502, -32027;

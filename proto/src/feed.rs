@@ -49,7 +49,7 @@ pub enum EventBody {
     NodeDraining,
     /// The process ends, with everything handed over.
     NodeLeft,
-    /// Another process fell silent and is held dead.
+    /// The heartbeats of another process stopped; the cluster takes it for dead.
     NodeDead {
         /// Which.
         process: ProcessId,

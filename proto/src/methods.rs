@@ -74,109 +74,109 @@ macro_rules! methods {
 methods! {
     /// Answers `pong`.
     Ping = "ping": Nothing => String;
-    /// The node and the cluster, as far as this node sees them.
+    /// The state of the node and of the cluster, as this node sees it.
     Status = "status": Nothing => StatusView;
     /// The processes of the cluster.
     NodesList = "nodes.list": Nothing => NodeList;
-    /// The partitions: who serves them, in which order, and what waits in them.
+    /// The partitions, the workers that serve them in order of rank, and the inputs that wait.
     PartitionsList = "partitions.list": Nothing => PartitionList;
-    /// What each process runs.
+    /// The actors that each process runs.
     ClusterTree = "cluster.tree": TreeParams => TreeView;
-    /// What happened in the cluster lately; waits for more, if told to.
+    /// The recent events of the cluster; waits for more if `wait_ms` says so.
     EventsList = "events.list": EventsParams => FeedView;
-    /// What the answering gateway measures.
+    /// The counters of the gateway that answers.
     StatsShow = "stats.show": Nothing => StatsView;
-    /// Stops what its parameters say, everywhere, until that is cleared.
+    /// Sets a kill switch: stops agents, a session or everything on all nodes until it is cleared.
     Panic = "panic": PanicParams => PanicView;
     /// What model calls used, summed by day, agent, user or model.
     UsageShow = "usage.show": UsageParams => UsageView;
-    /// What is stopped.
+    /// The kill switches that are set.
     PanicList = "panic.list": Nothing => LatchList;
-    /// Lets what was stopped go on.
+    /// Clears a kill switch, so that what it stopped continues.
     PanicClear = "panic.clear": PanicClear => PanicView;
     /// Sends a message to a session and streams the turn.
     ChatSend = "chat.send": ChatSend => AcceptedView;
     /// Cancels a turn.
     ChatCancel = "chat.cancel": ChatCancel => DoneView;
-    /// The sessions there are.
+    /// The sessions, newest first.
     SessionsList = "sessions.list": SessionsList => SessionList;
-    /// What was said in a session.
+    /// The messages of a session.
     SessionsHistory = "sessions.history": SessionParams => HistoryView;
     /// Streams a session's frames from a cursor on.
     SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
-    /// Everything known of one session, for keeping.
+    /// A session's whole content, to keep elsewhere.
     SessionsExport = "sessions.export": SessionParams => serde_json::Value;
-    /// Deletes a session and what is personal in it.
+    /// Deletes a session with its messages and files.
     SessionsDelete = "sessions.delete": SessionParams => DoneView;
     /// A session's journal, event by event.
     JournalShow = "journal.show": JournalShow => Vec<EventView>;
     /// Verifies hash chains and invariants.
     JournalVerify = "journal.verify": JournalVerify => VerifyView;
-    /// The agents there are.
+    /// The agents of the configuration.
     AgentsList = "agents.list": Nothing => AgentList;
     /// One agent.
     AgentsShow = "agents.show": AgentParams => AgentDetail;
-    /// Stops an agent from starting turns, on every node.
+    /// Pauses an agent: it starts no new turns on any node.
     AgentsPause = "agents.pause": AgentParams => AgentView;
-    /// Lets it start turns again.
+    /// Resumes a paused agent.
     AgentsResume = "agents.resume": AgentParams => AgentView;
-    /// The MCP servers there are, with their tools.
+    /// The MCP servers with their tools.
     McpList = "mcp.list": Nothing => McpList;
-    /// One of them.
+    /// One MCP server.
     McpShow = "mcp.show": McpParams => McpServerView;
-    /// Approves what a server says of its tools now, or of one of them.
+    /// Approves the present tools of an MCP server, or one of them.
     McpApprove = "mcp.approve": McpApprove => McpServerView;
-    /// Lets a node hand everything over and end.
+    /// Drains a node: it hands over all entities and ends.
     NodesDrain = "nodes.drain": NodesDrain => NodeView;
-    /// Lets a node take no more entities; it keeps those that it has.
+    /// Cordons a node: it takes no more entities and keeps those that it has.
     NodesCordon = "nodes.cordon": NodeParams => NodeView;
-    /// Lets it take entities again.
+    /// Ends the cordon of a node.
     NodesUncordon = "nodes.uncordon": NodeParams => NodeView;
     /// Sessions out of service: quarantined, or with a journal that cannot be used.
     QuarantineList = "quarantine.list": ListParams => QuarantineList;
-    /// One of them, with the inputs that are parked or wait for it.
+    /// One session out of service, with its parked and waiting inputs.
     QuarantineShow = "quarantine.show": SessionParams => QuarantineView;
     /// Puts a quarantined session back in service; its parked inputs are served.
     QuarantineReplay = "quarantine.replay": SessionParams => QuarantineDone;
     /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
     QuarantineDrop = "quarantine.drop": SessionParams => QuarantineDone;
-    /// Inputs that were put aside whole: those of quarantined sessions, and dead letters.
+    /// Inputs that clawnode put aside: those of quarantined sessions, and dead letters.
     ParkedList = "parked.list": ListParams => ParkedList;
-    /// Forgets a dead letter.
+    /// Deletes a dead letter.
     ParkedDrop = "parked.drop": ParkedDrop => DoneView;
-    /// The tool calls that wait for a person.
+    /// The tool calls that wait for a person's approval.
     ApprovalsList = "approvals.list": Nothing => ApprovalList;
-    /// One of them.
+    /// One tool call that waits for approval.
     ApprovalsShow = "approvals.show": ApprovalParams => Approval;
-    /// Has one of them done, once.
+    /// Approves a tool call, which then runs once.
     ApprovalsApprove = "approvals.approve": ApprovalDecide => Approval;
-    /// Has one of them not done.
+    /// Denies a tool call.
     ApprovalsDeny = "approvals.deny": ApprovalDecide => Approval;
-    /// The jobs that are kept: tool calls that any node with the capability ran.
+    /// Tool calls that ran as jobs and whose output is kept.
     JobsList = "jobs.list": JobsList => JobList;
-    /// One of them.
+    /// One job.
     JobsShow = "jobs.show": JobParams => JobView;
-    /// What one of them said; waits for more, if told to.
+    /// The output of a job; waits for more if `wait_ms` says so.
     JobsLogs = "jobs.logs": JobLogs => LogView;
-    /// A file that one of them made, in parts.
+    /// A part of a file that a job created.
     JobsArtifact = "jobs.artifact": JobArtifact => ArtifactView;
-    /// Removes what is kept of jobs.
+    /// Deletes the kept output of jobs.
     JobsClean = "jobs.clean": JobsClean => CleanView;
-    /// How much is kept of jobs.
+    /// The size of the kept output of jobs.
     JobsStats = "jobs.stats": Nothing => ArchiveStats;
-    /// What an agent's policy says of a call, without making it.
+    /// What an agent's policy decides about a tool call, without running it.
     PolicyCheck = "policy.check": PolicyCheck => PolicyView;
-    /// How what runs tools, and who serves models, fares on every node.
+    /// The state of executors and model providers on every node.
     ProvidersHealth = "providers.health": Nothing => ProvidersView;
-    /// Which node would be chosen for some work, and why, without doing it.
+    /// Which node the scheduler would choose for a job, and why, without running it.
     SchedulerDiagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView;
     /// Runs the steps of a plan without a model.
     Execute = "execute": ExecuteParams => ExecutionView;
-    /// How far that is; waits for its end, if told to.
+    /// The progress of a plan; waits for its end if `wait_ms` says so.
     ExecuteShow = "execute.show": ExecutionParams => ExecutionView;
-    /// Ends it.
+    /// Cancels a plan.
     ExecuteCancel = "execute.cancel": ExecutionParams => ExecutionView;
-    /// Gives a turn that has used up its steps more of them.
+    /// Continues a turn that reached its step limit.
     ChatContinue = "chat.continue": ChatContinue => ContinuedView;
     /// A one-time ticket that opens one WebSocket from a browser.
     TicketCreate = "ticket.create": Nothing => TicketView;

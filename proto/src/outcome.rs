@@ -56,7 +56,7 @@ pub enum TurnOutcome {
         /// Which limit it was, and where it is set.
         detail: String,
     },
-    /// A hook did not let the model be asked.
+    /// A hook refused the model call.
     Blocked {
         /// Which hook, and why.
         block: HookBlock,

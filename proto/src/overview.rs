@@ -20,12 +20,12 @@ use crate::{
 pub struct NodeList {
     /// The processes that the answering one hears of, itself included; in name order.
     pub nodes: Vec<NodeView>,
-    /// Processes that fell silent lately and are held dead.
+    /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
     #[serde(default)]
     pub dead: Vec<DeadView>,
 }
 
-/// A process that fell silent.
+/// A process whose heartbeats stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadView {

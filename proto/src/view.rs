@@ -112,7 +112,7 @@ pub struct StatusView {
     pub approvals: Option<u64>,
     /// The processes that this one hears of, itself included.
     pub nodes: Vec<NodeView>,
-    /// Processes that fell silent lately and are held dead.
+    /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
     #[serde(default)]
     pub dead: Vec<DeadView>,
     /// How the bus is doing; absent in a cluster of one process.

@@ -121,7 +121,7 @@ impl LatchDoor {
         if on {
             warn!(%scope, by, why, latch = %latch.id, running, "stopped by an operator");
         } else {
-            info!(%scope, latch = %latch.id, "a latch is cleared");
+            info!(%scope, latch = %latch.id, "a kill switch is cleared");
         }
     }
 
@@ -160,7 +160,7 @@ impl LatchDoor {
                  because it would not hear of a latch"
             );
         } else {
-            info!("this node is in touch with the store again; what waited goes on");
+            info!("this node reaches the store again; waiting work continues");
         }
     }
 

@@ -52,7 +52,7 @@ pub async fn follow(door: LatchDoor, bucket: Arc<dyn Bucket>) {
     let mut changes = match bucket.watch(LATCH_KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
-            warn!(%error, "cannot follow what operators stop; trying again");
+            warn!(%error, "cannot follow the kill switches; trying again");
             return;
         }
     };
@@ -71,7 +71,7 @@ fn heard(door: &LatchDoor, key: &str, entry: &Entry) {
         Ok(record) => door.take(entry.position, record),
         Err(failure) => {
             if door.take_unreadable(key, entry.position) {
-                error!(key, %failure, "what an operator stopped is not readable here");
+                error!(key, %failure, "cannot read a kill switch");
             }
         }
     }
@@ -95,7 +95,7 @@ pub async fn contact(door: LatchDoor, bucket: Arc<dyn Bucket>, lost_after: Durat
                 asked + every
             }
             Ok(Err(StoreError::Refused { detail, .. })) => {
-                error!(detail, "what operators have stopped cannot be read here");
+                error!(detail, "cannot read the kill switches");
                 Instant::now() + LOOK_AGAIN
             }
             Ok(Err(failure)) => {

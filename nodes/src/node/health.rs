@@ -166,7 +166,7 @@ fn warning(it: &ProviderView) -> Option<WarningView> {
         Some(WarningView { name: name.to_owned(), message, hint })
     };
     if it.kind == ProviderKind::Model {
-        let what = format!("provider `{}`, asked", it.provider);
+        let what = format!("provider `{}`", it.provider);
         let hint = "check its key and address with `clawnode doctor` and `clawnode config show`";
         return told("providers.failing", what, hint.to_owned());
     }
@@ -302,7 +302,7 @@ mod tests {
             ("hooks.failing", "hook `before_tool_call.10-cards` on w: it took too long"),
             ("mcp.down", "MCP server `nope` on w: it cannot be started: no such file"),
             ("plugins.not_loaded", "plugin `echo` on w: it asks for `store:notes`"),
-            ("providers.failing", "provider `openai`, asked on w: it does not accept the key"),
+            ("providers.failing", "provider `openai` on w: it does not accept the key"),
         ];
         let found: Vec<_> = told.iter().map(|it| (it.name.as_str(), it.message.as_str())).collect();
         assert_eq!(found, expected);

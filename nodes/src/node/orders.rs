@@ -95,7 +95,7 @@ async fn ask(
 }
 
 fn unavailable(node: &NodeView, why: &str) -> ErrorBody {
-    let message = format!("node `{}` ({}) does not answer: {why}", node.node, node.process);
+    let message = format!("no usable answer from node `{}` ({}): {why}", node.node, node.process);
     ErrorBody::new(ErrorCode::Unavailable, message).hint("see `clawnode status`, and try again")
 }
 

@@ -39,13 +39,13 @@ impl Plugins {
         }
         let cache = Cache::open(cache).inspect_err(|error| {
             let dir = cache.display();
-            warn!(%dir, %error, "no place for compiled plugins: they are compiled at each start");
+            warn!(%dir, %error, "no directory for compiled plugins; they compile at each start");
         });
         let engine = match Engine::new(cache.ok()) {
             Ok(engine) => engine,
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
-                error!(error, "no plugin is loaded");
+                error!(error, "no plugin could be loaded");
                 let refused = options.iter().map(|it| (it.name.clone(), error.clone()));
                 return Self { refused: refused.collect(), ..Self::default() };
             }
@@ -59,9 +59,9 @@ impl Plugins {
                 Err(error) => {
                     let why = ErrorChain(&error).to_string();
                     if matches!(error, PluginError::Missing(_)) {
-                        warn!(plugin = %options.name, why, "a plugin is left out");
+                        warn!(plugin = %options.name, why, "a plugin is not loaded");
                     } else {
-                        error!(plugin = %options.name, why, "a plugin is left out");
+                        error!(plugin = %options.name, why, "a plugin is not loaded");
                     }
                     refused.push((options.name.clone(), why));
                 }
@@ -98,7 +98,7 @@ impl Plugins {
     pub fn sweep(&self) {
         let cache = self.engine.as_ref().and_then(Engine::cache);
         if let Some(Err(error)) = cache.map(Cache::sweep) {
-            warn!(%error, "old compiled plugins cannot be removed");
+            warn!(%error, "cannot remove old compiled plugins");
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) async fn load(
     let (its, engine) = (options.clone(), engine.clone());
     let read = spawn_blocking(move || read(&engine, &its)).await;
     let (plugin, manifest, pin) = read.map_err(|error| {
-        error!(plugin = %options.name, %error, "the engine of plugins panicked");
+        error!(plugin = %options.name, %error, "the plugin engine panicked");
         PluginError::Broke
     })??;
     let version = manifest.version.clone();
@@ -121,7 +121,7 @@ pub(super) async fn load(
     let executor = PluginExecutor::new(plugin, options, (manifest, pin), shared)?;
     let tools = executor.names();
     let ms = begun.elapsed().as_millis();
-    info!(plugin = %options.name, version, ?tools, ?capabilities, ms, "a plugin is loaded");
+    info!(plugin = %options.name, version, ?tools, ?capabilities, ms, "plugin loaded");
     Ok(executor)
 }
 

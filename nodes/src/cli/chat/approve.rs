@@ -166,7 +166,7 @@ pub(super) fn why(approval: &Approval) -> String {
     };
     format!(
         "{rule}\ny runs exactly this call, once. n refuses it: the model gets the refusal, and the \
-         turn goes on.\n`always` shows a rule that allows exactly such calls, and asks whether to \
+         turn continues.\n`always` shows a rule that allows exactly such calls, and asks whether to \
          write it. Ctrl-D decides later, Ctrl-C cancels the turn."
     )
 }

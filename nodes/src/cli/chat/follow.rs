@@ -138,7 +138,7 @@ impl Chat<'_> {
                     if std::mem::replace(&mut patience.interrupted, true) {
                         return Ok(None);
                     }
-                    self.aside("the node does not answer; Ctrl-C again leaves")?;
+                    self.aside("the node does not answer; press Ctrl-C again to leave")?;
                 }
                 Did::Heard(heard) => self.common(heard)?,
                 Did::Read(_) => {}
@@ -407,9 +407,9 @@ impl Chat<'_> {
             "cancelling".clone_into(&mut desk.doing);
         }
         let Some(accepted) = turn.accepted() else {
-            return self.aside("the message is not stored yet; Ctrl-C again leaves");
+            return self.aside("the message is not stored yet; press Ctrl-C again to leave");
         };
-        self.aside("cancelling; Ctrl-C again leaves")?;
+        self.aside("cancelling; press Ctrl-C again to leave")?;
         let (session, turn) = (accepted.session.clone(), accepted.turn.to_string());
         let params = ChatCancel { session, turn };
         if let Err(error) = socket.send(Method::ChatCancel, json!(params)).await {

@@ -63,7 +63,7 @@ pub(super) fn given_up(lost: ClientError, turn: &Turn) -> Failure {
     let failure = Failure::from(lost);
     match turn.accepted() {
         Some(accepted) => failure.hint(format!(
-            "your message is stored, and its turn goes on without this chat: `clawnode chat --session \
+            "your message is stored, and its turn continues without this chat: `clawnode chat --session \
              {}` shows it",
             accepted.session
         )),
@@ -109,7 +109,7 @@ impl Chat<'_> {
                     self.aside("it is not known whether your message was stored; check later:")?;
                     return self.aside("  clawnode chat --continue");
                 };
-                self.aside("your message is stored and its turn goes on there; check later:")?;
+                self.aside("your message is stored and its turn continues there; check later:")?;
                 self.aside(&format!("  clawnode chat --session {}", accepted.session))
             }
         }

@@ -201,7 +201,7 @@ impl Chat<'_> {
             Said::Lost(failure) => self.failure(&failure)?,
             Said::Left => {
                 self.aside(
-                    "the turn goes on without this chat: `clawnode chat --continue` shows it",
+                    "the turn continues without this chat: `clawnode chat --continue` shows it",
                 )?;
                 return Ok(false);
             }
