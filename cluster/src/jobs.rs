@@ -90,7 +90,7 @@ pub trait Jobs: Send + Sync + fmt::Debug {
 }
 
 /// A job's bytes, if they are not too many.
-pub(crate) fn encode(store: &'static str, job: &Job) -> Result<Bytes, StoreError> {
+pub fn encode(store: &'static str, job: &Job) -> Result<Bytes, StoreError> {
     let bytes =
         job.to_bytes().map_err(|error| StoreError::Refused { store, detail: error.to_string() })?;
     if bytes.len() > APPEND_BYTES {

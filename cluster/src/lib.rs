@@ -1,9 +1,12 @@
-//! The ground: seven doors ([`Journal`], [`Inbox`], [`Jobs`], [`Bus`], [`Bucket`], [`Timers`],
-//! [`Blobs`]) and what stands behind them.
+//! Storage and cluster, as the rest of the product sees them.
 //!
-//! `local` keeps everything in one directory of one process, `nats` on `JetStream`, `sim` in a
-//! seeded world for tests. All pass one conformance suite (`tests/tests/conformance*.rs`). Above
-//! this crate nobody knows which one is there.
+//! A [`Substrate`] is a storage backend: seven traits ([`Journal`], [`Inbox`], [`Jobs`], [`Bus`],
+//! [`Bucket`], [`Timers`], [`Blobs`]). Three crates implement it: `clawnode-local` (one directory of
+//! one process), `clawnode-nats` (`JetStream`) and `clawnode-sim` (a seeded world for tests). All pass
+//! one conformance suite (`tests/tests/conformance*.rs`). Only the program and tests name them.
+//!
+//! On these traits stand [`membership`] (who is alive), [`placement`] (who serves what), [`outcome`]
+//! (what an append with a lost answer came to), [`shed`] (when to refuse work) and [`feed`].
 #![forbid(unsafe_code)]
 
 pub mod blobs;
@@ -15,17 +18,12 @@ pub mod feed;
 pub mod inbox;
 pub mod jobs;
 pub mod journal;
-pub mod local;
 pub mod membership;
-#[cfg(feature = "nats")]
-pub mod nats;
 pub mod outcome;
 mod peek;
 pub mod placement;
-mod queue;
+pub mod queue;
 pub mod shed;
-#[cfg(feature = "test-util")]
-pub mod sim;
 pub mod substrate;
 pub mod timers;
 

@@ -11,7 +11,7 @@ use crate::{BusEvent, BusMessage, bus::SUBSCRIPTION_CAPACITY};
 /// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. Takes no room while nothing waits:
 /// there is one for each turn that is followed.
 #[derive(Debug, Default)]
-pub(crate) struct Queue(Mutex<Waiting>);
+pub struct Queue(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -26,7 +26,7 @@ impl Queue {
     }
 
     /// Takes a message; never waits.
-    pub(crate) fn push(&self, message: BusMessage) {
+    pub fn push(&self, message: BusMessage) {
         let mut waiting = self.lock();
         if waiting.events.len() < SUBSCRIPTION_CAPACITY {
             waiting.events.push_back(BusEvent::Message(message));
@@ -38,14 +38,14 @@ impl Queue {
     }
 
     /// Nothing comes any more.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
         wake(waiting);
     }
 
     /// The next event; none after it is closed and empty.
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<BusEvent>> {
+    pub fn poll(&self, cx: &Context<'_>) -> Poll<Option<BusEvent>> {
         let mut waiting = self.lock();
         if let Some(event) = waiting.events.pop_front() {
             return Poll::Ready(Some(event));

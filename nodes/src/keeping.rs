@@ -3,7 +3,8 @@
 use std::{path::Path, sync::Arc};
 
 use clawnode_actors::session::Sessions;
-use clawnode_cluster::{Clock, SystemClock, local};
+use clawnode_cluster::{Clock, SystemClock};
+use clawnode_local as local;
 
 use crate::{
     cli::offline::{BackupView, ImportView, Offline, RepairView},

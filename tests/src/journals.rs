@@ -10,10 +10,9 @@ use clawnode_actors::{
     durable::core::snapshot_blob,
     session::{Sessions, listing::Wanted},
 };
-use clawnode_cluster::{
-    AppendAnswer, Substrate, SystemClock, Write,
-    local::{self, LocalOptions},
-};
+use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
+use clawnode_local as local;
+use clawnode_local::LocalOptions;
 use clawnode_proto::{Digest, EntityId, Position, subject::Prefix};
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use clawnode_cluster::{
-    Substrate, SystemClock,
-    local::{LocalControl, LocalOptions, open},
-};
+use clawnode_cluster::{Substrate, SystemClock};
+use clawnode_local::{LocalControl, LocalOptions, open};
 use clawnode_proto::subject::Prefix;
 use clawnode_tests::conformance::{Ground, Result};
 use tempfile::TempDir;

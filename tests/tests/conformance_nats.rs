@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_cluster::{
-    Substrate,
-    nats::{NatsOptions, Replicas, connect},
-};
+use clawnode_cluster::Substrate;
+use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_tests::{
     conformance::{Ground, Result},
     nats::{NatsCluster, NatsServer, ServerOptions},

@@ -1,11 +1,9 @@
 //! The conformance suite on the simulated world, in the runtime's time and without faults.
 
 use async_trait::async_trait;
-use clawnode_cluster::{
-    Clock, Substrate,
-    sim::doors::{SimDoorsOptions, SimStores},
-};
+use clawnode_cluster::{Clock, Substrate};
 use clawnode_proto::Timestamp;
+use clawnode_sim::doors::{SimDoorsOptions, SimStores};
 use clawnode_tests::conformance::{Ground, Result};
 
 /// A world of its own for each case; a restart is another process in the same world.

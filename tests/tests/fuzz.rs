@@ -11,10 +11,9 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_actors::llm::fuzz::{fuzz_anthropic, fuzz_openai};
-use clawnode_cluster::{
-    AppendAnswer, SystemClock, Write,
-    local::{self, LocalOptions},
-};
+use clawnode_cluster::{AppendAnswer, SystemClock, Write};
+use clawnode_local as local;
+use clawnode_local::LocalOptions;
 use clawnode_proto::{
     EntityId, Epoch, EventId, Head, Incarnation, Input, Kind, Position, ProcessId, Sealed, Seq,
     Timestamp,

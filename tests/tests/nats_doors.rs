@@ -7,8 +7,8 @@ use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, Clock as _, Consumer, JobConsumer, Overdue, StoreError, Substrate, SystemClock,
     Timer, Write,
-    nats::{Birth, ConnectError, NatsOptions, Replicas, connect},
 };
+use clawnode_nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
 use clawnode_proto::{
     CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Partition, Position, TimerId,
     Timestamp, TurnId, job::Job, limits, subject::Prefix, tool::EffectClass,

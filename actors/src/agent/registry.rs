@@ -276,7 +276,8 @@ fn write(entries: &Entries) -> std::sync::RwLockWriteGuard<'_, BTreeMap<AgentNam
 
 #[cfg(test)]
 mod tests {
-    use clawnode_cluster::{SystemClock, local};
+    use clawnode_cluster::SystemClock;
+    use clawnode_local as local;
     use tokio::sync::mpsc;
 
     use super::*;

@@ -121,7 +121,8 @@ mod tests {
 
     use super::*;
     use crate::latch::{Latches, contact, follow, look, read};
-    use clawnode_cluster::{Substrate, SystemClock, local};
+    use clawnode_cluster::{Substrate, SystemClock};
+    use clawnode_local as local;
 
     fn ground(dir: &std::path::Path) -> Substrate {
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));

@@ -378,7 +378,8 @@ pub(super) fn refusal_key(turn: TurnId) -> FrameKey {
 mod tests {
     use std::sync::Arc;
 
-    use clawnode_cluster::{SystemClock, local};
+    use clawnode_cluster::SystemClock;
+    use clawnode_local as local;
     use clawnode_proto::{
         Attempt, FrameBody,
         llm::{Sampling, StopReason, Text, Usage},

@@ -290,9 +290,8 @@ impl SessionRunner {
 mod tests {
     use std::sync::Arc;
 
-    use clawnode_cluster::{
-        AppendAnswer, Clock, Feed, SystemClock, Write, local, membership::Members,
-    };
+    use clawnode_cluster::{AppendAnswer, Clock, Feed, SystemClock, Write, membership::Members};
+    use clawnode_local as local;
     use clawnode_proto::{
         llm::{ModelFailure, ModelRef},
         session::ToolResult,

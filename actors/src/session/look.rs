@@ -216,7 +216,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use async_trait::async_trait;
-    use clawnode_cluster::{AppendAnswer, Journal, Page, Record, SystemClock, Write, local};
+    use clawnode_cluster::{AppendAnswer, Journal, Page, Record, SystemClock, Write};
+    use clawnode_local as local;
     use clawnode_proto::InputId;
     use futures_util::future::join_all;
 

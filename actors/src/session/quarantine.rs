@@ -330,7 +330,8 @@ fn letter_row(letter: &DeadLetter) -> ParkedRow {
 mod tests {
     use std::sync::Arc;
 
-    use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write, local};
+    use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
+    use clawnode_local as local;
 
     use super::*;
     use crate::{

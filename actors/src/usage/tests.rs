@@ -9,8 +9,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, Bucket, BucketError, Change, Entry, Journal, Page, Record, StoreError, Substrate,
-    SystemClock, Write, local,
+    SystemClock, Write,
 };
+use clawnode_local as local;
 use clawnode_proto::{
     EntityId, Position, Timestamp,
     event::decode_record,

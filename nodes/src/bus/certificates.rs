@@ -1,6 +1,7 @@
 //! The servers' TLS: an authority of the cluster's own, and a certificate for each server.
 
-use clawnode_cluster::{Clock, SystemClock, nats::auth::BusServer};
+use clawnode_cluster::{Clock, SystemClock};
+use clawnode_nats::auth::BusServer;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,

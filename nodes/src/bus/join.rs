@@ -12,7 +12,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clawnode_cluster::nats::{
+use clawnode_nats::{
     ConnectError, NatsOptions,
     auth::{AdmitError, BusRole, Credential, JoinToken, admit},
 };

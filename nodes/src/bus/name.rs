@@ -220,10 +220,8 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_cluster::{
-        SystemClock,
-        local::{LocalOptions, open},
-    };
+    use clawnode_cluster::SystemClock;
+    use clawnode_local::{LocalOptions, open};
     use clawnode_proto::subject::Prefix;
 
     use super::*;

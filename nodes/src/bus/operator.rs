@@ -12,16 +12,14 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{
-    Clock, Substrate, SystemClock,
-    nats::{
-        Birth, Known, NatsOptions, Restored,
-        auth::{
-            Authority, AuthorityError, BusRole, BusServer, JoinToken, Pushed, offer, push,
-            server_config,
-        },
-        connect, mirror, restore,
+use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_nats::{
+    Birth, Known, NatsOptions, Restored,
+    auth::{
+        Authority, AuthorityError, BusRole, BusServer, JoinToken, Pushed, offer, push,
+        server_config,
     },
+    connect, mirror, restore,
 };
 use clawnode_proto::{ErrorChain, NodeName, subject::Prefix};
 
@@ -114,7 +112,7 @@ impl Operator {
             Failure::new(Exit::Config, "authority_unusable", format!("`{SERVERS}`: {error}"))
         })?;
         let servers = names.iter().map(|name| name.parse()).collect::<Result<_, _>>();
-        let servers = servers.map_err(|error: clawnode_cluster::nats::auth::ServerNameError| {
+        let servers = servers.map_err(|error: clawnode_nats::auth::ServerNameError| {
             Failure::new(Exit::Config, "authority_unusable", format!("`{SERVERS}`: {error}"))
         })?;
         Ok(Self { dir: dir.to_owned(), authority, servers })

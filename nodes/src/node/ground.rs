@@ -4,12 +4,11 @@ use std::sync::Arc;
 #[cfg(feature = "nats")]
 use std::time::Duration;
 
+use clawnode_cluster::{Clock, Lost, Substrate};
+use clawnode_local as local;
+use clawnode_local::{LocalControl, LocalOptions, OpenError};
 #[cfg(feature = "nats")]
-use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
-use clawnode_cluster::{
-    Clock, Lost, Substrate,
-    local::{self, LocalControl, LocalOptions, OpenError},
-};
+use clawnode_nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
 use clawnode_proto::{ErrorChain, ProcessId, node::NodeRole};
 
 #[cfg(feature = "nats")]

@@ -14,10 +14,9 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use clawnode_actors::session::{SendError, Sessions};
-use clawnode_cluster::{
-    Backoff, BucketError, StoreError,
-    local::{self, Moved},
-};
+use clawnode_cluster::{Backoff, BucketError, StoreError};
+use clawnode_local as local;
+use clawnode_local::Moved;
 use clawnode_proto::{
     EntityId, ErrorChain, Input, Position,
     job::{Job, JobState},

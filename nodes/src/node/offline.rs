@@ -4,10 +4,9 @@ use std::{path::PathBuf, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
-use clawnode_cluster::{
-    SystemClock,
-    local::{self, LocalControl},
-};
+use clawnode_cluster::SystemClock;
+use clawnode_local as local;
+use clawnode_local::LocalControl;
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
     api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},

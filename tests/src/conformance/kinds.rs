@@ -2,7 +2,6 @@
 //! the tests.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -25,19 +24,19 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{Clock, Substrate, SystemClock, membership::Members, placement::Placement};
 use clawnode_proto::{
-    Digest, EntityId, Frame, JobId, Position, ProcessId, TimerId, Timestamp, TurnId,
+    EntityId, Frame, JobId, Position, ProcessId, TimerId, Timestamp, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
     envelope::VERSIONS,
     event::decode_record,
     kernel::SNAPSHOT,
     latch::LatchScope,
-    node::{Heartbeat, Load, NodeRole, VersionRange},
+    node::{Heartbeat, VersionRange},
 };
 use tokio::sync::watch;
 
 use super::{
     Ground, Result,
-    support::{eventually, holds, same},
+    support::{self, eventually, holds, same},
 };
 
 /// Events after which a snapshot replaces a journal here.
@@ -116,30 +115,8 @@ impl Process {
 
 /// What a worker says of itself that serves counters.
 fn heartbeat(process: u128) -> Result<Heartbeat> {
-    Ok(Heartbeat {
-        process: ProcessId::from_u128(process),
-        node: "n".parse()?,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        roles: vec![NodeRole::Worker],
-        started: Timestamp(0),
-        draining: false,
-        entities: 0,
-        config: Digest::ZERO,
-        cordoned: false,
-        speaks: VersionRange::from(VERSIONS),
-        capabilities: [Counter::KIND.as_str().parse()?].into(),
-        load: Load::default(),
-        shed: 0,
-        first_of: 0,
-        knows: BTreeSet::new(),
-        lacks: BTreeSet::new(),
-        leaving: false,
-        server: String::new(),
-        url: None,
-        providers: Vec::new(),
-        time: None,
-        file: clawnode_proto::node::FileState::default(),
-    })
+    let capabilities = [Counter::KIND.as_str().parse()?].into();
+    Ok(Heartbeat { capabilities, ..support::heartbeat(process)? })
 }
 
 fn counters(substrate: &Substrate) -> Kinds {

@@ -12,6 +12,7 @@ pub mod inbox;
 pub mod jobs;
 pub mod journal;
 pub mod kinds;
+pub mod membership;
 pub mod restart;
 pub mod sessions;
 mod support;
@@ -107,6 +108,9 @@ macro_rules! conformance {
             }
             kinds {
                 a_second_kind_is_served, a_kind_that_is_not_served_waits_for_who_serves_it
+            }
+            membership {
+                a_process_that_joins_learns_who_died_before
             }
             restart {
                 everything_stored_is_there_after_a_restart, what_was_done_stays_done

@@ -1,10 +1,14 @@
 //! What the cases share: patience, names, and readable complaints.
 
-use std::{fmt::Debug, future::Future, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, future::Future, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Consumer, Delivery, Journal, Write};
-use clawnode_proto::{EntityId, Input, Kind, Partition, Position, Timestamp};
+use clawnode_proto::{
+    Digest, EntityId, Input, Kind, Partition, Position, ProcessId, Timestamp,
+    envelope::VERSIONS,
+    node::{FileState, Heartbeat, Load, NodeRole, VersionRange},
+};
 
 use super::Result;
 
@@ -47,6 +51,34 @@ where
         Ok(())
     })
     .await?
+}
+
+/// What a worker with no capabilities says of itself.
+pub(super) fn heartbeat(process: u128) -> Result<Heartbeat> {
+    Ok(Heartbeat {
+        process: ProcessId::from_u128(process),
+        node: "n".parse()?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        roles: vec![NodeRole::Worker],
+        started: Timestamp(0),
+        draining: false,
+        entities: 0,
+        config: Digest::ZERO,
+        cordoned: false,
+        speaks: VersionRange::from(VERSIONS),
+        capabilities: BTreeSet::new(),
+        load: Load::default(),
+        shed: 0,
+        first_of: 0,
+        knows: BTreeSet::new(),
+        lacks: BTreeSet::new(),
+        leaving: false,
+        server: String::new(),
+        url: None,
+        providers: Vec::new(),
+        time: None,
+        file: FileState::default(),
+    })
 }
 
 /// An input for the session `key`, named `name`.

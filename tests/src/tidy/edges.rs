@@ -1,38 +1,71 @@
-//! Which crate may know what: `proto <- cluster <- actors <- nodes`.
+//! Which crate may name what, and which folder of a crate may name which other.
 
 use super::{
-    Check, Findings,
+    Check, File, Findings,
     scan::{has_word, without_comment},
 };
 
-/// The product's crates, lowest first; each may name those before it.
-const CRATES: [&str; 4] = ["proto", "cluster", "actors", "nodes"];
+/// A crate of the product.
+struct Crate {
+    /// Where it is.
+    folder: &'static str,
+    /// What its manifest calls it, after `clawnode-`.
+    name: &'static str,
+    /// Which crates of the product it may name, in the same words.
+    may: &'static [&'static str],
+}
 
-/// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`' doors.
-const ONLY: [(&str, &[&str]); 15] = [
+/// The product's crates, lowest first.
+const CRATES: &[Crate] = &[
+    Crate { folder: "proto", name: "proto", may: &[] },
+    Crate { folder: "cluster", name: "cluster", may: &["proto"] },
+    Crate { folder: "cluster/local", name: "local", may: &["proto", "cluster"] },
+    Crate { folder: "cluster/nats", name: "nats", may: &["proto", "cluster"] },
+    Crate { folder: "cluster/sim", name: "sim", may: &["proto", "cluster", "local"] },
+    Crate { folder: "actors/wasm", name: "wasm", may: &[] },
+    // `sim` stands behind the feature of tests.
+    Crate { folder: "actors", name: "actors", may: &["proto", "cluster", "wasm", "sim"] },
+    Crate {
+        folder: "nodes",
+        name: "nodes",
+        may: &["proto", "cluster", "local", "nats", "actors", "wasm"],
+    },
+];
+
+/// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`.
+const ONLY: &[(&str, &[&str])] = &[
     ("bollard", &["actors"]),
-    ("async-nats", &["cluster"]),
-    ("sled", &["cluster"]),
+    ("async-nats", &["nats"]),
+    ("sled", &["local"]),
     ("ractor", &["actors", "nodes"]),
     ("axum", &["nodes"]),
     ("clap", &["nodes"]),
     ("hyper", &["nodes"]),
     ("tokio-tungstenite", &["nodes"]),
     ("sse-stream", &["actors"]),
-    ("wasmtime", &["actors"]),
+    ("wasmtime", &["wasm"]),
     ("russh", &["actors"]),
     ("landlock", &["actors"]),
     ("seccompiler", &["actors"]),
     ("close_fds", &["nodes"]),
-    ("tokio", &["cluster", "actors", "nodes"]),
+    ("tokio", &["cluster", "local", "nats", "sim", "actors", "nodes"]),
 ];
+
+/// The crate that a file is a source of.
+fn of(file: &File) -> Option<&'static Crate> {
+    let inside = |it: &&Crate| {
+        let rest = file.path.strip_prefix(it.folder);
+        rest.is_some_and(|rest| rest.starts_with("/src/"))
+    };
+    CRATES.iter().find(inside)
+}
 
 pub(super) const MANIFESTS_KEEP_THE_EDGES: Check = Check {
     name: "manifests keep the edges between crates",
     run: |tree| {
         let mut it = Findings::default();
-        for (at, own) in CRATES.iter().enumerate() {
-            let path = format!("{own}/Cargo.toml");
+        for own in CRATES {
+            let path = format!("{}/Cargo.toml", own.folder);
             let Some(file) = tree.get(&path) else { continue };
             let mut shipped = false;
             for (number, line) in file.numbered() {
@@ -44,10 +77,13 @@ pub(super) const MANIFESTS_KEEP_THE_EDGES: Check = Check {
                 }
                 it.scanned += 1;
                 let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
-                let above = CRATES.iter().skip(at).any(|one| name == format!("clawnode-{one}"));
-                let reserved = ONLY.iter().any(|(only, by)| *only == name && !by.contains(own));
+                let ours = name.strip_prefix("clawnode-");
+                let above = ours.is_some_and(|ours| !own.may.contains(&ours));
+                let reserved =
+                    ONLY.iter().any(|(only, by)| *only == name && !by.contains(&own.name));
                 if above || reserved {
-                    it.found.push(format!("{path}:{number}: `{own}` may not know `{name}`"));
+                    let who = own.name;
+                    it.found.push(format!("{path}:{number}: `{who}` may not know `{name}`"));
                 }
             }
         }
@@ -61,11 +97,14 @@ pub(super) const SOURCES_KEEP_THE_EDGES: Check = Check {
     run: |tree| {
         let mut it = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
+            let Some(own) = of(file) else {
+                it.found.push(format!("{}: its crate is not in the table", file.path));
+                continue;
+            };
             it.scanned += 1;
-            let own = file.path.split('/').next().unwrap_or_default();
             for (number, line) in file.code() {
                 let line = without_comment(line);
-                for (name, by) in ONLY.iter().filter(|(_, by)| !by.contains(&own)) {
+                for (name, by) in ONLY.iter().filter(|(_, by)| !by.contains(&own.name)) {
                     let path = format!("{}::", name.replace('-', "_"));
                     if line.contains(&path) && has_word(line, path.trim_end_matches(':')) {
                         let who = by.join(", ");

@@ -90,9 +90,8 @@ impl File {
 
     /// Whether it is part of what is shipped.
     pub fn is_product(&self) -> bool {
-        ["proto/src/", "cluster/src/", "actors/src/", "nodes/src/"]
-            .iter()
-            .any(|folder| self.path.starts_with(folder))
+        let folder = self.path.split('/').next().unwrap_or_default();
+        ["proto", "cluster", "actors", "nodes"].contains(&folder) && self.path.contains("/src/")
     }
 
     /// Its lines, numbered from 1, up to the tests at its end.

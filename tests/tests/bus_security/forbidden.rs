@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use async_nats::{Event, ServerError};
-use clawnode_cluster::nats::auth::{BusRole, push};
+use clawnode_nats::auth::{BusRole, push};
 use futures_util::StreamExt;
 
 use crate::support::{Operator, PATIENCE, Result, User, now};

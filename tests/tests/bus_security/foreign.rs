@@ -3,12 +3,10 @@
 //! and let go on.
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, StoreError, Substrate, Write,
-    nats::{
-        auth::{BusRole, JoinToken},
-        connect,
-    },
+use clawnode_cluster::{AppendAnswer, StoreError, Substrate, Write};
+use clawnode_nats::{
+    auth::{BusRole, JoinToken},
+    connect,
 };
 use clawnode_proto::{
     CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Position, Timestamp, TurnId,

@@ -3,10 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{
-    Lost,
-    nats::{ConnectError, NatsOptions, connect},
-};
+use clawnode_cluster::Lost;
+use clawnode_nats::{ConnectError, NatsOptions, connect};
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
     process::{Ground, Home},

@@ -1,6 +1,6 @@
 //! Who is who: nodes with one name, clusters on one prefix, clusters that were changed.
 
-use clawnode_cluster::nats::{ConnectError, NatsOptions, connect};
+use clawnode_nats::{ConnectError, NatsOptions, connect};
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
     process::{Ground, Home},

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use clawnode_cluster::nats::auth::{Authority, BusRole, JoinToken};
+use clawnode_nats::auth::{Authority, BusRole, JoinToken};
 use clawnode_proto::subject::Prefix;
 
 use crate::support::{Operator, Result, host, node, now, refused};

@@ -1,10 +1,8 @@
 //! A stolen worker's credential destroys every journal, and the mirror brings them back as they were.
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, Record, Substrate, Write,
-    nats::{auth::BusRole, connect},
-};
+use clawnode_cluster::{AppendAnswer, Record, Substrate, Write};
+use clawnode_nats::{auth::BusRole, connect};
 use clawnode_proto::{EntityId, Kind, Position, subject::Prefix};
 use serde_json::{Value, json};
 

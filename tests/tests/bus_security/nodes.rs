@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    StoreError, Substrate,
-    nats::{
-        NatsOptions,
-        auth::{Authority, BusRole},
-        connect,
-    },
+use clawnode_cluster::{StoreError, Substrate};
+use clawnode_nats::{
+    NatsOptions,
+    auth::{Authority, BusRole},
+    connect,
 };
 use clawnode_proto::{
     CallId, EventId, JobId, Position, ProcessId, SessionKey, TurnId,

@@ -1,6 +1,6 @@
 //! A node that is given a credential of the system account hears whose connection has ended.
 
-use clawnode_cluster::nats::{NatsOptions, auth::BusRole, connect};
+use clawnode_nats::{NatsOptions, auth::BusRole, connect};
 use clawnode_proto::ProcessId;
 use tokio::time::timeout;
 

@@ -1,7 +1,7 @@
 //! A cluster whose record of the birth is gone, and one that an older build made: what its nodes are
 //! told, and how its operator brings it back with the identity that it had.
 
-use clawnode_cluster::nats::{
+use clawnode_nats::{
     ConnectError,
     auth::{BusRole, push},
     connect,

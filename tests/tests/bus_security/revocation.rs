@@ -2,13 +2,11 @@
 //! not forget it. A tenant's credential opens nothing of another tenant.
 
 use async_nats::Event;
-use clawnode_cluster::{
-    Lost,
-    nats::{
-        ConnectError,
-        auth::{BusRole, Credential, push},
-        connect,
-    },
+use clawnode_cluster::Lost;
+use clawnode_nats::{
+    ConnectError,
+    auth::{BusRole, Credential, push},
+    connect,
 };
 use serde_json::json;
 

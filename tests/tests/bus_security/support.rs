@@ -3,12 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use async_nats::{Client, ConnectOptions, Event};
-use clawnode_cluster::{
-    Clock, SystemClock,
-    nats::{
-        Birth, NatsOptions,
-        auth::{Authority, Credential},
-    },
+use clawnode_cluster::{Clock, SystemClock};
+use clawnode_nats::{
+    Birth, NatsOptions,
+    auth::{Authority, Credential},
 };
 use clawnode_proto::subject::Prefix;
 use clawnode_tests::{

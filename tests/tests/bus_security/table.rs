@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_nats::{Event, HeaderMap, Request, ServerError, Subscriber};
-use clawnode_cluster::nats::auth::{Authority, BusRole, push};
+use clawnode_nats::auth::{Authority, BusRole, push};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -262,7 +262,7 @@ fn credentials(
     authority: &mut Authority,
     role: BusRole,
     other: BusRole,
-) -> Result<(clawnode_cluster::nats::auth::Credential, clawnode_cluster::nats::auth::Credential)> {
+) -> Result<(clawnode_nats::auth::Credential, clawnode_nats::auth::Credential)> {
     let life = (now(), 3_600);
     Ok((authority.brief(role, None, life)?, authority.brief(other, None, life)?))
 }

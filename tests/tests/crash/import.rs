@@ -5,11 +5,10 @@ mod nats {
     use std::{collections::BTreeMap, sync::Arc};
 
     use bytes::Bytes;
-    use clawnode_cluster::{
-        SystemClock,
-        local::{self, LocalOptions},
-        nats::{NatsOptions, connect},
-    };
+    use clawnode_cluster::SystemClock;
+    use clawnode_local as local;
+    use clawnode_local::LocalOptions;
+    use clawnode_nats::{NatsOptions, connect};
     use clawnode_proto::{
         CallId, Digest, EventId, JobId, Position, TurnId,
         job::{Job, JobState},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug};
 
-use clawnode_cluster::sim::{Bugs, Faults};
+use clawnode_sim::{Bugs, Faults};
 use clawnode_tests::conformance::Result;
 
 use crate::grounds::world;

@@ -2,12 +2,10 @@
 
 use std::future::Future;
 
-use clawnode_cluster::{
-    Substrate,
-    sim::{
-        Bugs,
-        doors::{SimDoorsOptions, SimStores},
-    },
+use clawnode_cluster::Substrate;
+use clawnode_sim::{
+    Bugs,
+    doors::{SimDoorsOptions, SimStores},
 };
 use clawnode_tests::conformance::Result;
 

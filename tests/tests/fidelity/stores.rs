@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use clawnode_cluster::{
-    Substrate, SystemClock,
-    local::{LocalOptions, open},
-    nats::{NatsOptions, Replicas, connect},
-    sim::{Bugs, Faults},
-};
+use clawnode_cluster::{Substrate, SystemClock};
+use clawnode_local::{LocalOptions, open};
+use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_proto::subject::Prefix;
+use clawnode_sim::{Bugs, Faults};
 use clawnode_tests::{
     conformance::Result,
     nats::{NatsCluster, NatsServer, ServerOptions},

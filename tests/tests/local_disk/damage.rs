@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, StoreError, Write,
-    local::{OpenError, inspect, repair},
-};
+use clawnode_cluster::{AppendAnswer, StoreError, Write};
+use clawnode_local::{OpenError, inspect, repair};
 
 use crate::support::{Home, NONE, Result, append, entity, everything, fill, find, job, texts};
 

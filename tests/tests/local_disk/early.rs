@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, Consumer, StoreError, Substrate, Write,
-    local::{Fault, LocalOptions, PowerCutDisk, open},
-};
+use clawnode_cluster::{AppendAnswer, Consumer, StoreError, Substrate, Write};
+use clawnode_local::{Fault, LocalOptions, PowerCutDisk, open};
 use clawnode_proto::Position;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, StoreError, Write,
-    local::{Fault, LocalOptions, OpenError, PowerCutDisk, open},
-};
+use clawnode_cluster::{AppendAnswer, StoreError, Write};
+use clawnode_local::{Fault, LocalOptions, OpenError, PowerCutDisk, open};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

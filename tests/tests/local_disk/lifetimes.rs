@@ -9,10 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    Clock, SystemClock,
-    local::{LocalOptions, open},
-};
+use clawnode_cluster::{Clock, SystemClock};
+use clawnode_local::{LocalOptions, open};
 use clawnode_proto::Timestamp;
 
 use crate::support::{Home, NONE, Result, options};

@@ -12,7 +12,8 @@ use std::{
 };
 
 use clawnode_actors::durable::jobs::{JobIn, JobMachine, JobOut, Liveness};
-use clawnode_cluster::{Clock, JobDelivery, Substrate, local::open};
+use clawnode_cluster::{Clock, JobDelivery, Substrate};
+use clawnode_local::open;
 use clawnode_proto::{
     Position, ProcessId, Timestamp,
     job::{Job, JobState},

@@ -1,7 +1,7 @@
 //! Who may open a data directory.
 
 use bytes::Bytes;
-use clawnode_cluster::local::{OpenError, open, open_read_only, repair};
+use clawnode_local::{OpenError, open, open_read_only, repair};
 
 use crate::support::{Home, Result, everything, fill, input, options, texts};
 use crate::system_calls::{lines_until, spawn_child};

@@ -6,10 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, Substrate, Timer, Write,
-    local::{Fault, LocalControl, OpenError, Planted, PowerCutDisk, open},
-};
+use clawnode_cluster::{AppendAnswer, Substrate, Timer, Write};
+use clawnode_local::{Fault, LocalControl, OpenError, Planted, PowerCutDisk, open};
 use clawnode_proto::{Digest, EntityId, Input, JobId, Position, TimerId, job::Job};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

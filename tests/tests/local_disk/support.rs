@@ -7,10 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, Substrate, SystemClock, Timer, Write,
-    local::{LocalControl, LocalOptions, OpenError, open},
-};
+use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Timer, Write};
+use clawnode_local::{LocalControl, LocalOptions, OpenError, open};
 use clawnode_proto::{
     CallId, EntityId, EventId, Input, JobId, Kind, Position, TimerId, Timestamp, TurnId, job::Job,
     subject::Prefix, tool::EffectClass,

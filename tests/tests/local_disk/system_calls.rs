@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use clawnode_cluster::local::{Planted, open};
+use clawnode_local::{Planted, open};
 
 use crate::support::{Home, NONE, Result, append, input, options};
 

@@ -13,7 +13,8 @@ use clawnode_actors::{
         },
     },
 };
-use clawnode_cluster::{Substrate, SystemClock, local, membership::Members};
+use clawnode_cluster::{Substrate, SystemClock, membership::Members};
+use clawnode_local as local;
 use clawnode_proto::{CallId, ProcessId, tool::ToolOutcome};
 use clawnode_tests::{
     mcp::{MARK, hostile, marked},

@@ -16,7 +16,8 @@ use clawnode_actors::tool::{
     Executor, ToolRun, Toolbox,
     ssh::{SshContext, SshHost, SshHostOptions},
 };
-use clawnode_cluster::{Bucket, SystemClock, local};
+use clawnode_cluster::{Bucket, SystemClock};
+use clawnode_local as local;
 use clawnode_proto::{CallId, JobId, session::ToolEnd, tool::ToolFailure};
 use clawnode_tests::process::ProcessError;
 use serde_json::{Value, json};

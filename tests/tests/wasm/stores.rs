@@ -7,10 +7,9 @@ use clawnode_actors::tool::{
     Egress, EgressOptions, Executor, Toolbox,
     plugin::{PluginOptions, PluginStores, Plugins, StoreFailure, StoreName},
 };
-use clawnode_cluster::{
-    Bucket, Substrate, SystemClock, local,
-    nats::{NatsOptions, Replicas, connect},
-};
+use clawnode_cluster::{Bucket, Substrate, SystemClock};
+use clawnode_local as local;
+use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_proto::{
     Position,
     limits::{PLUGIN_KEY_BYTES, PLUGIN_STORE_KEYS, PLUGIN_VALUE_BYTES},

@@ -226,7 +226,8 @@ async fn jittered(wait: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_cluster::{SystemClock, local};
+    use clawnode_cluster::SystemClock;
+    use clawnode_local as local;
     use clawnode_proto::{
         Epoch, EventId, Grammar as _, Head, Incarnation, ProcessId, Sealed, Seq, Tail, Timestamp,
         event::{VERSION, encode_record},

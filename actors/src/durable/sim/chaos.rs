@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use clawnode_cluster::sim::Faults;
 use clawnode_proto::{EntityId, ProcessId};
+use clawnode_sim::Faults;
 use rand::Rng;
 
 use super::{

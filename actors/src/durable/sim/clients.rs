@@ -1,10 +1,10 @@
 //! Clients: each stores one input, and says it again under the same key until it is answered.
 
-use clawnode_cluster::sim::{Reply, Request};
 use clawnode_proto::{
     IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute, session::SessionInput,
     tool::ToolSpec,
 };
+use clawnode_sim::{Reply, Request};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

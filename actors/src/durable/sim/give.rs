@@ -1,7 +1,7 @@
 //! Jobs on their way to the queue: as production gives them away, over the world's stores.
 
-use clawnode_cluster::sim::{Reply, Request};
 use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};
+use clawnode_sim::{Reply, Request};
 
 use super::{
     Sim, Violation,

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_cluster::sim::{JobDelivered, JobToken, Reply, Request};
 use clawnode_proto::{
     Capability, IdempotencyKey, Input, JobId, Kind, ProcessId,
     job::{Job, JobState},
@@ -12,6 +11,7 @@ use clawnode_proto::{
     subject::job_key,
     tool::{EffectClass, ToolFailure, ToolOutcome},
 };
+use clawnode_sim::{JobDelivered, JobToken, Reply, Request};
 use rand::Rng;
 
 use super::{

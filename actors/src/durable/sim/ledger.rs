@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_cluster::{Record, sim::Change};
+use clawnode_cluster::Record;
 use clawnode_proto::{
     Attempt, CallId, CodecError, Digest, EntityId, Epoch, Incarnation, Input, InputId, Position,
     Sealed, TurnId, codec,
@@ -13,6 +13,7 @@ use clawnode_proto::{
     llm::FailureClass,
     session::{SessionEvent, SessionInput},
 };
+use clawnode_sim::Change;
 
 use super::{
     Violation,

@@ -50,8 +50,8 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_cluster::sim::{Bugs, Change, Happening, Ticket, World};
 use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
+use clawnode_sim::{Bugs, Change, Happening, Ticket, World};
 
 pub use self::violation::Violation;
 use self::{

@@ -1,13 +1,11 @@
 //! What an entity's actor does: its machine's outputs, and the operations on the stores.
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    AppendAnswer, Record, StoreError,
-    sim::{Change, Reply, Request, World},
-};
+use clawnode_cluster::{AppendAnswer, Record, StoreError};
 use clawnode_proto::{
     Digest, EntityId, Incarnation, Position, ProcessId, event::decode_record, kernel::SnapshotState,
 };
+use clawnode_sim::{Change, Reply, Request, World};
 use rand::Rng;
 use serde_bytes::ByteBuf;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use clawnode_cluster::sim::Faults;
 use clawnode_proto::{Order, hook::HookSpec};
+use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

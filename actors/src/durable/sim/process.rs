@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use clawnode_cluster::{
-    Record, Write,
-    sim::{Ticket, Token},
-};
+use clawnode_cluster::{Record, Write};
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, SessionKey,
     TimerId, Timestamp, job::Job, session::ToolEnd,
 };
+use clawnode_sim::{Ticket, Token};
 
 use super::{give::Giving, jobs::JobHands, settle::Ending};
 use crate::{

@@ -1,7 +1,7 @@
 //! Questions between processes: who asks an owner, what it says, and who is told that it lost one.
 
-use clawnode_cluster::sim::Change;
 use clawnode_proto::{EntityId, ProcessId, event::decode_record};
+use clawnode_sim::Change;
 
 use super::{Sim, Violation, process::Note};
 use crate::durable::partition::{self, OwnerSays};

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use clawnode_cluster::sim::Faults;
 use clawnode_proto::ProcessId;
+use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng, seq::IteratorRandom};
 use rand_chacha::ChaCha8Rng;
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use clawnode_cluster::sim::{Reply, Request};
 use clawnode_proto::{
     EntityId, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
     limits::JOB_CLOSED_TTL, subject::job_key,
 };
+use clawnode_sim::{Reply, Request};
 
 use super::{
     Sim, Violation,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_cluster::sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
 use clawnode_proto::{
     EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
     kernel::RELEASED,
 };
+use clawnode_sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
 
 use super::{
     CLIENTS, Sim, Violation,

@@ -1,7 +1,7 @@
 //! The trace: what happened last, for whoever reads a failure.
 
-use clawnode_cluster::sim::Change;
 use clawnode_proto::{Position, ProcessId, event::decode_record};
+use clawnode_sim::Change;
 
 use super::{CLIENTS, FATE};
 use std::collections::VecDeque;

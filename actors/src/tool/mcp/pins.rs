@@ -269,7 +269,8 @@ fn unreadable(key: &str) -> BucketError {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_cluster::{SystemClock, local};
+    use clawnode_cluster::SystemClock;
+    use clawnode_local as local;
     use clawnode_proto::tool::{EffectClass, Risk};
 
     use super::*;

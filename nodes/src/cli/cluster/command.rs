@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use clawnode_cluster::nats::auth::{BusServer, Pushed};
+use clawnode_nats::auth::{BusServer, Pushed};
 use serde_json::json;
 
 use super::{init, join_token, keep, revoke};

@@ -1,7 +1,7 @@
 //! `cluster init`.
 
 use clap::Args;
-use clawnode_cluster::nats::auth::BusServer;
+use clawnode_nats::auth::BusServer;
 use serde_json::json;
 
 use super::command::DirArgs;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use clawnode_cluster::nats::auth::BusRole;
+use clawnode_nats::auth::BusRole;
 use clawnode_proto::{NodeName, Timestamp, node::NodeRole};
 use serde_json::json;
 

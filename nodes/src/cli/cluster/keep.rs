@@ -72,7 +72,7 @@ pub(super) async fn restore(args: &RestoreArgs, context: &Context) -> Result<Exi
         .map(|it| json!({ "name": it.stream, "records": it.records, "left_out": it.left_out }))
         .collect();
     context.out.document(&json!({ "streams": streams }), |_| {
-        let line = |it: &clawnode_cluster::nats::Restored| {
+        let line = |it: &clawnode_nats::Restored| {
             format!("{}: {} records, {} left out", it.stream, it.records, it.left_out)
         };
         restored.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -1,7 +1,7 @@
 //! `cluster revoke` and `cluster users`.
 
 use clap::Args;
-use clawnode_cluster::nats::auth::BusRole;
+use clawnode_nats::auth::BusRole;
 use clawnode_proto::{Timestamp, node::NodeRole};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Fa
     let mut operator = Operator::open(&args.dir.path(context))?;
     let roles: Vec<NodeRole> = args.role.iter().copied().map(NodeRole::from).collect();
     let whom = if let Some(user) = &args.user {
-        let refused = |error: clawnode_cluster::nats::auth::AuthorityError| {
+        let refused = |error: clawnode_nats::auth::AuthorityError| {
             Failure::new(Exit::Usage, "not_found", error.to_string())
                 .hint("`clawnode cluster users` lists them")
         };
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Fa
     } else {
         let role = BusRole::of(&roles)
             .ok_or_else(|| Failure::new(Exit::Usage, "usage", "a role is needed"))?;
-        let failed = |error: clawnode_cluster::nats::auth::AuthorityError| {
+        let failed = |error: clawnode_nats::auth::AuthorityError| {
             Failure::new(Exit::Failed, "internal", error.to_string())
         };
         operator.authority_mut().revoke_role(role, now()).map_err(failed)?;
@@ -69,7 +69,7 @@ pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Fa
 pub(super) fn users(args: &DirArgs, context: &Context) -> Result<Exit, Failure> {
     let operator = Operator::open(&args.path(context))?;
     let authority = operator.authority();
-    let state = |it: &clawnode_cluster::nats::auth::Issued| match () {
+    let state = |it: &clawnode_nats::auth::Issued| match () {
         () if authority.is_revoked(it) => "revoked",
         () if it.expires <= now() => "ended",
         () => "good",

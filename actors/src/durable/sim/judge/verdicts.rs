@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_cluster::sim::Change;
 use clawnode_proto::{
     CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, ToolName,
     TurnId, codec,
@@ -12,6 +11,7 @@ use clawnode_proto::{
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
     tool::ToolSpec,
 };
+use clawnode_sim::Change;
 
 use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::Heard};
 use crate::durable::sim::Violation;

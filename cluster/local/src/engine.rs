@@ -1,0 +1,409 @@
+//! The engine: the one thread that changes a store.
+//!
+//! It sleeps until there is an operation, a deadline of a delivery, or something due by the clock.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use clawnode_cluster::StoreError;
+use clawnode_proto::{EntityId, Position};
+use tokio::sync::oneshot;
+use tracing::error;
+
+use super::{
+    checkpoint::Cleaning,
+    directory::IndexState,
+    index::{Applied, IndexError, keys},
+    lock::DirLock,
+    log::{Log, WriteError},
+    queue::Queue,
+    shared::Shared,
+    staged::Staged,
+};
+
+/// The clock is looked at this often while something is to come due, because it may be set.
+const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// How long a free-space reading is believed.
+const ROOM_FOR: Duration = Duration::from_secs(1);
+/// The free space is looked at this often while nothing happens, so that `ready` and the warnings
+/// tell of a full disk before a message is refused. Less wakes an idle process for nothing.
+const ROOM_LOOK: Duration = Duration::from_secs(5);
+/// How many written bytes (16 MiB) make a free-space reading old.
+const ROOM_BYTES: u64 = 16 << 20;
+
+/// How long operations are gathered before the next group, where several came with the last ones:
+/// a sync costs processor time, and those who write at the same time can share it. The idea is
+/// `commit_delay` of `PostgreSQL`; who writes alone never waits.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// How long an input that comes alone waits for what its actor appends, so that one sync does for
+/// both.
+pub(super) const FOLLOWS: Duration = Duration::from_micros(300);
+
+/// How long a deletion waits for what it had still to acknowledge.
+const SCRUB_LINGER: Duration = Duration::from_secs(1);
+/// The shortest time between two cleanings for deletions, to which a second is added for each MiB
+/// that is copied: what is deleted leaves the disk within that time.
+const SCRUB_REST: Duration = Duration::from_mins(10);
+/// When what was deleted before this process began leaves the disk: a crash forgets who asked.
+const SCRUB_FIRST: Duration = Duration::from_hours(1);
+
+/// The state of the one writer.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: Log,
+    pub(super) index_state: IndexState,
+    /// The position of the next record.
+    pub(super) next_position: u64,
+    /// The earliest moment by the clock at which something is due.
+    pub(super) next_due: Option<u64>,
+    /// Acknowledgements that could not be written yet.
+    pub(super) owed_acks: Vec<(EntityId, Position)>,
+    pub(super) cleaning: Option<Cleaning>,
+    /// Checkpoints that were asked for and wait for a cleaning to end.
+    pub(super) checkpoints: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    pub(super) scrub: Scrub,
+    pub(super) room: Room,
+    /// The last record of journals that were extended lately: a look into the index costs more.
+    pub(super) tails: HashMap<EntityId, Position>,
+    pub(super) crowd: Crowd,
+    /// Written and answered, but not synced: only ever with a planted bug.
+    pub(super) owes_sync: bool,
+    pub(super) answer_before_sync: bool,
+    pub(super) lock: Option<DirLock>,
+}
+
+/// What is known of the free space.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) read: Option<(Instant, u64)>,
+    /// Bytes in the log when it was read.
+    pub(super) written: u64,
+}
+
+/// When the log is cleaned of what was deleted.
+#[derive(Debug)]
+pub(super) struct Scrub {
+    due: Option<Instant>,
+    /// Not before.
+    rested: Instant,
+}
+
+/// How many operations the last groups had: their moving average, in sixteenths.
+#[derive(Debug, Default)]
+pub(super) struct Crowd(u32);
+
+/// The store cannot go on.
+#[derive(Debug)]
+pub(super) enum Fatal {
+    Disk { action: &'static str, source: std::io::Error },
+    Index(IndexError),
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Runs on a thread of its own until the store is closed or fails.
+    pub(super) fn spawn(self) -> std::io::Result<()> {
+        std::thread::Builder::new().name("clawnode-log".to_owned()).spawn(|| self.live()).map(drop)
+    }
+
+    fn live(mut self) {
+        let shared = Arc::clone(&self.shared);
+        // A panic must not leave askers waiting for ever.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
+        let why = match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(fatal)) => {
+                if matches!(fatal, Fatal::Index(_)) {
+                    self.index_state.distrust();
+                }
+                Some(fatal.to_string())
+            }
+            Err(_panic) => {
+                self.index_state.distrust();
+                Some("the log's thread panicked; start the node again".to_owned())
+            }
+        };
+        if let Some(why) = &why {
+            error!(dir = %shared.dir.display(), why, "the local store has failed");
+        }
+        self.let_go(why);
+    }
+
+    fn run(&mut self) -> Result<(), Fatal> {
+        loop {
+            let until = self.sleep_until();
+            if self.crowd.is_there() {
+                std::thread::sleep(GATHER);
+            }
+            let work = self.shared.queue.wait(until);
+            self.commit(work.ops, work.acks)?;
+            self.expire_deliveries();
+            if work.scrub {
+                self.scrub.ask(Instant::now());
+            }
+            if work.closing {
+                return self.finish();
+            }
+            self.scrub_if_due();
+            self.clean_a_little()?;
+            // Nobody may be sending: whether we are ready must not depend on it.
+            self.has_room();
+        }
+    }
+
+    /// When to wake without being asked.
+    fn sleep_until(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.cleaning.is_some() || !self.checkpoints.is_empty() {
+            return Some(now);
+        }
+        let armed = self.shared.deliveries().arm(now);
+        let jobs = self.shared.jobs().hands.arm(now);
+        let due = self.next_due.map(|due| {
+            let left = due.saturating_sub(self.shared.clock.now().0);
+            now + Duration::from_millis(left).min(CLOCK_LOOK)
+        });
+        let due = due.into_iter().chain(self.scrub.due);
+        let is_low = self.shared.low.load(Ordering::Relaxed);
+        let owed = (is_low || !self.owed_acks.is_empty()).then(|| now + ROOM_FOR);
+        let look = Some(now + ROOM_LOOK);
+        armed.into_iter().chain(jobs).chain(due).chain(owed).chain(look).min()
+    }
+
+    /// Begins a checkpoint for what was deleted, if it is time.
+    fn scrub_if_due(&mut self) {
+        let now = Instant::now();
+        if self.scrub.due.is_none_or(|due| due > now) || self.cleaning.is_some() {
+            return;
+        }
+        let alive: i64 = self.log.segments.values().map(|segment| segment.live).sum();
+        self.scrub.begun(now, u64::try_from(alive).unwrap_or(0));
+        if self.log.has_dead() {
+            // Nobody waits for it.
+            let (reply, _) = oneshot::channel();
+            self.checkpoints.push(reply);
+        }
+    }
+
+    fn expire_deliveries(&self) {
+        let now = Instant::now();
+        self.shared.jobs().expire(now);
+        let partitions = self.shared.deliveries().expire(now);
+        for partition in partitions {
+            self.shared.ring(clawnode_proto::Partition(partition));
+        }
+    }
+
+    /// Whether there is room for new input; looked up now and then.
+    pub(super) fn has_room(&mut self) -> bool {
+        let now = Instant::now();
+        let written: u64 = self.log.segments.values().map(|segment| segment.len).sum();
+        let fresh = self.room.read.filter(|(at, _)| {
+            now.duration_since(*at) < ROOM_FOR && written < self.room.written + ROOM_BYTES
+        });
+        let free = if let Some((_, free)) = fresh {
+            free
+        } else {
+            // A disk that does not say how full it is may be written until it refuses.
+            let free = self.log.free_bytes().unwrap_or(u64::MAX);
+            self.room = Room { read: Some((now, free)), written };
+            free
+        };
+        let low = free < self.shared.head_room;
+        if self.shared.low.swap(low, Ordering::Relaxed) != low {
+            tracing::warn!(free, low, "free disk space crossed its lower limit");
+        }
+        !low
+    }
+
+    /// Begins the next segment.
+    pub(super) fn rotate(&mut self) -> Result<(), WriteError> {
+        self.log.sync().map_err(WriteError::Fatal)?;
+        self.log.rotate(self.next_position)
+    }
+
+    /// Puts staged changes into the index, with the mark of how far it has the log.
+    pub(super) fn index_staged(&mut self, staged: &mut Staged) -> Result<(), Fatal> {
+        let applied = self.applied();
+        staged.set(keys::applied(), Some(applied.encode()));
+        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = index.as_mut() {
+            index.accept(staged.take());
+        }
+        drop(index);
+        self.write_index()
+    }
+
+    /// Writes late changes to the index, once there are many. Readers hold the same shared lock
+    /// meanwhile: only this thread changes what is late.
+    pub(super) fn write_index(&mut self) -> Result<(), Fatal> {
+        let guard = self.shared.index();
+        match guard.as_ref() {
+            Some(index) if index.is_late() => index.write_late()?,
+            _ => return Ok(()),
+        }
+        drop(guard);
+        let mut guard = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = guard.as_mut() {
+            index.forget_late();
+        }
+        Ok(())
+    }
+
+    pub(super) fn applied(&self) -> Applied {
+        Applied {
+            segment: self.log.active(),
+            offset: u32::try_from(self.log.end()).unwrap_or(u32::MAX),
+            position: self.next_position.saturating_sub(1),
+        }
+    }
+
+    /// Remembers how much of each segment matters.
+    pub(super) fn stage_live(&self, staged: &mut Staged) {
+        for (id, segment) in &self.log.segments {
+            staged.set(keys::live(*id), Some(segment.live.to_be_bytes().to_vec()));
+        }
+    }
+
+    /// A close on request: everything is synced; the index is made to last.
+    fn finish(&mut self) -> Result<(), Fatal> {
+        if self.owes_sync {
+            self.log.sync().map_err(|source| Fatal::Disk { action: "sync", source })?;
+        }
+        let mut staged = Staged::default();
+        self.stage_live(&mut staged);
+        self.index_staged(&mut staged)?;
+        let mut guard = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut index) = guard.take() {
+            index.flush().map_err(Fatal::Index)?;
+            let is_stored = index.is_stored();
+            drop(index);
+            if is_stored {
+                self.index_state.set_clean();
+            }
+        }
+        Ok(())
+    }
+
+    /// The end: every door is closed, the directory is free for the next.
+    fn let_go(self, why: Option<String>) {
+        let shared = self.shared;
+        let queue: &Queue = &shared.queue;
+        queue.end(why.as_deref().unwrap_or("the process stops"));
+        // First no door can answer any more, then the failure is told.
+        drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
+        shared.watchers.close();
+        shared.bus.close();
+        if why.is_some() {
+            shared.fatal.send_replace(why);
+        }
+        for bell in &shared.bells {
+            bell.notify_waiters();
+            bell.notify_one();
+        }
+        shared.jobs().ring_all();
+        drop(self.lock);
+        shared.done.send_replace(true);
+    }
+}
+
+// === impl Scrub ===
+
+impl Scrub {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { due: Some(now + SCRUB_FIRST), rested: now }
+    }
+
+    /// Somebody deleted something.
+    fn ask(&mut self, now: Instant) {
+        let soon = self.rested.max(now + SCRUB_LINGER);
+        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+    }
+
+    /// A cleaning begins that copies so many bytes.
+    fn begun(&mut self, now: Instant, alive: u64) {
+        *self = Self { due: None, rested: now + SCRUB_REST + Duration::from_secs(alive >> 20) };
+    }
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// Operations that came together; none tells nothing.
+    pub(super) fn saw(&mut self, operations: usize) {
+        if operations > 0 {
+            let now = u32::try_from(operations).unwrap_or(u32::MAX).min(1_024) * 16;
+            self.0 = (self.0 * 7 + now) / 8;
+        }
+    }
+
+    /// Whether most groups have more than one operation.
+    pub(super) const fn is_there(&self) -> bool {
+        self.0 >= 24
+    }
+}
+
+impl From<IndexError> for Fatal {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
+    }
+}
+
+impl std::fmt::Display for Fatal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk { action, source } => write!(
+                f,
+                "the disk failed to {action} the log: {source}; check the disk, then start again \
+                 (nothing that was answered is lost)"
+            ),
+            Self::Index(error) => write!(f, "{error}; the next start rebuilds it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Crowd, SCRUB_FIRST, SCRUB_LINGER, SCRUB_REST, Scrub};
+
+    #[test]
+    fn deletions_clean_the_log_soon_and_seldom() {
+        let begin = Instant::now();
+        let mut scrub = Scrub::new(begin);
+        assert_eq!(scrub.due, Some(begin + SCRUB_FIRST), "a crash forgets who asked");
+        scrub.ask(begin);
+        assert_eq!(scrub.due, Some(begin + SCRUB_LINGER));
+        scrub.ask(begin + SCRUB_LINGER / 2);
+        assert_eq!(scrub.due, Some(begin + SCRUB_LINGER), "a stream of deletions puts none off");
+        let cleaned = begin + SCRUB_LINGER;
+        scrub.begun(cleaned, 100 << 20);
+        assert_eq!(scrub.due, None);
+        scrub.ask(cleaned);
+        assert_eq!(scrub.due, Some(cleaned + SCRUB_REST + Duration::from_secs(100)));
+    }
+
+    #[test]
+    fn who_writes_alone_never_waits_and_a_crowd_is_seen_and_forgotten() {
+        let mut crowd = Crowd::default();
+        (0..100).for_each(|_| crowd.saw(1));
+        assert!(!crowd.is_there());
+        (0..100).for_each(|_| crowd.saw(3));
+        assert!(crowd.is_there());
+        (0..100).for_each(|_| crowd.saw(0));
+        assert!(crowd.is_there(), "a group of acknowledgements says nothing");
+        (0..100).for_each(|_| crowd.saw(1));
+        assert!(!crowd.is_there());
+        crowd.saw(usize::MAX);
+        (0..100).for_each(|_| crowd.saw(1));
+        assert!(!crowd.is_there(), "one huge group is forgotten");
+    }
+}

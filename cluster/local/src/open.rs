@@ -1,0 +1,251 @@
+//! Opening a data directory: lock, format, log, index, then the engine.
+
+use std::{
+    collections::BTreeMap,
+    collections::HashMap,
+    ops::Bound,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, RwLock, atomic::AtomicBool},
+    time::Duration,
+};
+
+use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_proto::{Position, subject::Prefix};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    LocalBus, LocalControl, LocalOptions, OpenError,
+    blobs::LocalBlobs,
+    bucket::LocalBucket,
+    deliveries::{Deliveries, JobQueue},
+    directory::{IndexState, format_of, log_dir, prepare, read_format},
+    disk::{Disk, RealDisk},
+    engine::{Crowd, Engine, Room, Scrub},
+    inbox::LocalInbox,
+    index::{Index, IndexError, decode_job, decode_waiting, keys},
+    jobs::LocalJobs,
+    journal::LocalJournal,
+    lifetime::Lifetime,
+    lock::DirLock,
+    log::{Files, Log},
+    moved::refuse_moved,
+    queue::Queue,
+    reader::{Damage, ReplayError},
+    recovery::{Recovered, recover, recover_with_index},
+    shared::{Client, Shared},
+    timers::LocalTimers,
+    watch::Watchers,
+};
+
+/// Longer than anybody reads: what is open for reading delivers nothing again.
+const NO_ACK_WAIT: Duration = Duration::from_hours(24 * 365);
+
+/// Opens a data directory, or makes one, for this process alone.
+///
+/// Blocks while it reads the log. The store lives until [`clawnode_cluster::Health::close`], or until all
+/// doors are dropped; the caller should await [`LocalControl::fatal`] and exit when it resolves.
+pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalControl), OpenError> {
+    let disk = disk_of(&options);
+    prepare(dir)?;
+    let lock = DirLock::exclusive(dir)?;
+    refuse_moved(dir)?;
+    let (log_dir, blob_dir) = (log_dir(dir), dir.join("blobs"));
+    for dir in [&log_dir, &blob_dir] {
+        disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
+    }
+    let (partitions, store) = format_of(&*disk, dir, options.partitions, &*options.clock)?;
+    // A process that died may have left names unsynced that the log is going to build upon.
+    for dir in [dir, &blob_dir] {
+        disk.sync_dir(dir).map_err(OpenError::unsynced(dir))?;
+    }
+    let index_state = IndexState::new(dir);
+    let recovered = recover_with_index(&*disk, &log_dir, store, &index_state, &options)?;
+    let Recovered { index, files, segments, next_position, damages } = recovered;
+    let (waiting, next_due) =
+        load(&index, partitions).map_err(|error| index_state.failed(&error))?;
+    let log_files = Arc::clone(&files);
+    let log = Log::new(
+        Arc::clone(&disk),
+        log_dir.clone(),
+        store,
+        options.segment_bytes,
+        log_files,
+        segments,
+    )
+    .ok_or_else(|| OpenError::NotADataDirectory {
+        dir: dir.to_owned(),
+        detail: "its log has no segment".to_owned(),
+    })?;
+    let lifetime = Lifetime::open(dir, &*options.clock);
+    let shared = share((dir, lifetime), partitions, &options, index, files, waiting, damages);
+    let mut engine = Engine {
+        shared: Arc::clone(&shared),
+        log,
+        index_state,
+        next_position,
+        next_due,
+        owed_acks: Vec::new(),
+        cleaning: None,
+        checkpoints: Vec::new(),
+        scrub: Scrub::new(std::time::Instant::now()),
+        room: Room { read: None, written: 0 },
+        tails: HashMap::new(),
+        crowd: Crowd::default(),
+        owes_sync: false,
+        answer_before_sync: is_planted(&options),
+        lock: Some(lock),
+    };
+    // Before anybody asks whether it is ready.
+    engine.has_room();
+    engine.spawn().map_err(OpenError::io("start the thread of", &log_dir))?;
+    Ok(substrate(shared, disk, blob_dir, options.prefix, partitions))
+}
+
+/// Opens the data directory of a node that does not run, for reading; changes nothing in it.
+///
+/// The doors' reads work; whatever would change something answers `Closed`, and consumers wait
+/// for ever. A node cannot start while this is open.
+pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let lock = DirLock::shared(dir)?;
+    let (partitions, store) =
+        read_format(&*disk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
+            dir: dir.to_owned(),
+            detail: "it has no `format`".to_owned(),
+        })?;
+    let memory = Index::Memory(BTreeMap::new());
+    let recovered = recover(&*disk, &log_dir(dir), store, memory, false).map_err(|e| match e {
+        ReplayError::Open(error) => error,
+        ReplayError::Index(error) => IndexState::new(dir).failed(&error),
+    })?;
+    let Recovered { index, files, damages, .. } = recovered;
+    let (waiting, _) =
+        load(&index, partitions).map_err(|error| IndexState::new(dir).failed(&error))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut options = LocalOptions::new(Prefix::default(), clock);
+    options.ack_wait = NO_ACK_WAIT;
+    let lifetime = Lifetime::believing(&*options.clock);
+    let shared = share((dir, lifetime), partitions, &options, index, files, waiting, damages);
+    shared.queue.end("it is open for reading only");
+    shared.done.send_replace(true);
+    let (substrate, control) =
+        substrate(Arc::clone(&shared), disk, dir.join("blobs"), options.prefix, partitions);
+    shared.keep(lock);
+    Ok((substrate, control))
+}
+
+fn disk_of(options: &LocalOptions) -> Arc<dyn Disk> {
+    #[cfg(feature = "test-util")]
+    if let Some(disk) = &options.disk {
+        return Arc::new(disk.in_this_life());
+    }
+    #[cfg(not(feature = "test-util"))]
+    let _: &LocalOptions = options;
+    Arc::new(RealDisk)
+}
+
+fn is_planted(options: &LocalOptions) -> bool {
+    #[cfg(feature = "test-util")]
+    return options.planted == Some(super::Planted::AnswerBeforeSync);
+    #[cfg(not(feature = "test-util"))]
+    {
+        let _: &LocalOptions = options;
+        false
+    }
+}
+
+/// What waits, as it is kept in memory.
+type Waiting = (Deliveries, JobQueue);
+
+/// What is kept in memory: the waiting inputs and jobs, and when something is due next.
+fn load(index: &Index, partitions: u16) -> Result<(Waiting, Option<u64>), IndexError> {
+    let mut deliveries = Deliveries::new(partitions);
+    index.each(keys::INPUTS, Bound::Unbounded, &mut |key, value| {
+        let position = super::record::u64_at(key, 1).map(Position);
+        if let (Some(position), Some((entity, loc))) = (position, decode_waiting(value)) {
+            deliveries.add(entity, position, loc, true);
+        }
+        true
+    })?;
+    let mut jobs = JobQueue::default();
+    index.each(keys::JOBS, Bound::Unbounded, &mut |key, value| {
+        let position = super::record::u64_at(key, 1).map(Position);
+        if let (Some(position), Some((loc, job, capability))) = (position, decode_job(value)) {
+            jobs.hands.add(capability, job, position, loc, true);
+        }
+        true
+    })?;
+    let mut next_due = None;
+    for prefix in [keys::DUE, keys::EXPIRIES] {
+        index.each(prefix, Bound::Unbounded, &mut |key, _| {
+            next_due = next_due.into_iter().chain(super::record::u64_at(key, 1)).min();
+            false
+        })?;
+    }
+    Ok(((deliveries, jobs), next_due))
+}
+
+// === the parts together ===
+
+fn share(
+    (dir, lifetime): (&Path, Lifetime),
+    partitions: u16,
+    options: &LocalOptions,
+    index: Index,
+    files: Arc<Files>,
+    (deliveries, jobs): Waiting,
+    damages: Vec<Damage>,
+) -> Arc<Shared> {
+    let bells: Vec<_> = (0..partitions).map(|_| Notify::new()).collect();
+    for (bell, partition) in bells.iter().zip(0..) {
+        if deliveries.has_ready(partition) {
+            bell.notify_one();
+        }
+    }
+    Arc::new(Shared {
+        dir: dir.to_owned(),
+        partitions,
+        ack_wait: options.ack_wait,
+        clock: Arc::clone(&options.clock),
+        lifetime,
+        index: RwLock::new(Some(index)),
+        files,
+        deliveries: Mutex::new(deliveries),
+        jobs: Mutex::new(jobs),
+        bells,
+        watchers: Watchers::default(),
+        damaged: Mutex::new(damages.into_iter().map(|damage| (damage.entity, damage)).collect()),
+        queue: Queue::new(),
+        bus: LocalBus::new(),
+        fatal: watch::Sender::new(None),
+        done: watch::Sender::new(false),
+        low: AtomicBool::new(false),
+        head_room: options.head_room,
+        reader_lock: Mutex::new(None),
+    })
+}
+
+fn substrate(
+    shared: Arc<Shared>,
+    disk: Arc<dyn Disk>,
+    blobs: PathBuf,
+    prefix: Prefix,
+    partitions: u16,
+) -> (Substrate, LocalControl) {
+    let bus = Arc::new(shared.bus.clone());
+    let client = Arc::new(Client(shared));
+    let substrate = Substrate {
+        journal: Arc::new(LocalJournal(Arc::clone(&client))),
+        inbox: Arc::new(LocalInbox(Arc::clone(&client))),
+        jobs: Arc::new(LocalJobs(Arc::clone(&client))),
+        bus,
+        bucket: Arc::new(LocalBucket(Arc::clone(&client))),
+        timers: Arc::new(LocalTimers(Arc::clone(&client))),
+        blobs: Arc::new(LocalBlobs::new(Arc::clone(&client), disk, blobs)),
+        health: Arc::<Client>::clone(&client),
+        prefix,
+        partitions,
+        shared: false,
+    };
+    (substrate, LocalControl(client))
+}

@@ -1,0 +1,176 @@
+//! What a local substrate is opened with, and why it does not open.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use clawnode_cluster::Clock;
+use clawnode_proto::{limits, subject::Prefix};
+
+/// How a local substrate behaves.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// What subjects begin with.
+    pub prefix: Prefix,
+    /// The time of day, for timers and the life of bucket values.
+    pub clock: Arc<dyn Clock>,
+    /// Partitions of a directory that is made new (16); an existing one keeps what it was born
+    /// with. More lets more dispatchers run side by side.
+    pub partitions: u16,
+    /// How long a delivery may stay unanswered (30 s). Less delivers again sooner after a hang,
+    /// and more often for nothing.
+    pub ack_wait: Duration,
+    /// Bytes after which a log segment is closed and the next begun (32 MiB). Less gives space
+    /// back in smaller steps, with more files.
+    pub segment_bytes: u32,
+    /// Free bytes on the disk below which new input is refused (256 MiB), so that what was
+    /// accepted can still be finished.
+    pub head_room: u64,
+    /// Bytes the index may keep in memory (4 MiB): it holds places, not records, and the
+    /// operating system caches its file. More makes cold look-ups rarer.
+    pub index_cache: u64,
+    /// A disk that can lose power, instead of the machine's.
+    #[cfg(feature = "test-util")]
+    pub disk: Option<Arc<super::PowerCutDisk>>,
+    /// A bug to have, so that a test can show that it would find it.
+    #[cfg(feature = "test-util")]
+    pub planted: Option<Planted>,
+}
+
+/// A bug on purpose.
+#[cfg(feature = "test-util")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// Answers once written, and leaves the sync to the next commit.
+    AnswerBeforeSync,
+}
+
+impl LocalOptions {
+    /// The defaults.
+    pub fn new(prefix: Prefix, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            prefix,
+            clock,
+            partitions: limits::PARTITIONS_LOCAL,
+            ack_wait: limits::ACK_WAIT,
+            segment_bytes: 32 << 20,
+            head_room: 256 << 20,
+            index_cache: 4 << 20,
+            #[cfg(feature = "test-util")]
+            disk: None,
+            #[cfg(feature = "test-util")]
+            planted: None,
+        }
+    }
+}
+
+/// Why a data directory was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "data directory `{}` is in use by {holder}; stop it first, or talk to it",
+        .dir.display()
+    )]
+    Held {
+        /// Which directory.
+        dir: PathBuf,
+        /// Who: `process 4711`.
+        holder: String,
+    },
+    /// Its sessions were moved elsewhere.
+    #[error(
+        "the sessions of data directory `{}` {} to {to}",
+        .dir.display(),
+        if *complete { "were moved" } else { "are being moved" }
+    )]
+    Moved {
+        /// Which directory.
+        dir: PathBuf,
+        /// Where to.
+        to: String,
+        /// Whether all of them are there.
+        complete: bool,
+    },
+    /// A newer program wrote it.
+    #[error(
+        "data directory `{}` has format {found}, this program knows up to {supported}; \
+         use the program that wrote it, or a newer one",
+        .dir.display()
+    )]
+    TooNew {
+        /// Which directory.
+        dir: PathBuf,
+        /// The format it has.
+        found: u32,
+        /// The newest format known here.
+        supported: u32,
+    },
+    /// There is nothing to read.
+    #[error("`{}` is not a data directory: {detail}", .dir.display())]
+    NotADataDirectory {
+        /// Which directory.
+        dir: PathBuf,
+        /// What is missing or wrong.
+        detail: String,
+    },
+    /// The log is damaged where it must not be: no record after this place can be trusted.
+    #[error(
+        "log `{}` is damaged at offset {offset}: {detail}; \
+         keep a copy of the directory, then run `clawnode journal repair`",
+        .file.display()
+    )]
+    Damaged {
+        /// Which segment.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What was found.
+        detail: String,
+    },
+    /// What the last process wrote could not be made durable, so nothing of it may be served.
+    #[error(
+        "cannot make `{}` durable: {source}; the store serves nothing that is not on the disk; \
+         check the disk and the kernel's log, then start again",
+        .path.display()
+    )]
+    Unsynced {
+        /// Which segment or directory.
+        path: PathBuf,
+        /// What the disk said.
+        source: io::Error,
+    },
+    /// The index failed twice, the second time when it was new.
+    #[error("index `{}` cannot be built: {detail}; delete that folder and try again", .dir.display())]
+    Index {
+        /// Where it is.
+        dir: PathBuf,
+        /// What was said.
+        detail: String,
+    },
+    /// The file system said no.
+    #[error("cannot {action} `{}`: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// For `map_err`: what could not be synced.
+    pub(super) fn unsynced(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Unsynced { path, source }
+    }
+
+    /// For `map_err`: what was tried on which path.
+    pub(super) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}

@@ -1,0 +1,254 @@
+//! Operations on their way from the doors to the engine.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use clawnode_cluster::{AppendAnswer, BucketError, StoreError, Write};
+use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Bytes of operations that wait for the disk at once, in KiB (16 MiB); what is beyond waits at
+/// its door. The largest operation is far below it.
+const QUEUE_KIB: u32 = 16 << 10;
+/// Acknowledgements that wait for a group to ride in before they make one of their own.
+const ACKS_MOST: usize = 512;
+/// How long an acknowledgement waits for a group to ride in. Nobody waits for it, and a sync of
+/// its own would delay the next operation that somebody does wait for.
+const ACK_LINGER: Duration = Duration::from_millis(20);
+
+/// Operations on their way to the engine.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    bell: Condvar,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    ops: Vec<Queued>,
+    acks: Vec<(EntityId, Position)>,
+    first_ack: Option<Instant>,
+    poked: bool,
+    scrub: bool,
+    closing: bool,
+    /// Nothing is taken any more, and why.
+    gone: Option<String>,
+}
+
+/// An operation with its share of the queue's room.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) op: Op,
+    _room: OwnedSemaphorePermit,
+}
+
+/// What the engine is asked to do.
+#[derive(Debug)]
+pub(super) enum Op {
+    Append {
+        entity: EntityId,
+        expected: Position,
+        write: Write,
+        reply: oneshot::Sender<AppendAnswer>,
+    },
+    Put {
+        entity: EntityId,
+        bytes: Bytes,
+        reply: oneshot::Sender<Result<Position, StoreError>>,
+    },
+    JobPut {
+        job: JobId,
+        capability: Capability,
+        bytes: Bytes,
+        reply: oneshot::Sender<Result<Position, StoreError>>,
+    },
+    ValuePut {
+        key: String,
+        expected: Position,
+        value: Bytes,
+        expires: u64,
+        reply: oneshot::Sender<Result<Position, BucketError>>,
+    },
+    ValueDelete {
+        key: String,
+        expected: Position,
+        reply: oneshot::Sender<Result<Position, BucketError>>,
+    },
+    TimerSet {
+        entity: EntityId,
+        timer: TimerId,
+        due: u64,
+        input: Bytes,
+        reply: oneshot::Sender<Result<Position, StoreError>>,
+    },
+    TimerCancel {
+        entity: EntityId,
+        timer: TimerId,
+        reply: oneshot::Sender<Result<Position, StoreError>>,
+    },
+    Checkpoint {
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
+}
+
+/// What the engine finds to do.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) ops: Vec<Queued>,
+    pub(super) acks: Vec<(EntityId, Position)>,
+    /// Removed records are to leave the disk.
+    pub(super) scrub: bool,
+    pub(super) closing: bool,
+}
+
+// === impl QueueState ===
+
+impl QueueState {
+    /// All operations and acknowledgements.
+    fn take(&mut self) -> Work {
+        self.first_ack = None;
+        let (ops, acks) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.acks));
+        Work { ops, acks, ..Work::default() }
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            bell: Condvar::new(),
+            room: Arc::new(Semaphore::new(QUEUE_KIB as usize)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an operation of about `bytes` over, waiting for room; an error says why not.
+    pub(super) async fn push(&self, op: Op, bytes: usize) -> Result<(), String> {
+        let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).saturating_add(1).min(QUEUE_KIB);
+        let room = match Arc::clone(&self.room).acquire_many_owned(kib).await {
+            Ok(room) => room,
+            Err(_closed) => return Err(self.why_gone()),
+        };
+        let mut state = self.lock();
+        if let Some(why) = &state.gone {
+            return Err(why.clone());
+        }
+        state.ops.push(Queued { op, _room: room });
+        let is_first = state.ops.len() == 1;
+        // Whoever wakes wants the lock at once.
+        drop(state);
+        if is_first {
+            self.bell.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Hands an acknowledgement over; it rides in the next group. There are never more than there
+    /// are waiting inputs and jobs.
+    pub(super) fn push_ack(&self, entity: EntityId, position: Position) -> Result<(), String> {
+        let mut state = self.lock();
+        if let Some(why) = &state.gone {
+            return Err(why.clone());
+        }
+        state.acks.push((entity, position));
+        let is_first = state.first_ack.is_none();
+        if is_first {
+            state.first_ack = Some(Instant::now());
+        }
+        let wakes = is_first || state.acks.len() == ACKS_MOST;
+        drop(state);
+        if wakes {
+            self.bell.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Makes the engine look at the deadlines again.
+    pub(super) fn poke(&self) {
+        self.lock().poked = true;
+        self.bell.notify_one();
+    }
+
+    /// Has the engine clean up soon.
+    pub(super) fn scrub(&self) -> Result<(), String> {
+        let mut state = self.lock();
+        if let Some(why) = &state.gone {
+            return Err(why.clone());
+        }
+        (state.scrub, state.poked) = (true, true);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Asks the engine to finish.
+    pub(super) fn close(&self) {
+        self.lock().closing = true;
+        self.bell.notify_one();
+    }
+
+    /// Takes nothing more; what waits is dropped, and its askers see that.
+    pub(super) fn end(&self, why: &str) {
+        let mut state = self.lock();
+        state.gone.get_or_insert_with(|| why.to_owned());
+        let dropped = std::mem::take(&mut state.ops);
+        drop(state);
+        self.room.close();
+        drop(dropped);
+    }
+
+    pub(super) fn why_gone(&self) -> String {
+        self.lock().gone.clone().unwrap_or_else(|| "the process stops".to_owned())
+    }
+
+    /// Waits for operations, at most until `until`; takes those, and the acknowledgements that were
+    /// given before them.
+    pub(super) fn follow(&self, until: Instant) -> Work {
+        let mut state = self.lock();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !state.ops.is_empty() || state.closing || left.is_zero() {
+                return state.take();
+            }
+            let waited = self.bell.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for work, at most until `until`.
+    pub(super) fn wait(&self, until: Option<Instant>) -> Work {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let linger_end = state.first_ack.map(|first| first + ACK_LINGER);
+            let lingered =
+                linger_end.is_some_and(|end| now >= end) || state.acks.len() >= ACKS_MOST;
+            let is_time = state.poked || state.closing || until.is_some_and(|until| now >= until);
+            if !state.ops.is_empty() || lingered || is_time {
+                state.poked = false;
+                let scrub = std::mem::take(&mut state.scrub);
+                let mut work = Work { scrub, closing: state.closing, ..Work::default() };
+                if !state.ops.is_empty() || lingered || state.closing {
+                    work = Work { scrub, closing: state.closing, ..state.take() };
+                }
+                return work;
+            }
+            state = match until.into_iter().chain(linger_end).min() {
+                None => self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(at) => {
+                    let left = at.saturating_duration_since(now);
+                    let waited = self.bell.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The timers door. The engine fires them; see [`super::commit`].
+
+use std::{ops::Bound, sync::Arc};
+
+use async_trait::async_trait;
+use clawnode_cluster::{Overdue, StoreError, Timer, Timers};
+use clawnode_proto::{EntityId, Input, Partition, Position, TimerId, Timestamp};
+use tokio::sync::oneshot;
+
+use super::{
+    inbox::encode,
+    index::{Loc, decode_timed, keys},
+    queue::Op,
+    record::{split_due, split_timer},
+    shared::{Client, Shared},
+    work::blocking,
+};
+
+/// What errors call it.
+pub(super) const STORE: &str = "local timers";
+
+/// Timers in the log.
+#[derive(Debug)]
+pub(super) struct LocalTimers(pub(super) Arc<Client>);
+
+#[async_trait]
+impl Timers for LocalTimers {
+    async fn set(&self, timer: &Timer) -> Result<(), StoreError> {
+        let input = encode(STORE, &timer.input)?;
+        let (reply, answer) = oneshot::channel();
+        let bytes = input.len();
+        let (entity, due) = (timer.input.entity, timer.due.0);
+        let op = Op::TimerSet { entity, timer: timer.id, due, input, reply };
+        self.0.0.ask(STORE, op, bytes, answer).await?.map(drop)
+    }
+
+    async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let op = Op::TimerCancel { entity, timer, reply };
+        self.0.0.ask(STORE, op, 0, answer).await?.map(drop)
+    }
+
+    async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
+        // All timers are looked at.
+        blocking(&self.0.0, STORE, move |shared| pending(shared, partition)).await
+    }
+
+    async fn restore_overdue(
+        &self,
+        partition: Partition,
+        before: Timestamp,
+        _: Position,
+    ) -> Result<Overdue, StoreError> {
+        let look = move |shared: &Shared| overdue(shared, partition, before);
+        let overdue = blocking(&self.0.0, STORE, look).await?;
+        for timer in &overdue {
+            self.set(timer).await?;
+        }
+        Ok(Overdue { restored: overdue.len(), next: None })
+    }
+}
+
+/// A timer and where its input is.
+type Place = (EntityId, TimerId, (u64, Position, Loc));
+
+fn pending(shared: &Shared, partition: Partition) -> Result<Vec<Timer>, StoreError> {
+    let mut places = Vec::new();
+    shared.look(STORE, |index| {
+        index.each(keys::TIMERS, Bound::Unbounded, &mut |key, value| {
+            if let (Some((entity, id)), Some(place)) = (keys::split_timer(key), decode_timed(value))
+                && entity.partition(shared.partitions) == partition
+            {
+                places.push((entity, id, place));
+            }
+            true
+        })
+    })?;
+    read(shared, places)
+}
+
+/// Those that were due before `before`. The engine fires timers in this order, so they come first.
+fn overdue(
+    shared: &Shared,
+    partition: Partition,
+    before: Timestamp,
+) -> Result<Vec<Timer>, StoreError> {
+    let places = shared.look(STORE, |index| {
+        let mut due = Vec::new();
+        index.each(keys::DUE, Bound::Unbounded, &mut |key, _| {
+            let Some((at, entity, id)) = keys::split_due(key) else { return true };
+            if at < before.0 && entity.partition(shared.partitions) == partition {
+                due.push((entity, id));
+            }
+            at < before.0
+        })?;
+        let mut places: Vec<Place> = Vec::new();
+        for (entity, id) in due {
+            let value = index.get(&keys::timer(entity, id))?;
+            places.extend(value.and_then(|it| Some((entity, id, decode_timed(&it)?))));
+        }
+        Ok(places)
+    })?;
+    read(shared, places)
+}
+
+fn read(shared: &Shared, places: Vec<Place>) -> Result<Vec<Timer>, StoreError> {
+    let mut timers = Vec::with_capacity(places.len());
+    for (entity, id, (due, position, loc)) in places {
+        let (_, body) = shared.read(entity, position, loc)?;
+        let input = split_timer(&body)
+            .and_then(|(_, rest)| split_due(rest))
+            .ok_or_else(|| "a timer without an input".to_owned())
+            .and_then(|(_, input)| Input::from_bytes(input).map_err(|error| error.to_string()))
+            .map_err(|detail| StoreError::Corrupt { entity, position, detail })?;
+        timers.push(Timer { id, due: Timestamp(due), input });
+    }
+    Ok(timers)
+}

@@ -1,0 +1,102 @@
+//! Watchers of the bucket: each holds the latest state of every key it has not shown yet.
+
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Context, Poll, Waker},
+};
+
+use clawnode_cluster::{Change, Entry};
+use futures_util::Stream;
+
+/// All watchers of a store.
+#[derive(Debug, Default)]
+pub struct Watchers(Mutex<Vec<Weak<Watcher>>>);
+
+/// One watcher. It holds at most one change per key, so it is bounded by the bucket itself.
+#[derive(Debug)]
+struct Watcher {
+    prefix: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    changes: BTreeMap<String, Option<Entry>>,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+/// Yields changes; ends when the store is closed.
+#[derive(Debug)]
+pub struct Watch(Arc<Watcher>);
+
+impl Watchers {
+    /// Watches what begins with `prefix`; `present` comes first.
+    pub fn add(&self, prefix: String, present: Vec<(String, Entry)>) -> Watch {
+        let changes = present.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
+        let state = Mutex::new(State { changes, ..State::default() });
+        let watcher = Arc::new(Watcher { prefix, state });
+        self.all().push(Arc::downgrade(&watcher));
+        Watch(watcher)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// Tells everybody whom it concerns.
+    pub fn tell(&self, key: &str, entry: Option<&Entry>) {
+        self.each(|watcher, state| {
+            if key.starts_with(&watcher.prefix) {
+                state.changes.insert(key.to_owned(), entry.cloned());
+            }
+        });
+    }
+
+    /// Ends all.
+    pub fn close(&self) {
+        self.each(|_, state| state.closed = true);
+    }
+
+    fn each(&self, mut change: impl FnMut(&Watcher, &mut State)) {
+        self.all().retain(|watcher| {
+            let Some(watcher) = watcher.upgrade() else { return false };
+            let mut state = watcher.lock();
+            change(&watcher, &mut state);
+            if (state.closed || !state.changes.is_empty())
+                && let Some(waker) = state.waker.take()
+            {
+                waker.wake();
+            }
+            true
+        });
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Weak<Watcher>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stream for Watch {
+    type Item = Change;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
+        let mut state = self.0.lock();
+        if let Some((key, entry)) = state.changes.pop_first() {
+            return Poll::Ready(Some(Change { key, entry }));
+        }
+        if state.closed {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}

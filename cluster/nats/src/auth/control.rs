@@ -1,0 +1,108 @@
+//! Telling the servers of the account: they take a newer one at once, close the connections of users
+//! that it revokes, and give it to each other.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::StreamExt;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Authority, AuthorityError};
+use crate::{
+    connect::{ConnectError, client},
+    options::NatsOptions,
+    signals::Signals,
+};
+
+/// Where servers take accounts.
+pub(super) const CLAIMS_UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";
+/// How long servers may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
+/// How long the credential lives with which they are told, in seconds.
+const SPEAKER_TTL: u64 = 300;
+
+/// What came of a push.
+#[derive(Clone, Debug, Default)]
+pub struct Pushed {
+    /// The servers that took it, by name.
+    pub servers: BTreeSet<String>,
+}
+
+/// Why the servers were not told.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// The keys do not do it.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// They are out of reach.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// One of them refused it.
+    #[error("server `{server}` refused the account: {detail}")]
+    Refused {
+        /// Its name.
+        server: String,
+        /// Its words.
+        detail: String,
+    },
+    /// Nobody answered.
+    #[error("no server answered within {ANSWERS_WITHIN:?}")]
+    Silent,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    server: Server,
+    #[serde(default)]
+    error: Option<Trouble>,
+}
+
+#[derive(Default, Deserialize)]
+struct Server {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Trouble {
+    #[serde(default)]
+    description: String,
+}
+
+/// Pushes the account, as the keys have it now, to the servers of `options`; waits until `servers`
+/// of them have answered, or says after a while which did.
+pub async fn push(
+    authority: &Authority,
+    options: &NatsOptions,
+    servers: usize,
+    now: u64,
+) -> Result<Pushed, PushError> {
+    let account = authority.account_jwt(now)?;
+    let options = NatsOptions {
+        credential: Some(authority.speaker((now, SPEAKER_TTL))?),
+        credentials: None,
+        ..options.clone()
+    };
+    let client = client(&options, Signals::new(None)).await?;
+    let lost = |error: String| ConnectError::Failed { urls: options.shown_urls(), detail: error };
+    let inbox = client.new_inbox();
+    let mut answers =
+        client.subscribe(inbox.clone()).await.map_err(|error| lost(error.to_string()))?;
+    client
+        .publish_with_reply(CLAIMS_UPDATE, inbox, account.into())
+        .await
+        .map_err(|error| lost(error.to_string()))?;
+    let deadline = Instant::now() + ANSWERS_WITHIN;
+    let mut pushed = Pushed::default();
+    while pushed.servers.len() < servers.max(1) {
+        let Ok(Some(message)) = timeout_at(deadline, answers.next()).await else { break };
+        // "No responders" is an answer without a body.
+        let Ok(answer) = serde_json::from_slice::<Answer>(&message.payload) else { continue };
+        if let Some(Trouble { description }) = answer.error {
+            return Err(PushError::Refused { server: answer.server.name, detail: description });
+        }
+        pushed.servers.insert(answer.server.name);
+    }
+    if pushed.servers.is_empty() { Err(PushError::Silent) } else { Ok(pushed) }
+}

@@ -1,0 +1,362 @@
+//! What each role may publish and subscribe to: the one table, made from the names in
+//! [`Prefix`](clawnode_proto::subject::Prefix) and [`topology`](crate::topology).
+//!
+//! GRANT-1: a role has what its code uses and nothing besides. GRANT-2: what that leaves to a
+//! credential that is stolen is in `docs/stolen-credentials.md`, and nothing besides: NATS grants subjects and not
+//! messages, whoever may use `STREAM.MSG.GET` on a stream may read all of it, and whoever may ask a
+//! server anything may have it write its answer anywhere. A process's own request subject carries an
+//! id that it makes at its start, so a node may listen on those of others too; an answer given there
+//! in bad faith costs time, and never safety.
+
+use std::fmt;
+
+use clawnode_cluster::INBOX;
+use clawnode_proto::{
+    node::NodeRole,
+    subject::{
+        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS, MCP_KEYS,
+        PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    signals::elections,
+    topology::{DUE_CONSUMER, Names, TAKERS},
+};
+
+/// What the server puts in a user's public key for.
+const SUBJECT: &str = "{{subject()}}";
+
+/// What a credential is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BusRole {
+    /// A node that owns sessions.
+    Worker,
+    /// A node that holds client connections.
+    Gateway,
+    /// A node that does both.
+    Node,
+    /// Gives birth to the cluster, and offers nodes their credentials.
+    Admin,
+    /// A node that has a join token and nothing else yet.
+    Admission,
+}
+
+/// What a role may do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants {
+    pub(super) publish: Vec<String>,
+    pub(super) subscribe: Vec<String>,
+}
+
+// === impl BusRole ===
+
+impl BusRole {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Worker, Self::Gateway, Self::Node, Self::Admin, Self::Admission];
+
+    /// The role of a node that does this; `None` for nothing.
+    pub fn of(roles: &[NodeRole]) -> Option<Self> {
+        match (roles.contains(&NodeRole::Gateway), roles.contains(&NodeRole::Worker)) {
+            (true, true) => Some(Self::Node),
+            (true, false) => Some(Self::Gateway),
+            (false, true) => Some(Self::Worker),
+            (false, false) => None,
+        }
+    }
+
+    /// Its name, as people write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Gateway => "gateway",
+            Self::Node => "node",
+            Self::Admin => "admin",
+            Self::Admission => "admission",
+        }
+    }
+
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+
+    /// Whether a node that does this may use it.
+    pub fn covers(self, roles: &[NodeRole]) -> bool {
+        roles.iter().all(|role| match role {
+            NodeRole::Gateway => matches!(self, Self::Gateway | Self::Node),
+            NodeRole::Worker => matches!(self, Self::Worker | Self::Node),
+        })
+    }
+}
+
+impl fmt::Display for BusRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Grants ===
+
+impl Grants {
+    /// What `role` may do in the cluster of this prefix.
+    pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
+        let names = Names::new(prefix);
+        let mut it = Self::default();
+        if role != BusRole::Admission {
+            // Answers come here; a round trip is a request to nobody there.
+            let inbox = format!("{INBOX}.{SUBJECT}.>");
+            it.publish.push(inbox.clone());
+            it.subscribe.push(inbox);
+        }
+        match role {
+            BusRole::Worker => it.worker(prefix, &names),
+            BusRole::Gateway => it.gateway(prefix, &names),
+            BusRole::Node => {
+                it.worker(prefix, &names);
+                it.gateway(prefix, &names);
+            }
+            BusRole::Admin => it.admin(prefix, &names),
+            // It waits for its own offer, of which the server sends one. It may say nothing, not even
+            // ask: the server would write its answers wherever a question says. And it may not listen
+            // to answers, which are for the node that has the same user by now.
+            BusRole::Admission => {
+                it.subscribe.push(format!("{} {TAKERS}", prefix.joining(SUBJECT)));
+            }
+        }
+        it.publish.sort_unstable();
+        it.publish.dedup();
+        it.subscribe.sort_unstable();
+        it.subscribe.dedup();
+        it
+    }
+
+    fn publish(&mut self, subject: String) {
+        self.publish.push(subject);
+    }
+
+    fn api(&mut self, operation: &str, what: &str) {
+        self.publish.push(format!("$JS.API.{operation}.{what}"));
+    }
+
+    /// What every node needs: to see that the cluster is as it must be, and who is there.
+    fn any_node(&mut self, prefix: &Prefix, names: &Names) {
+        self.publish("$JS.API.INFO".to_owned());
+        for stream in names.all().iter().chain([&names.birth]) {
+            self.api("STREAM.INFO", stream);
+        }
+        self.api("CONSUMER.INFO", &format!("{}.{DUE_CONSUMER}", names.timers));
+        for stream in [&names.journal, &names.bucket, &names.blobs, &names.birth] {
+            self.api("STREAM.MSG.GET", stream);
+        }
+        // Watching agents, latches, and what is approved of MCP servers: a consumer of the watcher's
+        // own, of their keys only.
+        for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
+            let watched = prefix.bucket(&format!("{keys}>"));
+            self.api("CONSUMER.CREATE", &format!("{}.*.{watched}", names.bucket));
+        }
+        for operation in ["CONSUMER.MSG.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO"] {
+            self.api(operation, &format!("{}.*", names.bucket));
+        }
+        self.publish(prefix.blobs());
+        // A process id is made at start, so no permission can know whose requests are its own.
+        for subject in [prefix.heartbeats(), prefix.all_hearsay(), prefix.names(), prefix.rpcs()] {
+            self.publish(subject.clone());
+            self.subscribe.push(subject);
+        }
+        self.publish(prefix.events());
+        // Who asks is answered, and only there: a permission to answer wherever a request says (NATS'
+        // response permission) lets a user that sends itself requests publish anywhere.
+        self.publish(format!("{INBOX}.>"));
+    }
+
+    fn worker(&mut self, prefix: &Prefix, names: &Names) {
+        self.any_node(prefix, names);
+        self.publish(prefix.journals());
+        self.api("STREAM.MSG.GET", &names.inbox);
+        for operation in ["CONSUMER.INFO", "CONSUMER.MSG.NEXT"] {
+            self.api(operation, &format!("{}.*", names.inbox));
+        }
+        self.publish(format!("$JS.ACK.{}.>", names.inbox));
+        self.subscribe.push(elections(&names.inbox, "*"));
+        // Jobs: any worker asks for them, and takes those that it can do. A consumer is of one
+        // capability, whichever.
+        self.publish(prefix.jobs_of_any());
+        self.api("CONSUMER.CREATE", &format!("{}.*.{}", names.jobs, prefix.jobs_of_any()));
+        for operation in ["CONSUMER.INFO", "CONSUMER.MSG.NEXT"] {
+            self.api(operation, &format!("{}.*", names.jobs));
+        }
+        self.publish(format!("$JS.ACK.{}.>", names.jobs));
+        self.subscribe.push(elections(&names.jobs, "*"));
+        self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
+        // Entities that may have killed their process.
+        self.publish(prefix.bucket(&format!("{PROBATION_KEYS}*")));
+        // What model calls used, as the first worker counts it.
+        self.publish(prefix.bucket(&format!("{USAGE_KEYS}>")));
+        // What is kept of jobs for people.
+        self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
+        // Calls that wait for a person are shown to people.
+        self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
+        // What an MCP server says of its tools, by whoever runs it.
+        self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
+        // The key of an SSH host, by whoever meets it first.
+        self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
+        // What plugins keep: the keys of a store, and their values.
+        self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*")));
+        self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*.*")));
+        // What came of a job goes to its session, and a timer ends the wait for it.
+        self.publish(prefix.inputs());
+        self.publish(prefix.timers());
+        // Timers that the server lost track of are found and stored again.
+        self.api("STREAM.MSG.GET", &names.timers);
+        self.api("STREAM.PURGE", &names.timers);
+        self.api("STREAM.PURGE", &names.blobs);
+        self.publish(prefix.all_frames());
+        self.publish(prefix.usage());
+        // What nobody can read is put aside.
+        self.publish(prefix.bucket(&format!("{LETTER_KEYS}>")));
+    }
+
+    fn gateway(&mut self, prefix: &Prefix, names: &Names) {
+        self.any_node(prefix, names);
+        self.publish(prefix.inputs());
+        // What waits for a session out of service is shown to people. A gateway reads journals, which
+        // have all of that sooner or later.
+        self.api("STREAM.MSG.GET", &names.inbox);
+        self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
+        self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
+        self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
+        // What a person approves of it.
+        self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
+        self.api("CONSUMER.LIST", &names.inbox);
+        for subject in [prefix.all_frames(), prefix.events()] {
+            self.subscribe.push(subject);
+        }
+    }
+
+    fn admin(&mut self, prefix: &Prefix, names: &Names) {
+        self.publish("$JS.API.INFO".to_owned());
+        for stream in names.all().iter().chain([&names.birth, &names.offers]) {
+            self.api("STREAM.INFO", stream);
+            self.api("STREAM.CREATE", stream);
+        }
+        // What older builds made otherwise.
+        for stream in [&names.bucket, &names.jobs] {
+            self.api("STREAM.UPDATE", stream);
+        }
+        for consumer in [format!("{}.{DUE_CONSUMER}", names.timers), format!("{}.*", names.inbox)] {
+            self.api("CONSUMER.DURABLE.CREATE", &consumer);
+            self.api("CONSUMER.INFO", &consumer);
+        }
+        for stream in [&names.bucket, &names.birth] {
+            self.api("STREAM.MSG.GET", stream);
+        }
+        self.publish(prefix.birth());
+        let offers = prefix.offer("*");
+        self.api("CONSUMER.CREATE", &format!("{}.*.{offers}", names.offers));
+        self.api("CONSUMER.INFO", &format!("{}.*", names.offers));
+        self.publish(offers);
+    }
+
+    /// The same for this user alone, where a signing key's template cannot say it: servers leave out
+    /// what is put together to name a group as well.
+    pub(super) fn of_user(role: BusRole, prefix: &Prefix, user: &str) -> Self {
+        let named = |all: Vec<String>| all.iter().map(|it| it.replace(SUBJECT, user)).collect();
+        let Self { publish, subscribe } = Self::of(role, prefix);
+        Self { publish: named(publish), subscribe: named(subscribe) }
+    }
+
+    /// As a signing key's template has it, or a user.
+    pub(super) fn template(&self) -> Value {
+        // To name nothing would be to allow everything.
+        let allowed = |all: &[String]| match all {
+            [] => json!({ "deny": [">"] }),
+            some => json!({ "allow": some }),
+        };
+        json!({
+            "subs": -1,
+            "data": -1,
+            "payload": -1,
+            "pub": allowed(&self.publish),
+            "sub": allowed(&self.subscribe),
+            "allowed_connection_types": ["STANDARD"],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_for_those_who_do_no_more() {
+        use NodeRole::{Gateway, Worker};
+        for (role, roles, fits) in [
+            (BusRole::Worker, &[Worker][..], true),
+            (BusRole::Worker, &[Gateway], false),
+            (BusRole::Worker, &[Gateway, Worker], false),
+            (BusRole::Gateway, &[Worker], false),
+            (BusRole::Node, &[Worker], true),
+            (BusRole::Node, &[Gateway, Worker], true),
+            (BusRole::Admin, &[Worker], false),
+            (BusRole::Admission, &[Gateway], false),
+        ] {
+            assert_eq!(role.covers(roles), fits, "{role} {roles:?}");
+        }
+    }
+
+    #[test]
+    fn grant_1_no_role_may_answer_wherever_a_request_says() {
+        for role in BusRole::ALL {
+            let template = Grants::of(role, &Prefix::default()).template();
+            assert!(template.get("resp").is_none(), "{role}: {template}");
+            let is_node = !matches!(role, BusRole::Admin | BusRole::Admission);
+            let granted = Grants::of(role, &Prefix::default()).publish;
+            assert_eq!(granted.contains(&format!("{INBOX}.>")), is_node, "{role}");
+        }
+    }
+
+    #[test]
+    fn grant_1_no_role_has_a_wildcard_over_more_than_it_uses() {
+        let prefix = Prefix::default();
+        for role in BusRole::ALL {
+            let it = Grants::of(role, &prefix);
+            let inboxes = format!("{INBOX}.>");
+            let publish = it.publish.iter().filter(|subject| **subject != inboxes);
+            for subject in publish.chain(&it.subscribe) {
+                let first: Vec<&str> = subject.split('.').take(3).collect();
+                assert!(!first[..2].iter().any(|token| ["*", ">"].contains(token)), "{subject}");
+                assert!(!subject.starts_with("$SYS"), "{role}: {subject}");
+                if first[0] == "$JS" {
+                    assert!(!["*", ">"].contains(&first[2]), "{role}: {subject}");
+                }
+            }
+        }
+        let gateway = Grants::of(BusRole::Gateway, &prefix);
+        assert!(!gateway.publish.contains(&prefix.journals()));
+        let worker = Grants::of(BusRole::Worker, &prefix);
+        assert!(!gateway.publish.contains(&prefix.jobs_of_any()));
+        for keys in [AGENT_KEYS, LATCH_KEYS] {
+            let keys = prefix.bucket(keys);
+            assert!(gateway.publish.iter().any(|subject| subject.starts_with(&keys)));
+            assert!(!worker.publish.iter().any(|subject| subject.starts_with(&keys)));
+        }
+        let pins = prefix.bucket(&format!("{MCP_KEYS}*"));
+        for it in [&gateway, &worker] {
+            assert!(it.publish.contains(&pins));
+            assert!(!it.publish.contains(&prefix.buckets()));
+        }
+        let host_keys = prefix.bucket(&format!("{SSH_KEYS}*"));
+        assert!(worker.publish.contains(&host_keys) && !gateway.publish.contains(&host_keys));
+        let kept = prefix.bucket(STORE_KEYS);
+        assert_eq!(worker.publish.iter().filter(|it| it.starts_with(&kept)).count(), 2);
+        assert!(!gateway.publish.iter().any(|it| it.starts_with(&kept)));
+        for it in [gateway, worker] {
+            assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
+            assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! From options to a substrate, with errors that say what to do.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
+use clawnode_cluster::{Clock, Substrate, SystemClock, clock::Backoff};
+use clawnode_proto::{ErrorChain, limits::PARTITIONS_MAX};
+use rand::Rng;
+use serde_json::json;
+use tokio::{sync::broadcast, task::JoinHandle, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use super::{
+    api::Api,
+    auth::Credential,
+    birth::{self, Born, FORMAT},
+    blobs::NatsBlobs,
+    bucket::NatsBucket,
+    bus::NatsBus,
+    health::{NatsHealth, Seen},
+    inbox::NatsInbox,
+    jobs::NatsJobs,
+    journal::NatsJournal,
+    options::{Login, NatsOptions},
+    parting,
+    signals::Signals,
+    stream::Reader,
+    timers::NatsTimers,
+    topology::Names,
+};
+
+/// The oldest server with all that this needs: message schedules into sourced streams with durable
+/// consumers, and prioritized pulls; and the one that all of it was tried on.
+const OLDEST_SERVER: [u64; 3] = [2, 15, 1];
+/// Most of what a server calls its version that is shown.
+const VERSION_SHOWN: usize = 40;
+/// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
+const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
+/// How many times a connection is tried that ends without a word.
+const CONNECT_TRIES: u32 = 3;
+/// How long before the next of these tries.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How often the client asks the server for a sign of life.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Partings that wait to be heard; older ones are found by asking.
+const PARTINGS_KEPT: usize = 256;
+/// The longest wait between two tries to reconnect.
+const RECONNECT_MOST: Duration = Duration::from_secs(2);
+
+/// Why there is no substrate.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// An option that can't be.
+    #[error("{0}")]
+    Options(String),
+    /// The credentials file can't be used.
+    #[error("cannot read NATS credentials from `{path}`: {source}")]
+    Credentials {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The credentials file holds none.
+    #[error("`{path}` is not a NATS credentials file: {detail}")]
+    NoCredentials {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// Its time is over.
+    #[error(
+        "the credential `{name}` for this cluster has expired; ask its operator for another \
+         (`clawnode cluster join-token`), and join again"
+    )]
+    Expired {
+        /// What people call it.
+        name: String,
+    },
+    /// There is no cluster.
+    #[error(
+        "`{urls}` has no cluster with prefix `{prefix}` yet: {detail}; its operator creates it \
+         with `clawnode cluster join-token`"
+    )]
+    Unborn {
+        /// Where.
+        urls: String,
+        /// What subjects would begin with.
+        prefix: String,
+        /// What is missing.
+        detail: String,
+    },
+    /// It was born by an older build, and lacks what this one needs.
+    #[error(
+        "the cluster at `{urls}` was created by an older build and lacks streams that this one \
+         needs, and this user may not create them; its operator brings it up to date with \
+         `clawnode cluster push`"
+    )]
+    Outdated {
+        /// Where.
+        urls: String,
+    },
+    /// Another cluster is there.
+    #[error(
+        "the cluster at `{urls}` is `{found}`, but this node belongs to `{expected}`; correct the \
+         servers or the prefix, or, if it is to change clusters, give it another data directory"
+    )]
+    OtherCluster {
+        /// Where.
+        urls: String,
+        /// The one that is there.
+        found: String,
+        /// The one that was expected.
+        expected: String,
+    },
+    /// Nobody answers there.
+    #[error("cannot reach NATS at `{urls}`: {detail}; {}", way_in(urls, detail))]
+    Unreachable {
+        /// Where.
+        urls: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// It does not let us in.
+    #[error("NATS at `{urls}` refused the login: {detail}; check the credentials file and the URL")]
+    Login {
+        /// Where.
+        urls: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// It is too old.
+    #[error("NATS at `{urls}` is version `{found}`, but 2.15.1 or newer is needed; upgrade it")]
+    TooOld {
+        /// Where.
+        urls: String,
+        /// Its version.
+        found: String,
+    },
+    /// It keeps nothing.
+    #[error(
+        "NATS at `{urls}` has JetStream off: {detail}; start it with `-js`, or put `jetstream {{ store_dir: \"...\" }}` in its configuration and enable it for the account"
+    )]
+    NoJetStream {
+        /// Where.
+        urls: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// The cluster was born with another number of partitions.
+    #[error(
+        "the cluster was created with {born} partitions, but {configured} are configured; the \
+         number can't change: configure {born}, or another prefix for a new cluster"
+    )]
+    Partitions {
+        /// What is so.
+        born: u16,
+        /// What is configured.
+        configured: u16,
+    },
+    /// The cluster was born by a newer program.
+    #[error("the cluster has format {found}, but this build knows {FORMAT}; use a newer build")]
+    Format {
+        /// What is so.
+        found: u32,
+    },
+    /// Three replicas can't be placed.
+    #[error(
+        "cannot store on three servers: {detail}; start three servers with JetStream, or configure one replica"
+    )]
+    Replicas {
+        /// What was seen.
+        detail: String,
+    },
+    /// A stream or consumer is not as it must be.
+    #[error(
+        "{detail}; correct it with the `nats` tool, or configure another prefix for a new cluster"
+    )]
+    Topology {
+        /// Which, and how.
+        detail: String,
+    },
+    /// It is there, and still starts or elects.
+    #[error(
+        "NATS at `{urls}` is not ready after {waited:?}: {detail}; check that all its servers run \
+         and reach each other"
+    )]
+    NotReady {
+        /// Where.
+        urls: String,
+        /// For how long it was waited for.
+        waited: Duration,
+        /// What was seen.
+        detail: String,
+    },
+    /// NATS is there but does not do what is needed.
+    #[error("NATS at `{urls}` failed: {detail}; try again, and read its log if that fails too")]
+    Failed {
+        /// Where.
+        urls: String,
+        /// What was seen.
+        detail: String,
+    },
+}
+
+/// What to do about servers that cannot be reached.
+fn way_in(urls: &str, detail: &str) -> &'static str {
+    if detail.contains("UnknownIssuer") {
+        "this node has not joined that cluster: join it (`--join TOKEN`), or name who signs its \
+         certificates (`[cluster] ca`)"
+    } else if urls.contains("tls://") {
+        "start it in its folder (`nats-server -c nats.conf`), or correct the URL"
+    } else {
+        "start it (`nats-server -js`), or correct the URL"
+    }
+}
+
+/// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
+/// after `connect_timeout` if nobody answers, and after `ready_timeout` if who answers is not ready;
+/// once it returned, it reconnects for ever.
+pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
+    check(&options)?;
+    let api = reach(&options).await?;
+    let born = async {
+        wait_for_jetstream(&api, &options).await?;
+        birth::be_born(&api, &options).await
+    };
+    match tokio::time::timeout(BIRTH_TIMEOUT, born).await {
+        Ok(born) => assemble(api, options, born?).await,
+        Err(elapsed) => Err(failed(&options, elapsed)),
+    }
+}
+
+fn check(options: &NatsOptions) -> Result<(), ConnectError> {
+    if options.urls.is_empty() {
+        return Err(ConnectError::Options("no NATS URL is configured".to_owned()));
+    }
+    match options.partitions {
+        Some(count) if count == 0 || count > PARTITIONS_MAX => Err(ConnectError::Options(format!(
+            "{count} partitions are configured, but it must be 1 to {PARTITIONS_MAX}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Connects, and checks the server's version.
+pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
+    let partings = options.sys_credentials.as_ref().map(|_| broadcast::Sender::new(PARTINGS_KEPT));
+    let signals = Signals::new(partings.clone());
+    let client = client(options, Arc::clone(&signals)).await?;
+    let found = client.server_info().version;
+    if version(&found).is_none_or(|version| version < OLDEST_SERVER) {
+        let found = found.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
+        return Err(ConnectError::TooOld { urls: options.shown_urls(), found });
+    }
+    let closing = CancellationToken::new();
+    if let (Some(path), Some(partings)) = (&options.sys_credentials, partings) {
+        let sys = NatsOptions {
+            credentials: Some(path.clone()),
+            credential: None,
+            process: None,
+            ..options.clone()
+        };
+        // Its own comings and goings mean nothing here. Boxed, because a node has it rarely.
+        let sys = Box::pin(self::client(&sys, Signals::new(None))).await?;
+        parting::watch(sys, partings, closing.clone()).await.map_err(|it| failed(options, it))?;
+    }
+    let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
+    Ok(Api { client, context, signals, closing, timeout: options.request_timeout })
+}
+
+/// A task that ends with whoever waits for it.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The numbers of a version such as `2.15.1` or `2.16.0-RC.1`.
+fn version(text: &str) -> Option<[u64; 3]> {
+    let numbers = text.split(['-', '+']).next()?;
+    let mut parts = numbers.splitn(3, '.').map(|part| part.parse().ok());
+    Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+/// The credential to log in with, if it is a key.
+fn credential(options: &NatsOptions) -> Result<Option<Credential>, ConnectError> {
+    if options.credential.is_some() {
+        return Ok(options.credential.clone());
+    }
+    let Some(path) = &options.credentials else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+    match Credential::from_creds(&text) {
+        Ok(credential) => Ok(Some(credential)),
+        Err(error) => Err(ConnectError::NoCredentials {
+            path: path.clone(),
+            detail: ErrorChain(&error).to_string(),
+        }),
+    }
+}
+
+/// Connects as the options say.
+pub(super) async fn client(
+    options: &NatsOptions,
+    signals: Arc<Signals>,
+) -> Result<Client, ConnectError> {
+    let credential = credential(options)?;
+    let mut how = match options.login().filter(|_| credential.is_none()) {
+        Some(Login::User(user, password)) => ConnectOptions::with_user_and_password(user, password),
+        Some(Login::Token(token)) => ConnectOptions::with_token(token),
+        None => ConnectOptions::new(),
+    };
+    if let Some(credential) = credential {
+        how = how
+            .credentials(&credential.to_creds())
+            .map_err(|error| ConnectError::Options(error.to_string()))?;
+        if let Some(inbox) = credential.inbox() {
+            how = how.custom_inbox_prefix(inbox);
+        }
+    }
+    if let Some(ca) = &options.ca {
+        how = how.add_root_certificates(ca.clone()).require_tls(true);
+    }
+    let how = how
+        .name(options.process.map_or_else(|| "clawnode".to_owned(), |it| it.to_string()))
+        .connection_timeout(options.connect_timeout)
+        .request_timeout(Some(options.request_timeout))
+        .ping_interval(PING_INTERVAL)
+        .reconnect_delay_callback(reconnect_delay)
+        .event_callback(move |event| {
+            let signals = Arc::clone(&signals);
+            async move { signals.take(event) }
+        });
+    let urls = options.shown_urls();
+    // A task of its own, because what a server says before the login can make the client panic.
+    let servers = options.urls.clone();
+    let mut connecting = AbortOnDrop(tokio::spawn(tries(how, servers)));
+    match tokio::time::timeout(options.connect_timeout, &mut connecting.0).await {
+        Ok(Ok(Ok(client))) => Ok(client),
+        Ok(Err(_panic)) => Err(ConnectError::Unreachable {
+            urls,
+            detail: "what answers there is not a NATS server".to_owned(),
+        }),
+        Ok(Ok(Err(error))) => {
+            let detail = error.to_string();
+            Err(match error.kind() {
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    refused_login(options, detail)
+                }
+                _ => ConnectError::Unreachable { urls, detail },
+            })
+        }
+        Err(_) => Err(ConnectError::Unreachable {
+            urls,
+            detail: format!("no answer within {:?}", options.connect_timeout),
+        }),
+    }
+}
+
+/// Connects. A connection that ends before the server's word got through (it may close one that it
+/// refuses without waiting for that) says nothing, so it is tried again a few times.
+async fn tries(
+    how: ConnectOptions,
+    servers: Vec<String>,
+) -> Result<Client, async_nats::ConnectError> {
+    for _ in 1..CONNECT_TRIES {
+        match how.clone().connect(&servers).await {
+            Err(error) if error.kind() == ConnectErrorKind::Io => {
+                debug!(%error, "the connection ended early");
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            done => return done,
+        }
+    }
+    how.connect(servers).await
+}
+
+/// Why the login was refused, as far as the credential itself tells. Only the server knows: this
+/// host's clock may be wrong.
+fn refused_login(options: &NatsOptions, detail: String) -> ConnectError {
+    let now = SystemClock.now().0 / 1_000;
+    match credential(options) {
+        Ok(Some(ended)) if ended.is_expired(now) => {
+            ConnectError::Expired { name: ended.name().to_owned() }
+        }
+        _ => ConnectError::Login { urls: options.shown_urls(), detail },
+    }
+}
+
+fn reconnect_delay(tries: usize) -> Duration {
+    let most = RECONNECT_MOST.min(Duration::from_millis(50) * (1 << tries.min(10)));
+    most.mul_f64(rand::rng().random_range(0.5..=1.0))
+}
+
+/// Waits until `JetStream` answers: a server that starts, or elects, needs a moment.
+async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), ConnectError> {
+    let deadline = Instant::now() + options.ready_timeout;
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+    loop {
+        let asked = api.ask::<serde_json::Value>("INFO", &json!({})).await;
+        let Err(failure) = asked else { return Ok(()) };
+        let urls = options.shown_urls();
+        let is_off = failure.is_not_enabled() || !api.client.server_info().jetstream;
+        if is_off {
+            return Err(ConnectError::NoJetStream { urls, detail: failure.to_string() });
+        }
+        if !failure.is_transient() {
+            return Err(failed(options, failure));
+        }
+        if Instant::now() >= deadline {
+            return Err(not_ready(options, failure));
+        }
+        if backoff.tries() == 0 {
+            let within = options.ready_timeout;
+            info!(urls, %failure, ?within, "JetStream is not ready; trying again");
+        }
+        let pause = backoff.next(&mut rand::rng());
+        tokio::time::sleep(pause).await;
+    }
+}
+
+pub(super) fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
+    ConnectError::Failed { urls: options.shown_urls(), detail: detail.to_string() }
+}
+
+pub(super) fn not_ready(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
+    ConnectError::NotReady {
+        urls: options.shown_urls(),
+        waited: options.ready_timeout,
+        detail: detail.to_string(),
+    }
+}
+
+/// Puts the doors together.
+async fn assemble(
+    api: Api,
+    options: NatsOptions,
+    Born { replicas, partitions, cluster }: Born,
+) -> Result<Substrate, ConnectError> {
+    let names = Names::new(&options.prefix);
+    let prefix = options.prefix.clone();
+    let reader = async |name: String| {
+        Reader::new(api.clone(), name).await.map_err(|failure| failed(&options, failure))
+    };
+    api.signals.look_after(api.client.clone(), api.closing.clone());
+    let credential = credential(&options)?;
+    let seen = Seen {
+        urls: options.shown_urls(),
+        replicas,
+        journal: names.journal.clone(),
+        streams: names.all(),
+        cluster,
+        expires: credential.and_then(|it| it.expires()),
+    };
+    Ok(Substrate {
+        journal: Arc::new(NatsJournal::new(
+            api.clone(),
+            prefix.clone(),
+            partitions,
+            reader(names.journal).await?,
+        )),
+        inbox: Arc::new(NatsInbox::new(
+            api.clone(),
+            prefix.clone(),
+            partitions,
+            options.ack_wait,
+            reader(names.inbox).await?,
+        )),
+        jobs: Arc::new(NatsJobs::new(
+            api.clone(),
+            prefix.clone(),
+            options.ack_wait,
+            reader(names.jobs).await?,
+        )),
+        bus: Arc::new(NatsBus::new(api.clone())),
+        bucket: Arc::new(NatsBucket::new(api.clone(), prefix.clone(), reader(names.bucket).await?)),
+        timers: Arc::new(NatsTimers::new(
+            api.clone(),
+            prefix.clone(),
+            partitions,
+            reader(names.timers).await?,
+        )),
+        blobs: Arc::new(NatsBlobs::new(api.clone(), prefix.clone(), reader(names.blobs).await?)),
+        health: Arc::new(NatsHealth::new(api.clone(), seen)),
+        prefix,
+        partitions,
+        shared: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_connect_is_told_what_fits_the_server() {
+        for (urls, detail, expected) in [
+            ("nats://a:1", "connection refused", "`nats-server -js`"),
+            ("tls://a:1", "connection refused", "in its folder (`nats-server -c nats.conf`)"),
+            ("tls://a:1", "invalid peer certificate: UnknownIssuer", "`--join TOKEN`"),
+        ] {
+            let (urls, detail) = (urls.to_owned(), detail.to_owned());
+            let told = ConnectError::Unreachable { urls, detail }.to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn versions_are_numbers_or_unknown() {
+        for (text, found) in [
+            ("2.15.1", Some([2, 15, 1])),
+            ("2.16.0-RC.1", Some([2, 16, 0])),
+            ("2.9.25", Some([2, 9, 25])),
+            ("2.15", None),
+            ("v2.15.1", None),
+            ("", None),
+            ("99999999999999999999.1.1", None),
+            ("2.15.1.1", None),
+        ] {
+            assert_eq!(version(text), found, "{text}");
+        }
+        assert!([2, 15, 0] < OLDEST_SERVER);
+    }
+}

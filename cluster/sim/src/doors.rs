@@ -1,0 +1,342 @@
+//! The doors of a simulated world: a [`Substrate`] over a [`World`] in the runtime's time.
+//!
+//! Every call is a request to the world and comes back when the world answers it, so all faults of
+//! [`Faults`] may be put on. The bus has no part in the world: it is the local one, without faults.
+//!
+//! Dropping the future of an append does not take the append back, as with every other substrate.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_proto::{
+    Digest, EntityId, Partition, Position, TimerId, Timestamp, limits::APPEND_BYTES,
+    subject::Prefix,
+};
+use futures_util::Stream;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+pub use super::doors_driver::SimClock;
+use clawnode_cluster::{
+    AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Overdue, Page,
+    Record, StoreError, Substrate, Timer, Timers, Warning, Write,
+};
+use clawnode_local::LocalBus;
+
+use super::{
+    Bugs, Faults, Reply, Request, World,
+    doors_driver::{Client, Shared},
+    doors_inbox::SimInbox,
+    doors_jobs::SimJobs,
+};
+
+const JOURNAL: &str = "simulated journal";
+const BUCKET: &str = "simulated bucket";
+const TIMERS: &str = "simulated timers";
+const BLOBS: &str = "simulated blobs";
+
+/// What a simulated substrate is like.
+#[derive(Clone, Debug)]
+pub struct SimDoorsOptions {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// What goes wrong, and how often.
+    pub faults: Faults,
+    /// What is wrong with the store itself.
+    pub bugs: Bugs,
+    /// How many partitions there are.
+    pub partitions: u16,
+    /// How long a delivery may go without an answer.
+    pub ack_wait: Duration,
+}
+
+/// A world that outlives the processes that use it.
+#[derive(Clone, Debug)]
+pub struct SimStores(Arc<Shared>);
+
+impl Default for SimDoorsOptions {
+    /// A calm world.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            faults: Faults::none(),
+            bugs: Bugs::default(),
+            partitions: 4,
+            ack_wait: Duration::from_millis(500),
+        }
+    }
+}
+
+// === impl SimStores ===
+
+impl SimStores {
+    /// A new world with nothing in it. Its time is the runtime's, in which this must be called.
+    pub fn new(options: &SimDoorsOptions) -> Self {
+        let mut world = World::new(options.seed, options.partitions, false, options.bugs);
+        world.faults = options.faults;
+        world.ack_wait = options.ack_wait;
+        world.on_demand();
+        Self(Shared::start(world, options.partitions))
+    }
+
+    /// The world's time of day.
+    pub fn clock(&self) -> SimClock {
+        self.0.clock
+    }
+
+    /// From here on this goes wrong, and chance goes on from this seed.
+    pub fn disturb(&self, seed: u64, faults: Faults) {
+        let mut state = self.0.lock();
+        state.world.rng = ChaCha8Rng::seed_from_u64(seed);
+        state.world.faults = faults;
+    }
+
+    /// A new process in front of the world; the one before it is gone, and hears so.
+    pub fn open(&self) -> Substrate {
+        let client = Client::enter(&self.0);
+        let bus = LocalBus::new();
+        Substrate {
+            journal: Arc::new(SimJournal(client.clone())),
+            inbox: Arc::new(SimInbox(client.clone())),
+            jobs: Arc::new(SimJobs(client.clone())),
+            bus: Arc::new(bus.clone()),
+            bucket: Arc::new(SimBucket(client.clone())),
+            timers: Arc::new(SimTimers(client.clone())),
+            blobs: Arc::new(SimBlobs(client.clone())),
+            health: Arc::new(SimHealth { client, bus }),
+            prefix: Prefix::default(),
+            partitions: self.0.partitions,
+            shared: false,
+        }
+    }
+}
+
+// === journal ===
+
+#[derive(Debug)]
+struct SimJournal(Client);
+
+#[async_trait]
+impl Journal for SimJournal {
+    async fn append(&self, entity: EntityId, expected: Position, write: Write) -> AppendAnswer {
+        let bytes = write.bytes.len();
+        if bytes > APPEND_BYTES {
+            let detail = format!("{bytes} bytes in one append, at most {APPEND_BYTES}");
+            return AppendAnswer::Defect(StoreError::Refused { store: JOURNAL, detail });
+        }
+        match self.0.ask(JOURNAL, Request::Append { entity, expected, write }).await {
+            Ok(Reply::Append(answer)) => answer,
+            Ok(other) => AppendAnswer::Unknown(stray(JOURNAL, &other)),
+            Err(error) => AppendAnswer::Unknown(error),
+        }
+    }
+
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
+        match self.0.ask(JOURNAL, Request::Journal(entity, after)).await? {
+            Reply::Records(records) => Ok(records),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+
+    async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
+        match self.0.ask(JOURNAL, Request::Tail(entity)).await? {
+            Reply::Tail(tail) => Ok(tail),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+
+    async fn entities(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> Result<Vec<EntityId>, StoreError> {
+        match self.0.ask(JOURNAL, Request::Entities(after, limit)).await? {
+            Reply::Entities(entities) => Ok(entities),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+
+    async fn end(&self) -> Result<Position, StoreError> {
+        match self.0.ask(JOURNAL, Request::End).await? {
+            Reply::End(position) => Ok(position),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+
+    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        match self.0.ask(JOURNAL, Request::Follow(after, limit)).await? {
+            Reply::Page(page) => Ok(page),
+            other => Err(stray(JOURNAL, &other)),
+        }
+    }
+}
+
+// === bucket ===
+
+#[derive(Debug)]
+struct SimBucket(Client);
+
+impl SimBucket {
+    async fn change(&self, key: &str, request: Request) -> Result<Position, BucketError> {
+        match self.0.ask(BUCKET, request).await? {
+            Reply::Changed(Some(position)) => Ok(position),
+            Reply::Changed(None) => Err(BucketError::Conflict { key: key.to_owned() }),
+            other => Err(stray(BUCKET, &other).into()),
+        }
+    }
+}
+
+#[async_trait]
+impl Bucket for SimBucket {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        match self.0.ask(BUCKET, Request::Value(key.to_owned())).await? {
+            Reply::Value(entry) => Ok(entry),
+            other => Err(stray(BUCKET, &other)),
+        }
+    }
+
+    async fn put(
+        &self,
+        key: &str,
+        expected: Position,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> Result<Position, BucketError> {
+        let request = Request::SetValue { key: key.to_owned(), expected, value, ttl };
+        self.change(key, request).await
+    }
+
+    async fn delete(&self, key: &str, expected: Position) -> Result<(), BucketError> {
+        self.change(key, Request::RemoveValue(key.to_owned(), expected)).await.map(drop)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+        match self.0.ask(BUCKET, Request::Values(prefix.to_owned())).await? {
+            Reply::Values(values) => Ok(values),
+            other => Err(stray(BUCKET, &other)),
+        }
+    }
+
+    async fn watch(
+        &self,
+        prefix: &str,
+    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+        // Under the same lock as every change, so that none falls between what is and what comes.
+        let state = self.0.present(BUCKET)?;
+        let present = state.world.values(prefix);
+        Ok(Box::pin(self.0.shared.watchers.add(prefix.to_owned(), present)))
+    }
+}
+
+// === timers ===
+
+#[derive(Debug)]
+struct SimTimers(Client);
+
+#[async_trait]
+impl Timers for SimTimers {
+    async fn set(&self, timer: &Timer) -> Result<(), StoreError> {
+        self.0.ask(TIMERS, Request::SetTimer(timer.clone())).await.map(drop)
+    }
+
+    async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
+        self.0.ask(TIMERS, Request::CancelTimer(entity, timer)).await.map(drop)
+    }
+
+    async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
+        match self.0.ask(TIMERS, Request::Timers(partition)).await? {
+            Reply::Timers(timers) => Ok(timers),
+            other => Err(stray(TIMERS, &other)),
+        }
+    }
+
+    async fn restore_overdue(
+        &self,
+        partition: Partition,
+        before: Timestamp,
+        _: Position,
+    ) -> Result<Overdue, StoreError> {
+        let mut overdue = self.pending(partition).await?;
+        overdue.retain(|timer| timer.due < before);
+        for timer in &overdue {
+            self.set(timer).await?;
+        }
+        Ok(Overdue { restored: overdue.len(), next: None })
+    }
+}
+
+// === blobs ===
+
+#[derive(Debug)]
+struct SimBlobs(Client);
+
+#[async_trait]
+impl Blobs for SimBlobs {
+    async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
+        match self.0.ask(BLOBS, Request::PutBlob(content)).await? {
+            Reply::Stored(digest) => Ok(digest),
+            other => Err(stray(BLOBS, &other)),
+        }
+    }
+
+    async fn get(&self, digest: Digest) -> Result<Option<Bytes>, StoreError> {
+        match self.0.ask(BLOBS, Request::GetBlob(digest)).await? {
+            Reply::Blob(blob) => Ok(blob),
+            other => Err(stray(BLOBS, &other)),
+        }
+    }
+
+    async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
+        self.0.ask(BLOBS, Request::RemoveBlob(digest)).await.map(drop)
+    }
+
+    async fn list(&self) -> Result<Vec<Digest>, StoreError> {
+        match self.0.ask(BLOBS, Request::Blobs).await? {
+            Reply::Digests(digests) => Ok(digests),
+            other => Err(stray(BLOBS, &other)),
+        }
+    }
+}
+
+// === health ===
+
+#[derive(Debug)]
+struct SimHealth {
+    client: Client,
+    bus: LocalBus,
+}
+
+#[async_trait]
+impl Health for SimHealth {
+    fn describe(&self) -> String {
+        "simulated".to_owned()
+    }
+
+    async fn ready(&self) -> Result<(), String> {
+        self.client.present(JOURNAL).map(drop).map_err(|error| error.to_string())
+    }
+
+    async fn warnings(&self) -> Vec<Warning> {
+        let warning = |name: &str, message: &str, hint: &str| Warning {
+            name: name.to_owned(),
+            message: message.to_owned(),
+            hint: hint.to_owned(),
+        };
+        vec![warning(
+            "simulated",
+            "everything is gone when this process ends",
+            "for tests; use the local or the nats substrate for anything else",
+        )]
+    }
+
+    async fn close(&self) {
+        self.bus.close();
+        self.client.close();
+    }
+}
+
+/// The world answered another question.
+pub(super) fn stray(store: &'static str, reply: &Reply) -> StoreError {
+    StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
+}

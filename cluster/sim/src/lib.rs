@@ -1,0 +1,37 @@
+//! The world for tests: stores, a network and several processes as one synchronous, seeded state
+//! machine with virtual time.
+//!
+//! [`World`] takes requests and gives back what happens next, in virtual time. All chance comes
+//! from one seeded generator, so the same seed gives the same history. It can do what the real
+//! stores were seen to do: lose an answer, store an append long after its writer gave up, answer
+//! busy or refuse without a cause, serve stale reads, deliver twice and out of order, accept late
+//! acknowledgements, be out of reach for a while, and lose in a power cut what was not synced.
+//!
+//! [`doors`] stands in front of a world as a [`Substrate`](clawnode_cluster::Substrate), in the runtime's time.
+//!
+//! Not here: what the processes do (see `clawnode_actors::durable::sim`).
+#![forbid(unsafe_code)]
+
+pub mod doors;
+mod doors_driver;
+mod doors_inbox;
+mod doors_jobs;
+mod faults;
+mod inboxes;
+mod jobs;
+mod journals;
+mod lanes;
+mod request;
+mod schedule;
+mod shelf;
+mod sync;
+mod world;
+
+/// How old a stale read is at most, in milliseconds.
+const STALE_MOST: u64 = 5_000;
+
+pub use faults::{Bugs, Faults};
+pub use inboxes::Token;
+pub use request::{Change, Delivered, Happening, JobDelivered, JobToken, Reply, Request, Ticket};
+pub use schedule::Schedule;
+pub use world::World;
