@@ -1,21 +1,16 @@
-//! The living: the durable kernel, and the domain on top of it.
+//! What a turn of an agent needs, on the kernel (`clawnode_kernel`).
 //!
-//! [`durable`] is the kernel: what an entity is, and the sans-I/O machines that own, fold, decide
-//! and recover it. [`session`] is the first entity kind; [`agent`] admits its turns; [`llm`] is
-//! the door to models, [`latch`] what operators have stopped, [`tool`] the door to tools, [`policy`]
-//! says who may use them, [`hook`] asks the operator's own programs; [`supervise`] keeps it all going.
+//! [`session`] is the entity kind of conversations. [`agent`] admits its turns, [`llm`] calls models,
+//! [`tool`] runs tools, [`policy`] says which calls are allowed, [`latch`] is the kill switch, [`hook`]
+//! asks the operator's own programs, and [`usage`] counts what model calls used.
 #![forbid(unsafe_code)]
 
 pub mod agent;
-#[cfg(feature = "test-util")]
-pub mod counter;
-pub mod durable;
 pub mod hook;
 pub mod latch;
 pub mod llm;
 pub mod policy;
 pub mod session;
-pub mod supervise;
 pub mod tool;
 pub mod units;
 pub mod usage;

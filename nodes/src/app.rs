@@ -8,19 +8,15 @@ use std::{
     },
 };
 
-use clawnode_actors::{
-    durable::{
-        MachineOptions,
-        driver::{
-            Context, Kinds, Lacks, Places, Probations, Worker, WorkerOptions, answer_requests,
-        },
-    },
-    session::{FrameHub, Session, SessionRunner, Sessions},
-    supervise::Supervisor,
-};
+use clawnode_actors::session::{FrameHub, Session, SessionRunner, Sessions};
 use clawnode_cluster::{
     Clock, Feed, Peek, Substrate,
     membership::{Announcer, ClusterClock, Members, Membership},
+};
+use clawnode_kernel::{
+    MachineOptions,
+    driver::{Context, Kinds, Lacks, Places, Probations, Worker, WorkerOptions, answer_requests},
+    supervise::Supervisor,
 };
 use clawnode_proto::{ProcessId, feed::EventBody, node::NodeRole};
 use tokio::{

@@ -6,11 +6,9 @@
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_actors::{
-    durable::core::snapshot_blob,
-    session::{Sessions, listing::Wanted},
-};
+use clawnode_actors::session::{Sessions, listing::Wanted};
 use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
+use clawnode_kernel::core::snapshot_blob;
 use clawnode_local as local;
 use clawnode_local::LocalOptions;
 use clawnode_proto::{Digest, EntityId, Position, subject::Prefix};

@@ -10,10 +10,8 @@
     reason = "these are tests, also in their helper functions"
 )]
 
-use clawnode_actors::durable::{
-    Planted,
-    sim::{Failure, Report, SimOptions, run},
-};
+use clawnode_kernel::Planted;
+use clawnode_simulator::{Failure, Report, SimOptions, run};
 
 /// Seeds of each of the tests that run in parallel.
 const SEEDS: u64 = 500;

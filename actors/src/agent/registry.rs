@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
+use clawnode_kernel::supervise::{ChildKind, Factory, Supervisor};
 use clawnode_proto::{
     AgentName, Digest, Position, agents::AgentView, codec, session::Profile,
     subject::AGENT_KEYS as KEYS,
@@ -17,10 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::{AgentHandle, AgentOptions};
-use crate::{
-    latch::LatchDoor,
-    supervise::{ChildKind, Factory, Supervisor},
-};
+use crate::latch::LatchDoor;
 
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;

@@ -1,5 +1,6 @@
 //! How a model call gets its place, and what ends it that is not its own end.
 
+use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt,
     latch::Latch,
@@ -11,7 +12,7 @@ use super::{
     kind::{CallKey, Grant, Outcome, Session},
     prepare::CallJob,
 };
-use crate::{agent::AdmitPort, durable::driver::Port};
+use crate::agent::AdmitPort;
 
 /// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
 /// removed, or has too many waiting), it says so, and the session asks again.

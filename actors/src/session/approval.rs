@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::tools::ToolCall;
 #[cfg(feature = "test-util")]
-use crate::durable::Planted;
-use crate::durable::Violation;
+use clawnode_kernel::Planted;
+use clawnode_kernel::Violation;
 
 /// A person was asked about a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,10 +126,8 @@ mod tests {
     use clawnode_proto::{hook::HookPoint, session::SessionInput};
 
     use super::*;
-    use crate::{
-        durable::{Entity, In, Loaded},
-        session::{Outcome, Session, SessionJob, played::Run, prepare::AskJob},
-    };
+    use crate::session::{Outcome, Session, SessionJob, played::Run, prepare::AskJob};
+    use clawnode_kernel::{Entity, In, Loaded};
 
     /// What people are asked about the reply's call, once it is.
     fn asked(run: &mut Run) -> AskJob {

@@ -8,6 +8,12 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Substrate};
+use clawnode_kernel::{
+    Entity, FoldError, Loaded, Violation,
+    archive::{self, leftovers, snapshot_of},
+    core::snapshot_blob,
+    load::readable,
+};
 use clawnode_proto::{
     Digest, EntityId, Position, Sealed, Seq, Tail, event::decode_record, kernel::SNAPSHOT,
     session::SessionEvent,
@@ -19,12 +25,6 @@ use super::{
     inspect::{is_damage, texts_of},
     kind::Session,
     send_error::SendError,
-};
-use crate::durable::{
-    Entity, FoldError, Loaded, Violation,
-    archive::{self, leftovers, snapshot_of},
-    core::snapshot_blob,
-    load::readable,
 };
 
 /// Archives that one journal may chain; more is a loop.

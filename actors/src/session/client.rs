@@ -13,6 +13,7 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, StoreError, Substrate};
+use clawnode_kernel::{Core, Entity, Loaded, load};
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
@@ -32,7 +33,6 @@ use super::{
     send_error::SendError,
     texts::{packed, unpacked},
 };
-use crate::durable::{Core, Entity, Loaded, load};
 
 /// Bytes of the texts in one input; the longest are stored as blobs until the others fit.
 const TEXT_BYTES: usize = APPEND_BYTES / 2;

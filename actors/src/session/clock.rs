@@ -210,10 +210,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        durable::In,
-        session::{Outcome, SessionJob, played::Run},
-    };
+    use crate::session::{Outcome, SessionJob, played::Run};
+    use clawnode_kernel::In;
 
     /// A job that hangs where it runs is told to stop once the time of its step is over, though its
     /// session waits for it since nobody took it in time.

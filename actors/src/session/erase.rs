@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use clawnode_cluster::{Record, StoreError};
+use clawnode_kernel::core::snapshot_blob;
 use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
 
 use super::{client::Sessions, inspect::texts_of_input, send_error::SendError};
-use crate::{durable::core::snapshot_blob, tool::archive};
+use crate::tool::archive;
 
 /// The jobs that the records of a journal ask for and that have not ended, without folding it: nobody
 /// would take their results.

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
+use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
     CallId, ErrorBody, ErrorCode, ExecutionId, IdempotencyKey, Input, InputId, JobId, Kind, Sealed,
     Seq, SessionKey, Timestamp, Traceparent, TurnId,
@@ -28,7 +29,6 @@ use super::{
     state::{SessionState, Turn},
     tools::ToolCall,
 };
-use crate::durable::{Entity, Service};
 
 /// How long a plan that was stored is waited for to be in the journal.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);

@@ -12,8 +12,8 @@ use super::{
     tools::{Asked, ToolCall},
 };
 #[cfg(feature = "test-util")]
-use crate::durable::Planted;
-use crate::durable::{Slim, Violation};
+use clawnode_kernel::Planted;
+use clawnode_kernel::{Slim, Violation};
 
 impl SessionState {
     /// Takes one of the session's own events.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::{BusEvent, Subscription};
+use clawnode_kernel::Service;
 use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
     frame::FrameBatch, session::TurnOutcome,
@@ -21,7 +22,6 @@ use super::{
     state::{SEAM, Turn},
     tools,
 };
-use crate::durable::Service;
 
 /// Events that wait for a slow reader; what comes beyond is made good by a reset.
 const EVENTS_MAX: usize = 1_024;

@@ -8,9 +8,8 @@ use std::{
     },
 };
 
+use clawnode_kernel::driver::AnswerFrames;
 use clawnode_proto::{EntityId, Frame, FrameBody, TurnId, limits::FRAMES_KEPT};
-
-use crate::durable::driver::AnswerFrames;
 
 /// Bytes of text kept of one turn, nearly: an answer has to fit into a message of the bus, which
 /// takes 1 MiB, with 4,096 keys around it.

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use clawnode_cluster::{StoreError, Substrate};
+use clawnode_kernel::{Core, Entity, FoldError, Service, Violation};
 use clawnode_proto::{
     Digest, EntityId, ErrorChain, Grammar, Input, Kind, ProcessId, Sealed, Seq, SessionKey, Tail,
     Timestamp, codec,
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use super::{client::Sessions, kind::Session, send_error::SendError, state::Turn};
-use crate::durable::{Core, Entity, FoldError, Service, Violation};
 
 /// Journals that are read at the same time for one list.
 const READS_MAX: usize = 16;

@@ -301,7 +301,6 @@ mod tests {
     use super::*;
     use crate::{
         agent::Agents,
-        durable::driver::Runner,
         hook::Hooks,
         latch::LatchDoor,
         llm::Model,
@@ -310,9 +309,9 @@ mod tests {
             played::{Run, key},
             run::ResolveModel,
         },
-        supervise::Supervisor,
         tool::Available,
     };
+    use clawnode_kernel::{driver::Runner, supervise::Supervisor};
 
     #[derive(Debug)]
     struct NoModel;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     CallId, EntityId, SessionKey, ToolName, TurnId,
     hook::{HookFault, HookPoint, HookSpec, HookTrail, ModelPatch},
@@ -23,7 +24,6 @@ use super::{
     texts::stored_outcome,
 };
 use crate::{
-    durable::driver::Port,
     hook::{self, About, ModelChange, Subject},
     latch::Work,
     llm::PlainMessage,

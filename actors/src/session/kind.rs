@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clawnode_kernel::{Begun, EffectClass, EntityKind, Violation};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, Head, Input, Kind, TimerId, Timestamp, TurnId, codec,
     hook::{HookPoint, HookTrail, ModelPatch},
@@ -25,10 +26,7 @@ use super::{
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tools::Asked,
 };
-use crate::{
-    agent::Permit,
-    durable::{Begun, EffectClass, EntityKind, Violation},
-};
+use crate::agent::Permit;
 
 /// The session entity kind.
 #[derive(Debug)]

@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn no_more_rows_are_remembered_than_there_is_room_for() {
-        let entity = crate::durable::Entity::unborn(EntityId::from_u128(0));
+        let entity = clawnode_kernel::Entity::unborn(EntityId::from_u128(0));
         let row = super::super::inspect::row(&entity);
         let mut rows = Rows::default();
         for n in 0..3 * KEPT as u128 {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{Record, StoreError, Substrate};
+use clawnode_kernel::Entity;
 use clawnode_proto::{
     EntityId, ErrorBody, Frame, Position, ProcessId, Sealed, TurnId, codec,
     event::decode_record,
@@ -18,7 +19,6 @@ use super::{
     client::Sessions, ears::Ears, flight::Flights, kind::Session, listing::Listing,
     send_error::SendError,
 };
-use crate::durable::Entity;
 
 /// How long the owner may take to answer for its frames.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -28,7 +28,7 @@ mod flight;
 mod fold;
 mod follow;
 mod frames;
-pub(crate) mod hooks;
+pub mod hooks;
 mod inspect;
 mod jobs;
 mod judge;
@@ -47,7 +47,7 @@ mod request;
 pub mod route;
 pub mod run;
 mod send_error;
-pub(crate) mod settle;
+pub mod settle;
 #[cfg(test)]
 mod snapshots;
 pub mod state;

@@ -10,6 +10,7 @@
 //! - PLAN-1 steps begin in the order of the plan, each once, and none before the one before it has
 //!   ended in a way that the plan goes on from.
 
+use clawnode_kernel::Violation;
 use clawnode_proto::{
     Attempt, CallId, Timestamp, TurnId,
     execute::{Plan, PlanStep, StepPlanned},
@@ -23,7 +24,6 @@ use super::{
     state::{SessionState, Step, StepEnd, Turn},
     tools::ToolCall,
 };
-use crate::durable::Violation;
 
 /// What begins the next step of a planned turn; nothing if it has none.
 pub(super) fn begin(turn: &Turn, plan: &Plan, call: CallId) -> Option<SessionEvent> {
@@ -157,10 +157,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        durable::In,
-        session::{Outcome, SessionJob, played::Run},
-    };
+    use crate::session::{Outcome, SessionJob, played::Run};
+    use clawnode_kernel::In;
 
     fn step(tool: &str, at: usize, goes_on: bool) -> PlanStep {
         PlanStep { tool: tool.parse().unwrap(), arguments: format!(r#"{{"at":{at}}}"#), goes_on }

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
+use clawnode_kernel::{
+    Activation, In, Loaded, Machine, MachineOptions, Now, Out, archive,
+    core::{position_of, snapshot_blob},
+};
 use clawnode_proto::{
     Digest, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId, SessionKey,
     Timestamp,
@@ -21,13 +25,7 @@ use super::{
     kind::Grant,
     prepare::{JudgeJob, JudgeSubject},
 };
-use crate::{
-    agent::{AgentOptions, Permit},
-    durable::{
-        Activation, In, Loaded, Machine, MachineOptions, Now, Out, archive,
-        core::{position_of, snapshot_blob},
-    },
-};
+use crate::agent::{AgentOptions, Permit};
 
 const SCHEMA: &str =
     r#"{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}"#;

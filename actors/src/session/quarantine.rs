@@ -7,6 +7,10 @@
 use std::time::Duration;
 
 use clawnode_cluster::StoreError;
+use clawnode_kernel::{
+    Core, Entity, EntityKind, FoldError, Service,
+    letters::{self, DeadLetter},
+};
 use clawnode_proto::{
     Digest, EntityId, ErrorChain, Input, Order, Position, codec,
     session::SessionInput,
@@ -19,10 +23,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
 use super::{client::Sessions, kind::Session, send_error::SendError};
-use crate::durable::{
-    Core, Entity, EntityKind, FoldError, Service,
-    letters::{self, DeadLetter},
-};
 
 /// Journals that are read at the same time for one list.
 const READS_MAX: usize = 16;
@@ -334,10 +334,8 @@ mod tests {
     use clawnode_local as local;
 
     use super::*;
-    use crate::{
-        durable::newer::{self, Future},
-        session::played::{Run, key},
-    };
+    use crate::session::played::{Run, key};
+    use clawnode_kernel::newer::{self, Future};
 
     #[tokio::test]
     async fn what_a_newer_build_wrote_is_shown_and_neither_listed_nor_restored() {

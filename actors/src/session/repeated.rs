@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clawnode_cluster::StoreError;
+use clawnode_kernel::Entity;
 use clawnode_proto::{
     SessionKey, TurnId,
     session::{SessionInput, UserMessage},
 };
 
 use super::{client::Sessions, kind::Session, send_error::SendError};
-use crate::durable::Entity;
 
 /// How long after a turn's end its message may come again: clients wait for at most 8 s before they try again.
 const ENDED_AGO: Duration = Duration::from_secs(10);

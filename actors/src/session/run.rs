@@ -4,6 +4,10 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Clock, Feed, Peek, StoreError, Substrate, membership::Members};
+use clawnode_kernel::{
+    Stop,
+    driver::{Port, Runner},
+};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
     Input, InputId, JobId, ProcessId, Traceparent, TurnId, codec,
@@ -32,10 +36,6 @@ use super::{
 };
 use crate::{
     agent::{AdmitPort as _, AgentHandle, Agents},
-    durable::{
-        Stop,
-        driver::{Port, Runner},
-    },
     hook::Hooks,
     latch::{Stopped, Work},
     llm::{Model, Models},

@@ -1,9 +1,8 @@
 //! Why a request about a session fails, and what clients are told.
 
 use clawnode_cluster::StoreError;
+use clawnode_kernel::FoldError;
 use clawnode_proto::{CodecError, ErrorBody, ErrorChain, ErrorCode, limits::PENDING_INPUTS};
-
-use crate::durable::FoldError;
 
 /// Why a session was not reached.
 #[derive(Debug, thiserror::Error)]

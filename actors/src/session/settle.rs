@@ -12,7 +12,7 @@ use clawnode_proto::{
 
 use super::prepare::SettleJob;
 #[cfg(feature = "test-util")]
-use crate::durable::Planted;
+use clawnode_kernel::Planted;
 
 /// One step of putting a job into its queue (JOB-8).
 ///
@@ -20,7 +20,7 @@ use crate::durable::Planted;
 /// after its result was stored. A result leaves the inbox only after its session has recorded it, and
 /// the session then aborts the put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GiveStep {
+pub enum GiveStep {
     /// Whether it waits in its queue.
     Waits,
     /// Whether its result waits in the inbox of its session.
@@ -31,7 +31,7 @@ pub(crate) enum GiveStep {
 
 /// What to do about a job whose wait is over.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Settling {
+pub enum Settling {
     /// A process that is alive runs it: look again later. If it is late, tell the process to stop.
     Wait {
         /// Who is told to stop.
@@ -45,7 +45,7 @@ pub(crate) enum Settling {
 
 /// What to do about a job whose turn has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
+pub enum Closing {
     /// Nothing: it is closed.
     Closed,
     /// Set its state to `closed`, at the position at which it was read.
@@ -59,12 +59,12 @@ pub(crate) enum Closing {
 
 impl GiveStep {
     /// The first step. `again`: the job may have been put before.
-    pub(crate) const fn first(again: bool) -> Self {
+    pub const fn first(again: bool) -> Self {
         if again { Self::Waits } else { Self::Put }
     }
 
     /// The next step after this one has found the job, or has not; `None` when nothing is left to do.
-    pub(crate) const fn after(self, found: bool) -> Option<Self> {
+    pub const fn after(self, found: bool) -> Option<Self> {
         match (self, found) {
             (Self::Waits, false) => Some(Self::Result),
             (Self::Result, false) => Some(Self::Put),
@@ -73,7 +73,7 @@ impl GiveStep {
     }
 
     /// Whether the result of a job is among these inputs of its session.
-    pub(crate) fn has_result(job: &Job, mut inputs: impl Iterator<Item = InputId>) -> bool {
+    pub fn has_result(job: &Job, mut inputs: impl Iterator<Item = InputId>) -> bool {
         let key = IdempotencyKey::of_job(job.id);
         let result = InputId::derive(job.session.entity(), &key);
         inputs.any(|input| input == result)
@@ -82,7 +82,7 @@ impl GiveStep {
 
 /// Decides about a job whose wait of `wait` is over and whose state is this. Nobody may begin it
 /// afterwards, and what may have happened is never said not to have happened.
-pub(crate) fn settling(
+pub fn settling(
     it: &SettleJob,
     state: Option<JobState>,
     wait: Duration,
@@ -125,7 +125,7 @@ pub(crate) fn settling(
 }
 
 /// Decides about a job whose turn has ended and whose state is this.
-pub(crate) fn closing(state: Option<&JobState>) -> Closing {
+pub fn closing(state: Option<&JobState>) -> Closing {
     #[cfg(feature = "test-util")]
     if Planted::ClosesNothing.is_in_folds() {
         return Closing::Closed;
@@ -139,7 +139,7 @@ pub(crate) fn closing(state: Option<&JobState>) -> Closing {
 
 /// What is known of a job of class `once` with this state, if the process that ran it is dead: its
 /// session need not wait longer to be told.
-pub(crate) fn given_up(state: &JobState, is_dead: impl Fn(ProcessId) -> bool) -> Option<String> {
+pub fn given_up(state: &JobState, is_dead: impl Fn(ProcessId) -> bool) -> Option<String> {
     match state {
         JobState::Started { process, .. } if is_dead(*process) => Some(died(*process)),
         _ => None,

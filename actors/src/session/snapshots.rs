@@ -1,6 +1,10 @@
 //! Snapshots of sessions: when they are made, what they leave, and what a crash over one leaves.
 
 use clawnode_cluster::Record;
+use clawnode_kernel::{
+    Entity, Loaded, MachineOptions,
+    archive::{self, leftovers, snapshot_of},
+};
 use clawnode_proto::{
     Digest,
     kernel::{KernelEvent, SnapshotState},
@@ -11,10 +15,6 @@ use clawnode_proto::{
 use super::{
     Session,
     played::{Run, key},
-};
-use crate::durable::{
-    Entity, Loaded, MachineOptions,
-    archive::{self, leftovers, snapshot_of},
 };
 
 fn every(events: u64) -> MachineOptions {
@@ -91,7 +91,7 @@ fn what_snapshots_store_is_in_proportion_to_what_was_said() {
         // All states but the one that the journal loads from are removed, each once.
         let (newest, earlier) = states.split_last().unwrap();
         assert_eq!(run.discarded, earlier);
-        assert_eq!(crate::durable::core::snapshot_blob(&run.journal), Some(*newest));
+        assert_eq!(clawnode_kernel::core::snapshot_blob(&run.journal), Some(*newest));
         let kept = run.archives.last().unwrap().1.len();
         assert!(archives + kept <= 3 * turns * 20_000, "{archives} + {kept}");
         archives + kept
@@ -140,7 +140,7 @@ fn a_deletion_is_over_once_nothing_is_left() {
     for n in 0..4 {
         turn(&mut run, n, 120_000);
     }
-    let state = crate::durable::core::snapshot_blob(&run.journal).unwrap();
+    let state = clawnode_kernel::core::snapshot_blob(&run.journal).unwrap();
     let done = run.completed.len();
     run.hears("delete", &SessionInput::Delete);
     assert_eq!(run.scrubbed, [vec![state]]);
@@ -153,7 +153,7 @@ fn a_deletion_is_over_once_nothing_is_left() {
     heir.hears("delete", &SessionInput::Delete);
     assert_eq!(heir.scrubbed, [vec![state]]);
     assert!(heir.completed.is_empty());
-    heir.feed(crate::durable::In::Scrubbed);
+    heir.feed(clawnode_kernel::In::Scrubbed);
     assert_eq!(heir.completed.len(), 1);
     let last = heir.journal.last().unwrap();
     let events = clawnode_proto::event::decode_record(&last.bytes).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use clawnode_kernel::{Slim, Violation};
 use clawnode_proto::{
     Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     codec,
@@ -13,7 +14,6 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{clock::TurnClock, hooks::ModelJudged, tools::ToolCall};
-use crate::durable::{Slim, Violation};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.

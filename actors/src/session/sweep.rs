@@ -12,6 +12,7 @@ use std::{
 };
 
 use clawnode_cluster::StoreError;
+use clawnode_kernel::{Core, Entity, Service};
 use clawnode_proto::{
     Digest, EntityId, IdempotencyKey, SessionKey, TimerId, Timestamp, session::SessionInput,
 };
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{Session, client::Sessions, send_error::SendError};
-use crate::durable::{Core, Entity, Service};
 
 /// Sessions that one round goes through, those of others included.
 const LOOK_MAX: usize = 1_000;

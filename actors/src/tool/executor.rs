@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     AgentName, CallId, Capability, ToolName,
     session::ToolEnd,
@@ -13,7 +14,6 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{CallBack, RunSink};
-use crate::durable::jobs::Probe;
 
 /// One way of running tools.
 #[async_trait]

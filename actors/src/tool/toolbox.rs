@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Capability, Digest, ToolName,
     job::Callbacks,
@@ -33,10 +34,7 @@ use super::{
     append::append,
     providers::{Providers, name_of},
 };
-use crate::{
-    durable::jobs::Probe,
-    latch::{LatchDoor, Pass, Stopped, Work},
-};
+use crate::latch::{LatchDoor, Pass, Stopped, Work};
 
 /// Bytes of output that an executor may hand on (1 MiB): more is cut, and the cut is told. What
 /// fits into a journal is a smaller matter, which the caller settles with the blob store.

@@ -2,16 +2,16 @@
 //! where the journal was before them.
 
 use clawnode_cluster::{Record, StoreError, Substrate};
-use clawnode_proto::{EntityId, Position, event::decode_record, kernel::Snapshot};
-use tracing::warn;
-
-use super::{Stopped, meter::Meter};
-use crate::durable::{
+use clawnode_kernel::{
     FoldError, Loaded,
     archive::{snapshot_of, unpack},
     core::snapshot_blob,
     load,
 };
+use clawnode_proto::{EntityId, Position, event::decode_record, kernel::Snapshot};
+use tracing::warn;
+
+use super::{Stopped, meter::Meter};
 
 /// Archives that are read of one journal at most: what a follower missed is a few seconds, or all of it.
 const ARCHIVES_MAX: usize = 10_000;

@@ -1,5 +1,6 @@
 //! What the model calls of one session used: a fold over its events that keeps only what that takes.
 
+use clawnode_kernel::{Entity, FoldError, Loaded};
 use clawnode_proto::{
     CallId, CodecError, EntityId, Kind, Sealed, SessionKey, Timestamp, TurnId,
     api::CONVERSATION,
@@ -10,10 +11,7 @@ use clawnode_proto::{
     usage::{Calls, NO_USER, UsageKey},
 };
 
-use crate::{
-    durable::{Entity, FoldError, Loaded},
-    session::Session,
-};
+use crate::session::Session;
 
 /// Events of a session that are read here; all others are passed over unread.
 const READ: [&str; 6] =

@@ -11,6 +11,7 @@ use clawnode_cluster::{
     AppendAnswer, Bucket, BucketError, Change, Entry, Journal, Page, Record, StoreError, Substrate,
     SystemClock, Write,
 };
+use clawnode_kernel::{Loaded, MachineOptions, archive};
 use clawnode_local as local;
 use clawnode_proto::{
     EntityId, Position, Timestamp,
@@ -24,10 +25,7 @@ use futures_util::stream::BoxStream;
 use proptest::prelude::*;
 
 use super::{HEAD, Stopped, again, books::Books, show};
-use crate::{
-    durable::{Loaded, MachineOptions, archive},
-    session::played::{Run, key},
-};
+use crate::session::played::{Run, key};
 
 /// One journal, at the positions that its machine was told.
 #[derive(Debug, Default)]

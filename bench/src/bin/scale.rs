@@ -10,17 +10,15 @@
 use std::time::Instant;
 
 use clap::Parser;
-use clawnode_actors::durable::{
-    Planted,
-    sim::{SimOptions, run},
-};
 use clawnode_bench::{
     Error, Place, Role, Row, Table,
     capacity::{Bound, Costs, Given, Load, first_limit, needs},
     resident_bytes, slope,
     units::{self, OnNats, Turns},
 };
+use clawnode_kernel::Planted;
 use clawnode_proto::limits::PARTITIONS_NATS;
+use clawnode_simulator::{SimOptions, run};
 
 /// The loads that are asked about.
 const LOADS: [(&str, Load); 4] = [

@@ -9,7 +9,7 @@
 //!
 //! [`doors`] stands in front of a world as a [`Substrate`](clawnode_cluster::Substrate), in the runtime's time.
 //!
-//! Not here: what the processes do (see `clawnode_actors::durable::sim`).
+//! Not here: what the processes do (see `clawnode_simulator`).
 #![forbid(unsafe_code)]
 
 pub mod doors;

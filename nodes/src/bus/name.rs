@@ -13,8 +13,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::supervise::Supervisor;
 use clawnode_cluster::{BusEvent, BusMessage, RequestError, StoreError, Subscription, Substrate};
+use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{NodeName, ProcessId};
 use futures_util::StreamExt;
 use tracing::{debug, warn};

@@ -5,10 +5,8 @@
 //! answered; a probe asks there for the key. With `none` it knows the tools and cannot run them.
 
 use async_trait::async_trait;
-use clawnode_actors::{
-    durable::jobs::Probe,
-    tool::{Executor, ToolRun},
-};
+use clawnode_actors::tool::{Executor, ToolRun};
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     ToolName,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},

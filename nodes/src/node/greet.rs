@@ -11,11 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::{agent::Agents, durable::driver::Context, tool::Available};
+use clawnode_actors::{agent::Agents, tool::Available};
 use clawnode_cluster::{
     BusEvent, Peek, PeekSeen, Substrate,
     membership::{Announcer, ClusterClock, Members},
 };
+use clawnode_kernel::driver::Context;
 use clawnode_proto::{
     Capability, codec,
     envelope::VERSIONS,

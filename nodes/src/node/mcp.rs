@@ -11,7 +11,6 @@ use std::{
 
 use clawnode_actors::{
     latch::LatchDoor,
-    supervise::Supervisor,
     tool::{
         Egress, Executor,
         mcp::{
@@ -22,6 +21,7 @@ use clawnode_actors::{
     },
 };
 use clawnode_cluster::{BucketError, Clock, Peek, Substrate, membership::Members};
+use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
     AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName, ProcessId,
     agents::MissingToolView,

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use clawnode_actors::{agent::Agents, supervise::Supervisor};
+use clawnode_actors::agent::Agents;
 use clawnode_cluster::{Feed, Substrate, membership::Members};
+use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::node::Heartbeat;
 use ractor::SpawnErr;
 use tokio::sync::watch;

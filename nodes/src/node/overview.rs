@@ -13,8 +13,9 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::{durable::driver::Context, session::Sessions};
+use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Peek, Substrate, membership::Members};
+use clawnode_kernel::driver::Context;
 use clawnode_proto::{
     Capability, ErrorBody, NodeName, ProcessId,
     api::EventsParams,

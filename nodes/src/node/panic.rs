@@ -11,9 +11,9 @@ use bytes::Bytes;
 use clawnode_actors::{
     agent::{AgentOptions, Agents},
     latch::{self, LatchDoor, LatchError},
-    supervise::Supervisor,
 };
 use clawnode_cluster::{Feed, RequestError, Substrate};
+use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode, LatchId, Position, ProcessId,
     api::{PanicClear, PanicParams},

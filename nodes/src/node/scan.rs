@@ -3,13 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_actors::durable::driver::Worker;
 use clawnode_cluster::{
     PeekSeen, Substrate,
     membership::Members,
     placement::{Placement, Seat},
     shed::Settling,
 };
+use clawnode_kernel::driver::Worker;
 use clawnode_proto::{Partition, ProcessId, limits::ACK_WAIT};
 use futures_util::{StreamExt, stream};
 use tokio::{sync::watch, task::JoinSet, time::Instant};

@@ -13,11 +13,11 @@ use std::{
 
 use async_trait::async_trait;
 use clawnode_actors::{
-    durable::driver::TakeOrders,
     latch::{self, LatchDoor},
     tool::{Archive, JobRunner},
 };
 use clawnode_cluster::{Bucket, Peek};
+use clawnode_kernel::driver::TakeOrders;
 use clawnode_proto::{
     JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},

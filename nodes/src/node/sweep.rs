@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clawnode_actors::{
-    durable::driver::Worker,
-    session::{Sessions, sweep::Sweep},
-    supervise::Supervisor,
-};
+use clawnode_actors::session::{Sessions, sweep::Sweep};
+use clawnode_kernel::{driver::Worker, supervise::Supervisor};
 use clawnode_proto::Partition;
 use tracing::{debug, info};
 

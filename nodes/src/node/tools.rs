@@ -3,7 +3,6 @@
 use std::{error::Error, fs::DirBuilder, os::unix::fs::DirBuilderExt as _, sync::Arc};
 
 use clawnode_actors::{
-    durable::driver::Context,
     hook::Hooks,
     latch::LatchDoor,
     tool::{
@@ -14,6 +13,7 @@ use clawnode_actors::{
     },
 };
 use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
+use clawnode_kernel::driver::Context;
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},

@@ -6,12 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::{
-    agent::Agents,
-    durable::driver::{DispatcherView, Worker},
+use clawnode_actors::agent::Agents;
+use clawnode_cluster::{BusEvent, BusMessage, Peek, Substrate, membership::Members};
+use clawnode_kernel::{
+    driver::{DispatcherView, Worker},
     supervise::{ChildKind, ChildView, Supervisor},
 };
-use clawnode_cluster::{BusEvent, BusMessage, Peek, Substrate, membership::Members};
 use clawnode_proto::{
     ErrorBody, ErrorCode, Partition, codec,
     limits::TREE_ENTITIES,

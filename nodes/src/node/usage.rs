@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use clawnode_actors::{durable::driver::Worker, session::Sessions, supervise::Supervisor, usage};
+use clawnode_actors::{session::Sessions, usage};
+use clawnode_kernel::{driver::Worker, supervise::Supervisor};
 use clawnode_proto::{Partition, view::WarningView};
 use tokio::time::timeout;
 

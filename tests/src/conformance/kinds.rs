@@ -10,19 +10,16 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_actors::{
+use clawnode_actors::session::{Sessions, listing::Wanted};
+use clawnode_cluster::{Clock, Substrate, SystemClock, membership::Members, placement::Placement};
+use clawnode_kernel::{
+    Entity, EntityKind, Loaded, MachineOptions, Service,
     counter::{Counter, CounterInput, CounterRunner, CounterState},
-    durable::{
-        Entity, EntityKind, Loaded, MachineOptions, Service,
-        driver::{
-            AnswerFrames, Context, Kinds, Lacks, Places, Probations, TakeOrders, Worker,
-            WorkerOptions,
-        },
+    driver::{
+        AnswerFrames, Context, Kinds, Lacks, Places, Probations, TakeOrders, Worker, WorkerOptions,
     },
-    session::{Sessions, listing::Wanted},
     supervise::Supervisor,
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock, membership::Members, placement::Placement};
 use clawnode_proto::{
     EntityId, Frame, JobId, Position, ProcessId, TimerId, Timestamp, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
@@ -217,7 +214,7 @@ pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Grou
     })
     .await?;
     holds("nothing is written", read(&substrate, key).await?.core.key.is_none())?;
-    let letters = clawnode_actors::durable::letters::list(&substrate).await?;
+    let letters = clawnode_kernel::letters::list(&substrate).await?;
     same("dead letters", letters.len(), 0)?;
 
     // The other never pulls: it is asked.

@@ -117,7 +117,7 @@ pub(super) const INVARIANTS_ARE_TESTED: Check = Check {
 /// The simulator checks invariants after every step; what it names is tested by its seeds.
 fn is_simulated(tree: &Tree, name: &str) -> bool {
     tree.ending("rs")
-        .filter(|file| file.path.starts_with("actors/src/durable/sim/"))
+        .filter(|file| file.path.starts_with("actors/simulator/src/"))
         .any(|file| file.code().any(|(_, line)| line.contains('"') && has_word(line, name)))
 }
 

@@ -23,12 +23,18 @@ const CRATES: &[Crate] = &[
     Crate { folder: "cluster/nats", name: "nats", may: &["proto", "cluster"] },
     Crate { folder: "cluster/sim", name: "sim", may: &["proto", "cluster", "local"] },
     Crate { folder: "actors/wasm", name: "wasm", may: &[] },
-    // `sim` stands behind the feature of tests.
-    Crate { folder: "actors", name: "actors", may: &["proto", "cluster", "wasm", "sim"] },
+    Crate { folder: "actors/kernel", name: "kernel", may: &["proto", "cluster"] },
+    Crate { folder: "actors", name: "actors", may: &["proto", "cluster", "kernel", "wasm"] },
+    // For tests.
+    Crate {
+        folder: "actors/simulator",
+        name: "simulator",
+        may: &["proto", "cluster", "sim", "kernel", "actors"],
+    },
     Crate {
         folder: "nodes",
         name: "nodes",
-        may: &["proto", "cluster", "local", "nats", "actors", "wasm"],
+        may: &["proto", "cluster", "local", "nats", "kernel", "actors", "wasm"],
     },
 ];
 
@@ -37,7 +43,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("bollard", &["actors"]),
     ("async-nats", &["nats"]),
     ("sled", &["local"]),
-    ("ractor", &["actors", "nodes"]),
+    ("ractor", &["kernel", "actors", "nodes"]),
     ("axum", &["nodes"]),
     ("clap", &["nodes"]),
     ("hyper", &["nodes"]),
@@ -48,7 +54,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("landlock", &["actors"]),
     ("seccompiler", &["actors"]),
     ("close_fds", &["nodes"]),
-    ("tokio", &["cluster", "local", "nats", "sim", "actors", "nodes"]),
+    ("tokio", &["cluster", "local", "nats", "sim", "kernel", "actors", "nodes"]),
 ];
 
 /// The crate that a file is a source of.

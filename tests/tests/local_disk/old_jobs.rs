@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::durable::jobs::{JobIn, JobMachine, JobOut, Liveness};
 use clawnode_cluster::{Clock, JobDelivery, Substrate};
+use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness};
 use clawnode_local::open;
 use clawnode_proto::{
     Position, ProcessId, Timestamp,

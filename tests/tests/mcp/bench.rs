@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use clawnode_actors::{
-    durable::jobs::Probe,
     latch::LatchDoor,
     tool::{
         Executor, ToolRun, Toolbox,
@@ -14,6 +13,7 @@ use clawnode_actors::{
     },
 };
 use clawnode_cluster::{Substrate, SystemClock, membership::Members};
+use clawnode_kernel::jobs::Probe;
 use clawnode_local as local;
 use clawnode_proto::{CallId, ProcessId, tool::ToolOutcome};
 use clawnode_tests::{

@@ -3,10 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use clawnode_actors::{
-    durable::jobs::Probe,
-    tool::{Executor, mcp::ToolOverride},
-};
+use clawnode_actors::tool::{Executor, mcp::ToolOverride};
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::tool::{EffectClass, ToolFailure, ToolOutcome};
 use clawnode_tests::{
     mcp::{MARK, marked},

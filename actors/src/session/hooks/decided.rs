@@ -1,5 +1,6 @@
 //! What hooks decided, and what follows from it.
 
+use clawnode_kernel::Violation;
 use clawnode_proto::{
     CallId, Digest,
     hook::{HookBlock, HookPoint, HookSpec, ModelPatch},
@@ -15,7 +16,7 @@ use super::super::{
     state::{SessionState, Step, Turn},
     tools::ToolCall,
 };
-use crate::{durable::Violation, policy::Pattern};
+use crate::policy::Pattern;
 
 /// Calls of one reply that hooks are asked about at a time: what they change of them fits into one
 /// append.
@@ -61,12 +62,7 @@ pub(in crate::session) fn of_model(profile: &Profile) -> Vec<HookSpec> {
 
 /// What the model is shown by the running turn's next call under `profile`: with what hooks changed
 /// of it, as far as that is journaled.
-pub(crate) fn shown(
-    state: &SessionState,
-    profile: &Profile,
-    turn: &Turn,
-    call: CallId,
-) -> Assembled {
+pub fn shown(state: &SessionState, profile: &Profile, turn: &Turn, call: CallId) -> Assembled {
     let request = assemble(state, profile, turn);
     match &turn.judged {
         Some(judged) if judged.call == call => patched(request, &judged.patches),

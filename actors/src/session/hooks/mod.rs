@@ -9,7 +9,7 @@ mod decided;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decided::shown;
+pub use decided::shown;
 pub(super) use decided::{
     Fate, conclude, effects, fate, has_run, is_result_to_be_judged, of_model, of_tool, patched,
     withheld,

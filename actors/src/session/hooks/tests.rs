@@ -1,5 +1,6 @@
 //! What the machine appends around hooks, and what it starts.
 
+use clawnode_kernel::In;
 use clawnode_proto::{
     Attempt,
     hook::{HookBlock, HookPoint, HookTrail, ModelPatch},
@@ -8,10 +9,7 @@ use clawnode_proto::{
 };
 
 use super::decided::AT_ONCE;
-use crate::{
-    durable::In,
-    session::{Outcome, SessionJob, played::Run, prepare::JudgeSubject},
-};
+use crate::session::{Outcome, SessionJob, played::Run, prepare::JudgeSubject};
 
 fn appended(text: &str) -> ModelPatch {
     ModelPatch { append: Some(text.to_owned()), ..ModelPatch::default() }

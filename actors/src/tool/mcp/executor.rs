@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clawnode_cluster::Peek;
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Capability, ToolName,
     mcp::{McpPins, McpToolState},
@@ -21,7 +22,6 @@ use super::{
     session::CallEnd,
 };
 use crate::{
-    durable::jobs::Probe,
     latch::Work,
     tool::{Executor, ToolRun},
 };

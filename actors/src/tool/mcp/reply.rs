@@ -1,13 +1,13 @@
 //! What a tool of an MCP server answers, as an outcome. Only text is handed on; what else there is
 //! is named, with its kind and size, and never looked into.
 
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::tool::{ToolFailure, ToolOutcome};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
 use super::super::{append::append, toolbox::OUTPUT_BYTES};
 use super::session::bounded;
-use crate::durable::jobs::Probe;
 
 /// Parts of a result that are told (1,000); the rest is counted.
 const PARTS: usize = 1_000;

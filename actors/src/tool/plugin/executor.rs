@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_cluster::Bucket;
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Digest,
     llm::Text,
@@ -20,7 +21,6 @@ use super::{
     host::PluginHost,
 };
 use crate::{
-    durable::jobs::Probe,
     latch::LatchDoor,
     tool::{Egress, Executor, ToolRun, append::append, egress::HostPattern, schema},
 };

@@ -11,6 +11,7 @@ use std::{
 };
 
 use clawnode_cluster::{AckHandle, Clock, Peek, PeekSeen, Substrate, membership::Members};
+use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness};
 use clawnode_proto::{Capability, JobId, ProcessId, job::Job};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
@@ -25,7 +26,6 @@ use super::{
     work,
 };
 use crate::{
-    durable::jobs::{JobIn, JobMachine, JobOut, Liveness},
     session::TraceLink,
     tool::{Archive, Available},
 };

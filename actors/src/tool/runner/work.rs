@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::{Backoff, BucketError, Clock, Peek, Substrate};
+use clawnode_kernel::jobs::{JobIn, Probe};
 use clawnode_proto::{
     JobId, Position,
     job::{Job, JobState},
@@ -18,7 +19,6 @@ use tracing::{Instrument, error, info_span, warn};
 
 use super::drive::{Note, RunnerContext};
 use crate::{
-    durable::jobs::{JobIn, Probe},
     session::{Awaited, TraceLink, stored_outcome},
     tool::{Archive, Available, RunSink, ToolRun},
 };

@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     AgentName, CallId, ErrorChain, ToolName,
     llm::Text,
@@ -29,10 +30,7 @@ use super::{
     spec::{AgentFiles, Command, Network, Policy, User},
     talk::{Wires, talk},
 };
-use crate::{
-    durable::jobs::Probe,
-    tool::{CallBack, Executor, ToolRun, append::append, workspace::DIRECTORY_MODE},
-};
+use crate::tool::{CallBack, Executor, ToolRun, append::append, workspace::DIRECTORY_MODE};
 
 /// How long code that has told its value may take to end by itself, before it is ended.
 const LAST_MOMENT: Duration = Duration::from_secs(1);

@@ -1,0 +1,260 @@
+//! The counter: a small kind of entities for tests, beside the session.
+//!
+//! It adds numbers, at once or when a timer fires, and says each new total in an event. It has inputs,
+//! own events, timers, snapshots and deletion, so what the kernel promises of every kind is tested with
+//! it on every backend.
+//!
+//! Invariant: each accepted input counts once, and the total that an event says is the sum so far.
+
+use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin};
+
+use clawnode_cluster::{Substrate, Timer};
+use clawnode_proto::{
+    CodecError, Digest, EntityId, Epoch, Head, IdempotencyKey, Input, InputId, Kind, ProcessId,
+    TimerId, Timestamp, TurnId, codec, grammar,
+};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::{
+    Begun, EffectClass, EntityKind, Memory, Stop, Violation,
+    driver::{Port, Runner},
+};
+
+/// Between two tries at a timer.
+const TIMER_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// The counter entity kind.
+#[derive(Debug)]
+pub struct Counter;
+
+/// What a counter is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum CounterInput {
+    /// Adds a number.
+    Add {
+        /// Which.
+        by: u64,
+    },
+    /// Adds a number later.
+    Later {
+        /// By which timer.
+        timer: TimerId,
+        /// When.
+        due: Timestamp,
+        /// Which number.
+        by: u64,
+    },
+    /// A timer has fired.
+    Fired {
+        /// Which.
+        timer: TimerId,
+    },
+    /// Deletes the counter.
+    Forget,
+}
+
+grammar! {
+    /// What happens to a counter.
+    pub enum CounterEvent {
+        /// The total has changed.
+        Counted(Counted) = "counter_counted", required, progress;
+    }
+}
+
+/// The total has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The total.
+    pub total: u64,
+}
+
+/// What a counter's events add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterState {
+    key: String,
+    /// The sum of what was accepted.
+    pub total: u64,
+    /// The total that the last event says.
+    pub said: u64,
+    /// What is added later.
+    pub later: BTreeMap<String, Later>,
+    doomed: bool,
+}
+
+/// A number that is added later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Later {
+    /// By which timer.
+    pub timer: TimerId,
+    /// When.
+    pub due: Timestamp,
+    /// Which number.
+    pub by: u64,
+}
+
+/// How a counter's timers are set.
+#[derive(Clone, Debug)]
+pub struct CounterRunner {
+    /// Where.
+    pub substrate: Substrate,
+}
+
+impl CounterInput {
+    /// This, for the counter of this key.
+    pub fn to(
+        &self,
+        key: &str,
+        name: IdempotencyKey,
+        sent: Timestamp,
+    ) -> Result<Input, CodecError> {
+        Input::new(Counter::KIND, key, name, sent, self)
+    }
+}
+
+impl EntityKind for Counter {
+    const KIND: Kind = Kind::of("counter");
+    const MEMORY: Memory = Memory { least: 64, age: std::time::Duration::from_hours(1) };
+    type State = CounterState;
+    type Event = CounterEvent;
+    type Effect = Later;
+    type Key = TimerId;
+    type Grant = ();
+    type Job = Timer;
+    type Outcome = Infallible;
+
+    fn born(state: &mut CounterState, key: &str) -> Result<(), Violation> {
+        key.clone_into(&mut state.key);
+        Ok(())
+    }
+
+    fn fold(state: &mut CounterState, _: &Head, event: &CounterEvent) -> Result<(), Violation> {
+        let CounterEvent::Counted(Counted { total }) = event;
+        if *total != state.total {
+            return Err(Violation(format!("it says {total} and is {}", state.total)));
+        }
+        state.said = *total;
+        Ok(())
+    }
+
+    fn accept(state: &mut CounterState, _: &Head, input: &Input) -> Result<(), Violation> {
+        let input = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
+        match input {
+            CounterInput::Add { by } => state.total += by,
+            CounterInput::Later { timer, due, by } => {
+                state.later.insert(timer.to_string(), Later { timer, due, by });
+            }
+            // It may fire more than once.
+            CounterInput::Fired { timer } => {
+                state.total += state.later.remove(&timer.to_string()).map_or(0, |later| later.by);
+            }
+            CounterInput::Forget => state.doomed = true,
+        }
+        Ok(())
+    }
+
+    fn emitted(_: &mut CounterState, _: TurnId) {}
+
+    fn deleted(state: &mut CounterState) {
+        *state = CounterState::default();
+    }
+
+    fn doomed(state: &CounterState) -> bool {
+        state.doomed
+    }
+
+    fn understands(input: &Input) -> bool {
+        input.order.is_some() || codec::decode::<CounterInput>(&input.body).is_ok()
+    }
+
+    fn begins(input: &Input) -> bool {
+        let input = codec::decode(&input.body);
+        matches!(input, Ok(CounterInput::Add { .. } | CounterInput::Later { .. }))
+    }
+
+    fn admits(_: &CounterState, _: &Input) -> bool {
+        true
+    }
+
+    fn advance(state: &CounterState) -> Vec<CounterEvent> {
+        if state.said == state.total {
+            return Vec::new();
+        }
+        vec![Counted { total: state.total }.into()]
+    }
+
+    fn decide(state: &CounterState) -> Vec<Later> {
+        state.later.values().cloned().collect()
+    }
+
+    fn key(effect: &Later) -> TimerId {
+        effect.timer
+    }
+
+    fn class(_: &Later) -> EffectClass {
+        EffectClass::Publish
+    }
+
+    fn begin(_: &CounterState, _: &Later, (): &()) -> Option<Begun<CounterEvent, Timer>> {
+        None
+    }
+
+    fn prepare(state: &CounterState, effect: &Later, _: bool) -> Option<Timer> {
+        let fired = CounterInput::Fired { timer: effect.timer };
+        let input =
+            fired.to(&state.key, IdempotencyKey::of_timer(effect.timer), effect.due).ok()?;
+        Some(Timer { id: effect.timer, due: effect.due, input })
+    }
+
+    fn refuse(_: &CounterState, _: &TimerId, outcome: Infallible) -> Vec<CounterEvent> {
+        match outcome {}
+    }
+
+    fn conclude(_: &CounterState, _: &TimerId, outcome: Infallible) -> Vec<CounterEvent> {
+        match outcome {}
+    }
+}
+
+impl Runner<Counter> for CounterRunner {
+    fn acquire(&self, _: EntityId, _: &Later, key: TimerId, port: &Port<Counter>) -> Option<()> {
+        // No effect of a counter is a call.
+        port.deferred(key);
+        None
+    }
+
+    fn run(
+        &self,
+        entity: EntityId,
+        key: TimerId,
+        job: Timer,
+        port: Port<Counter>,
+        cancelled: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let timers = std::sync::Arc::clone(&self.substrate.timers);
+        Box::pin(async move {
+            while let Err(failure) = timers.set(&job).await {
+                debug!(%entity, %failure, "a timer cannot be set now; trying again");
+                if cancelled.is_cancelled() {
+                    return port.gone(key);
+                }
+                tokio::time::sleep(TIMER_AGAIN).await;
+            }
+            port.confirmed(key);
+        })
+    }
+
+    fn erase(
+        &self,
+        _: EntityId,
+        _: Vec<Input>,
+    ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
+        // A counter has no blobs but the states of its snapshots, which the kernel removes.
+        Box::pin(std::future::ready(None))
+    }
+
+    fn claimed(&self, _: EntityId, _: ProcessId, _: Epoch) {}
+
+    fn left(&self, _: EntityId, _: &[InputId], _: &Stop) {}
+}

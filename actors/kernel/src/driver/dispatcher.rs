@@ -1,0 +1,435 @@
+//! The actor of one partition: pulls its inbox, and activates and feeds its entities.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use clawnode_cluster::{AckHandle, Delivery, StoreError, Waiting};
+use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::{sync::oneshot, task::JoinSet};
+use tracing::{debug, error};
+
+use super::{
+    Context, DispatcherHandle, DispatcherView,
+    entity::GOODBYE,
+    forward::{forward, ring, ring_next},
+    fuse::fused,
+    handle::Message,
+    kinds::{EntityHandle, Start},
+    pump::pump,
+    reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
+    worker::Placed,
+};
+use crate::partition::{AskId, Gone, HandleId, In, Out, Partition};
+
+/// How often the machine hears that time has passed.
+const TICK: Duration = Duration::from_secs(1);
+/// Every how many ticks the entities hear of it: passivation need not be precise.
+const ENTITY_TICKS: u32 = 5;
+/// Entities that are asked at a tick to make room for others, and the share of all that is: not all
+/// at once, for each may write that it is given up.
+const MAKE_ROOM: (usize, usize) = (64, 4);
+/// How long what a drained dispatcher still says may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+pub(super) struct DispatcherActor;
+
+pub(super) struct State {
+    partition: PartitionId,
+    placed: Placed,
+    machine: Partition,
+    /// The machine measures waits alone, so its time does not jump with the clock.
+    started: tokio::time::Instant,
+    context: Arc<Context>,
+    entities: HashMap<EntityId, Arc<dyn EntityHandle>>,
+    cells: HashMap<ActorId, EntityId>,
+    handles: HashMap<HandleId, Arc<dyn AckHandle>>,
+    asks: HashMap<AskId, oneshot::Sender<NodeReply>>,
+    drained: Vec<oneshot::Sender<()>>,
+    next: u64,
+    ticks: u32,
+    taken: Taken,
+    pump: Option<tokio::task::AbortHandle>,
+    tasks: JoinSet<()>,
+}
+
+/// The places that it has taken; gives them back when it ends, however.
+struct Taken(Arc<Context>, usize);
+
+impl Taken {
+    fn are(&mut self, now: usize) {
+        self.0.places.moved(self.1, now);
+        self.1 = now;
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.are(0);
+    }
+}
+
+// === impl DispatcherActor ===
+
+impl Actor for DispatcherActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = (PartitionId, Placed, Arc<Context>);
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        (partition, placed, context): Self::Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let shared = context.substrate.shared;
+        let mut machine = Partition::new(context.process, shared, Timestamp(0));
+        let mut tasks = JoinSet::new();
+        let pump = if context.cordoned.load(Ordering::Relaxed) {
+            // Nothing is under way yet, so nothing follows from it.
+            machine.handle(Timestamp(0), In::Cordon(true));
+            None
+        } else {
+            let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
+            Some(tasks.spawn(fused(myself.clone(), || Message::Broke, pump)))
+        };
+        let taken = Taken(Arc::clone(&context), 0);
+        myself.send_interval(TICK, || Message::Tick);
+        Ok(State {
+            partition,
+            placed,
+            machine,
+            started: tokio::time::Instant::now(),
+            context,
+            entities: HashMap::new(),
+            cells: HashMap::new(),
+            handles: HashMap::new(),
+            asks: HashMap::new(),
+            drained: Vec::new(),
+            next: 0,
+            ticks: 0,
+            taken,
+            pump,
+            tasks,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        while state.tasks.try_join_next().is_some() {}
+        let input = match message {
+            Message::Delivered(delivery, _permit) => state.delivered(delivery),
+            // What is not looked at now is delivered once there is room.
+            Message::Feed(In::Scanned(mut entities)) => {
+                entities.truncate(state.context.places.left());
+                In::Scanned(entities)
+            }
+            Message::Feed(input) => input,
+            Message::Asked(entity, input, asker, reply) => {
+                In::Asked(state.question(reply), entity, input, asker)
+            }
+            Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
+            Message::Fenced(entity, epoch) => {
+                if let Some(handle) = state.entities.get(&entity) {
+                    handle.fenced(epoch);
+                }
+                return Ok(());
+            }
+            Message::Tick => {
+                state.tick();
+                state.make_room();
+                In::Tick
+            }
+            Message::Cordon(on) => {
+                state.pull(&myself, !on && state.drained.is_empty());
+                In::Cordon(on)
+            }
+            Message::Drain(done) => {
+                state.pull(&myself, false);
+                state.drained.push(done);
+                for handle in state.entities.values() {
+                    handle.drain();
+                }
+                In::Drain
+            }
+            Message::GiveUp => {
+                for handle in state.entities.values() {
+                    handle.give_up();
+                }
+                return Ok(());
+            }
+            Message::View(most, reply) => {
+                let (entities, named) = (state.machine.entities(), state.machine.look(most));
+                let view = DispatcherView { entities, named };
+                if reply.send(view).is_err() {
+                    debug!("whoever looked at a dispatcher did not wait");
+                }
+                return Ok(());
+            }
+            Message::Broke => return Err("a task of it panicked".into()),
+        };
+        state.step(&myself, input).await;
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Message>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let (cell, cause) = match event {
+            SupervisionEvent::ActorFailed(cell, cause) => (cell, Some(cause.to_string())),
+            SupervisionEvent::ActorTerminated(_, _, Some(reason)) if reason == GOODBYE => {
+                return Ok(());
+            }
+            SupervisionEvent::ActorTerminated(cell, ..) => (cell, None),
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {
+                return Ok(());
+            }
+        };
+        let Some(entity) = state.cells.remove(&cell.get_id()) else { return Ok(()) };
+        if state.entities.get(&entity).is_some_and(|it| it.cell().get_id() == cell.get_id()) {
+            state.entities.remove(&entity);
+            // It did not say goodbye: it died.
+            let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
+            error!(%entity, cause, "an entity's actor died; it is started again");
+            state.step(&myself, In::Gone(entity, Gone::Died)).await;
+        }
+        Ok(())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn question(&mut self, reply: oneshot::Sender<NodeReply>) -> AskId {
+        let ask = AskId(self.number());
+        self.asks.insert(ask, reply);
+        ask
+    }
+
+    /// Pulls the inbox, or leaves it to others.
+    fn pull(&mut self, myself: &ActorRef<Message>, on: bool) {
+        if !on {
+            if let Some(pump) = self.pump.take() {
+                pump.abort();
+            }
+        } else if self.pump.is_none() {
+            let context = Arc::clone(&self.context);
+            let pump = pump(self.partition, self.placed.clone(), context, myself.clone());
+            self.pump = Some(self.spawn(myself, pump));
+        }
+    }
+
+    /// Has work done beside the actor, which ends with it if it panics.
+    fn spawn(
+        &mut self,
+        myself: &ActorRef<Message>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
+        self.tasks.spawn(fused(myself.clone(), || Message::Broke, work))
+    }
+
+    fn delivered(&mut self, delivery: Delivery) -> In {
+        let handle = HandleId(self.number());
+        self.handles.insert(handle, delivery.handle);
+        let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
+        // Whoever is not active reads its inbox anyway.
+        let foremost = (foremost && self.entities.contains_key(&entity))
+            .then(|| arrived(&self.context, entity, Waiting { position, bytes }));
+        In::Delivered { entity, position, handle, redelivered, foremost }
+    }
+
+    fn tick(&mut self) {
+        self.ticks = (self.ticks + 1) % ENTITY_TICKS;
+        if self.ticks == 0 {
+            for handle in self.entities.values() {
+                handle.tick();
+            }
+        }
+    }
+
+    async fn step(&mut self, myself: &ActorRef<Message>, input: In) {
+        if let In::Gone(entity, _) | In::TooNew(entity, _) = &input
+            && let Some(handle) = self.entities.remove(entity)
+        {
+            self.cells.remove(&handle.cell().get_id());
+        }
+        let millis = self.started.elapsed().as_millis();
+        let now = Timestamp(u64::try_from(millis).unwrap_or(u64::MAX));
+        let outs = self.machine.handle(now, input);
+        self.taken.are(self.machine.entities());
+        for out in outs {
+            self.perform(myself, out).await;
+        }
+    }
+
+    /// Has some of those that do nothing leave memory, if there is no room for others.
+    fn make_room(&self) {
+        if self.context.places.left() > 0 || self.entities.is_empty() {
+            return;
+        }
+        let first = rand::random_range(0..self.entities.len());
+        let some = self.entities.values().skip(first).chain(self.entities.values());
+        let most = MAKE_ROOM.0.max(self.entities.len() / MAKE_ROOM.1).min(self.entities.len());
+        for handle in some.take(most) {
+            handle.make_room();
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one flat match over all that there is to do")]
+    async fn perform(&mut self, myself: &ActorRef<Message>, out: Out) {
+        let (context, actor, myself) = (Arc::clone(&self.context), myself.clone(), myself.clone());
+        match out {
+            Out::ReadInbox(entity, after) => {
+                self.spawn(&actor, async move {
+                    tell(&myself, read_inbox(&context, entity, after).await);
+                });
+            }
+            Out::ReadTail(entity) => {
+                self.spawn(&actor, async move { tell(&myself, read_tail(&context, entity).await) });
+            }
+            Out::AskOwner(process, entity, input) => {
+                self.spawn(&actor, async move {
+                    let says = ask_owner(&context, process, entity, input).await;
+                    tell(&myself, In::OwnerSaid(entity, says));
+                });
+            }
+            Out::SetAside(entity, position, bytes, reason) => {
+                self.spawn(&actor, async move {
+                    let aside = set_aside(&context, entity, position, bytes, reason).await;
+                    tell(&myself, aside);
+                });
+            }
+            Out::Activate(entity, kind, activation, heir) => {
+                let Some(kind) = context.kinds.get(kind) else {
+                    // What arrives for such entities is forwarded, so none is activated here.
+                    error!(%entity, %kind, "an entity of a kind that is not served was activated");
+                    return tell(&myself, In::Gone(entity, Gone::Unservable));
+                };
+                let dispatcher = DispatcherHandle(myself.clone());
+                let start =
+                    Start { id: entity, activation, heir, context: context.clone(), dispatcher };
+                match Arc::clone(kind).start(start, myself.get_cell()).await {
+                    Ok(handle) => {
+                        self.cells.insert(handle.cell().get_id(), entity);
+                        self.entities.insert(entity, handle);
+                    }
+                    Err(cause) => {
+                        error!(%entity, %cause, "an entity's actor cannot be started");
+                        tell(&myself, In::Gone(entity, Gone::Lost));
+                    }
+                }
+            }
+            Out::Deliver(entity, inputs) => {
+                if let Some(handle) = self.entities.get(&entity) {
+                    handle.deliver(inputs);
+                }
+            }
+            Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
+            Out::AnswerNotMine(ask) => self.ask_actor(ask, None),
+            Out::AnswerHeld(ask) => {
+                if let Some(reply) = self.asks.remove(&ask) {
+                    answer(reply, NodeReply::Held);
+                }
+            }
+            Out::AnswerRung(ask) => {
+                if let Some(reply) = self.asks.remove(&ask) {
+                    answer(reply, NodeReply::Ok);
+                }
+            }
+            Out::Ring(process, entity, input) => {
+                self.spawn(&actor, async move {
+                    let came = ring(&context, process, entity, input).await;
+                    debug!(%entity, %process, ?came, "an entity was given up, another is told");
+                });
+            }
+            Out::RingNext(entity, input) => {
+                self.spawn(&actor, async move { ring_next(&context, entity, input).await });
+            }
+            Out::Forward(entity, input, needs) => {
+                self.spawn(&actor, async move {
+                    tell(&myself, forward(&context, entity, input, needs).await);
+                });
+            }
+            Out::Ack(handle) => {
+                if let Some(handle) = self.handles.remove(&handle) {
+                    self.spawn(&actor, async move { said(handle.ack().await, "acknowledge") });
+                }
+            }
+            Out::Progress(handle) => {
+                if let Some(handle) = self.handles.get(&handle).cloned() {
+                    self.spawn(&actor, async move { said(handle.progress().await, "hold") });
+                }
+            }
+            Out::Nak(handle, delay) => {
+                if let Some(handle) = self.handles.remove(&handle) {
+                    self.spawn(&actor, async move { said(handle.nak(delay).await, "give back") });
+                }
+            }
+            Out::Forget(handle) => {
+                self.handles.remove(&handle);
+            }
+            Out::Drained => {
+                let tasks = std::mem::take(&mut self.tasks);
+                // Detached: it ends by itself, soon, and this actor's end must not cut it short.
+                drop(tokio::spawn(last_words(tasks, std::mem::take(&mut self.drained))));
+            }
+        }
+    }
+}
+
+impl State {
+    /// Answers another process: the entity's actor does, if there is one.
+    fn ask_actor(&mut self, ask: AskId, of: Option<(EntityId, InputId)>) {
+        let Some(reply) = self.asks.remove(&ask) else { return };
+        match of.and_then(|(entity, input)| Some((self.entities.get(&entity)?, input))) {
+            Some((handle, input)) => handle.ask(input, reply),
+            None => answer(reply, NodeReply::NotMine),
+        }
+    }
+}
+
+/// What was given back, and who was rung, must be on its way before the process may end.
+async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
+        debug!("not everything was given back in time; it is delivered again");
+    }
+    for done in drained {
+        if done.send(()).is_err() {
+            debug!("whoever drained a dispatcher did not wait");
+        }
+    }
+}
+
+fn tell(myself: &ActorRef<Message>, input: In) {
+    if myself.cast(Message::Feed(input)).is_err() {
+        debug!("a dispatcher stopped while a task of its own ran");
+    }
+}
+
+fn answer(reply: oneshot::Sender<NodeReply>, says: NodeReply) {
+    if reply.send(says).is_err() {
+        debug!("whoever asked for an input did not wait");
+    }
+}
+
+/// Answers to deliveries are best effort: the next delivery repairs what is lost.
+fn said(outcome: Result<(), StoreError>, what: &'static str) {
+    if let Err(failure) = outcome {
+        debug!(%failure, what, "a delivery's answer was lost");
+    }
+}

@@ -1,0 +1,48 @@
+//! Deleting an entity: the tombstone's state is stored first, then what is personal is removed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_proto::{EntityId, Input, kernel::SnapshotState, limits::INLINE_BYTES};
+use serde_bytes::ByteBuf;
+use tracing::warn;
+
+use super::{Context, Runner};
+use crate::{EntityKind, In};
+
+/// The first wait before a tombstone's state is stored again; doubles up to [`STORE_MOST`].
+const STORE_FIRST: Duration = Duration::from_millis(50);
+/// The longest such wait.
+const STORE_MOST: Duration = Duration::from_secs(5);
+
+/// Removes what is personal of an entity, once the state of its tombstone is stored: a deletion that
+/// could not be completed would leave a journal without its texts.
+pub(super) async fn erase<K: EntityKind>(
+    (context, runner): (&Context, &dyn Runner<K>),
+    id: EntityId,
+    dropped: Vec<Input>,
+    state: Bytes,
+) -> In<K> {
+    let state = if state.len() > INLINE_BYTES {
+        stored(context, id, state).await
+    } else {
+        SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
+    };
+    let before = runner.erase(id, dropped).await;
+    In::Erased { state, before }
+}
+
+/// Tries until it is stored, or the entity's actor is gone.
+async fn stored(context: &Context, id: EntityId, state: Bytes) -> SnapshotState {
+    let mut wait = STORE_FIRST;
+    loop {
+        match context.substrate.blobs.put(state.clone()).await {
+            Ok(digest) => return SnapshotState::Blob { digest },
+            Err(failure) => {
+                warn!(entity = %id, %failure, "a tombstone cannot be stored now; trying again");
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = wait.saturating_mul(2).min(STORE_MOST);
+    }
+}

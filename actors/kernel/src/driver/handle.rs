@@ -1,0 +1,168 @@
+//! The door to a partition's dispatcher, and what goes through it.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use clawnode_cluster::{Delivery, Peek};
+use clawnode_proto::{
+    EntityId, Epoch, InputId, Partition as PartitionId, ProcessId, node::NodeReply,
+};
+use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::debug;
+
+use super::{Context, dispatcher::DispatcherActor, pump::scan, worker::Placed};
+use crate::partition::{Gone, In, Needs};
+
+/// The only door to a partition's dispatcher.
+#[derive(Clone, Debug)]
+pub struct DispatcherHandle(pub(super) ActorRef<Message>);
+
+/// What a dispatcher looks like from outside.
+#[derive(Clone, Debug, Default)]
+pub struct DispatcherView {
+    /// Entities active or about to be.
+    pub entities: usize,
+    /// The first of them, and what is done with each, in a word.
+    pub named: Vec<(EntityId, &'static str)>,
+}
+
+pub(super) enum Message {
+    Delivered(Delivery, OwnedSemaphorePermit),
+    Feed(In),
+    Asked(EntityId, InputId, Option<ProcessId>, oneshot::Sender<NodeReply>),
+    Rung(EntityId, InputId, oneshot::Sender<NodeReply>),
+    Fenced(EntityId, Epoch),
+    Tick,
+    Cordon(bool),
+    Drain(oneshot::Sender<()>),
+    GiveUp,
+    View(usize, oneshot::Sender<DispatcherView>),
+    /// A task of it panicked: nobody will say what it waits for.
+    Broke,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delivered(delivery, _) => write!(f, "Delivered({delivery:?})"),
+            Self::Feed(input) => write!(f, "Feed({input:?})"),
+            Self::Asked(entity, input, ..) => write!(f, "Asked({entity}, {input})"),
+            Self::Rung(entity, input, _) => write!(f, "Rung({entity}, {input})"),
+            Self::Fenced(entity, epoch) => write!(f, "Fenced({entity}, {epoch})"),
+            Self::Tick => f.write_str("Tick"),
+            Self::Cordon(on) => write!(f, "Cordon({on})"),
+            Self::Drain(_) => f.write_str("Drain"),
+            Self::GiveUp => f.write_str("GiveUp"),
+            Self::View(..) => f.write_str("View"),
+            Self::Broke => f.write_str("Broke"),
+        }
+    }
+}
+
+// === impl DispatcherHandle ===
+
+impl DispatcherHandle {
+    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. One that follows
+    /// another (`again`) is told who is dead, and scans its inbox at once: what that one had in
+    /// hand is not delivered before its time is over.
+    pub(super) async fn spawn(
+        partition: PartitionId,
+        placed: Placed,
+        again: bool,
+        context: Arc<Context>,
+        parent: ActorCell,
+    ) -> Result<Self, SpawnErr> {
+        let actor = DispatcherActor;
+        let scans = again.then(|| Arc::clone(&context));
+        let arguments = (partition, placed, context);
+        let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
+        let dispatcher = Self(actor);
+        if let Some(context) = scans {
+            // The one before was told, and nobody is told again before it changes.
+            dispatcher.dead(context.peers.peek(|peers| peers.dead.clone()));
+            // Detached: it ends with its scan, or as soon as its dispatcher is gone.
+            drop(tokio::spawn(scan(partition, context, dispatcher.0.clone())));
+        }
+        Ok(dispatcher)
+    }
+
+    fn tell(&self, message: Message) {
+        if self.0.cast(message).is_err() {
+            debug!("a dispatcher stopped before it was told something");
+        }
+    }
+
+    pub(super) fn completed(&self, entity: EntityId, input: InputId) {
+        self.tell(Message::Feed(In::Completed(entity, input)));
+    }
+
+    pub(super) fn gone(&self, entity: EntityId, why: Gone) {
+        self.tell(Message::Feed(In::Gone(entity, why)));
+    }
+
+    pub(super) fn too_new(&self, entity: EntityId, needs: Needs) {
+        self.tell(Message::Feed(In::TooNew(entity, needs)));
+    }
+
+    /// Entities with inputs that were found waiting.
+    pub fn scanned(&self, entities: Vec<EntityId>) {
+        self.tell(Message::Feed(In::Scanned(entities)));
+    }
+
+    /// Which other processes are held dead now.
+    pub fn dead(&self, dead: BTreeSet<ProcessId>) {
+        self.tell(Message::Feed(In::Dead(dead)));
+    }
+
+    /// Another process asks for an input.
+    pub fn asked(
+        &self,
+        entity: EntityId,
+        input: InputId,
+        asker: Option<ProcessId>,
+        reply: oneshot::Sender<NodeReply>,
+    ) {
+        self.tell(Message::Asked(entity, input, asker, reply));
+    }
+
+    /// Another process wants the entity to be served here.
+    pub fn rung(&self, entity: EntityId, input: InputId, reply: oneshot::Sender<NodeReply>) {
+        self.tell(Message::Rung(entity, input, reply));
+    }
+
+    /// Takes no more entities, or takes them again.
+    pub fn cordon(&self, on: bool) {
+        self.tell(Message::Cordon(on));
+    }
+
+    /// Another process says that it has claimed an entity.
+    pub fn fenced(&self, entity: EntityId, epoch: Epoch) {
+        self.tell(Message::Fenced(entity, epoch));
+    }
+
+    /// Hands everything over; ends when nothing is left.
+    pub async fn drain(&self) {
+        let (done, drained) = oneshot::channel();
+        self.tell(Message::Drain(done));
+        if drained.await.is_err() {
+            debug!("a dispatcher stopped while it was drained");
+        }
+    }
+
+    /// Gives running calls up; `drain` goes on from there.
+    pub fn give_up(&self) {
+        self.tell(Message::GiveUp);
+    }
+
+    /// What it looks like now, with at most `most` entities named.
+    pub async fn view(&self, most: usize) -> Option<DispatcherView> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Message::View(most, reply));
+        answer.await.ok()
+    }
+
+    /// Its actor, for the supervisor.
+    pub(super) fn cell(&self) -> ActorCell {
+        self.0.get_cell()
+    }
+}

@@ -1,0 +1,224 @@
+//! The requests of other processes, answered by every node.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clawnode_cluster::{BusEvent, BusMessage};
+use clawnode_proto::{
+    EntityId, Frame, JobId, Position, TurnId,
+    archive::{CleanJobs, CleanView, LogPart},
+    codec,
+    latch::LatchScope,
+    node::{NodeReply, NodeRequest},
+};
+use futures_util::StreamExt;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tracing::{debug, warn};
+
+use super::{Context, DispatcherHandle, Worker};
+use crate::letters;
+
+/// Requests of other processes that are answered at the same time.
+const REQUESTS_MAX: usize = 256;
+/// Of these, how many may wait for something to happen: those that look at logs must not keep a
+/// process from saying that it lives.
+const POLLS_MAX: usize = REQUESTS_MAX / 2;
+/// How long each of the others waits at most.
+const POLL_BRIEFLY: Duration = Duration::from_millis(100);
+/// How long an answer may take: whoever asked has given up by then, and a store that does not
+/// answer must not use up all places.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long at most an answer waits for the end of what an operator stopped.
+const LATCH_WAIT: Duration = Duration::from_secs(10);
+
+/// Answers for the frames that this process still has of a turn.
+pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
+    /// The turn's frames in order, and whether older ones are missing.
+    fn frames(&self, entity: EntityId, turn: TurnId) -> (Vec<Frame>, bool);
+}
+
+/// Takes an operator's orders for this process.
+#[async_trait]
+pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
+    /// The process stands back, or takes entities again: the others should know soon.
+    fn cordon(&self, on: bool);
+    /// Hand everything over and end; returns at once.
+    fn drain(&self);
+    /// This job shall not run on; returns at once.
+    fn cancel_job(&self, job: JobId);
+    /// Somebody set or cleared a latch of this scope. Answers with where its record stands and how
+    /// much of it still runs, once that is nothing, or after `wait`; `None` if the store does not
+    /// say.
+    async fn latch(&self, scope: LatchScope, wait: Duration) -> Option<(Position, u32)>;
+    /// What a job that runs here has said after a line; waits for it, if there is nothing yet.
+    /// `None` if it does not run here.
+    async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
+    /// Removes jobs from the archive; `None` if that is not possible here, or not now.
+    async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView>;
+}
+
+/// Answers the requests of other processes, for a node with or without a worker.
+pub async fn answer_requests(
+    context: Arc<Context>,
+    worker: Option<Worker>,
+    (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
+) {
+    let subject = context.substrate.prefix.rpc(context.process);
+    let requests = match context.substrate.bus.subscribe(subject).await {
+        Ok(requests) => requests,
+        Err(failure) => {
+            warn!(%failure, "cannot listen for requests; trying again");
+            return;
+        }
+    };
+    let polls = Arc::new(Semaphore::new(POLLS_MAX));
+    requests
+        .for_each_concurrent(REQUESTS_MAX, |event| {
+            let (worker, context) = (worker.clone(), Arc::clone(&context));
+            let (frames, orders) = (Arc::clone(&frames), Arc::clone(&orders));
+            let polls = Arc::clone(&polls);
+            async move {
+                if let BusEvent::Message(message) = event {
+                    let answers = (frames.as_ref(), orders.as_ref(), polls.as_ref());
+                    answer_one(worker.as_ref(), &context, answers, message).await;
+                }
+            }
+        })
+        .await;
+}
+
+async fn answer_one(
+    worker: Option<&Worker>,
+    context: &Context,
+    (frames, orders, polls): (&dyn AnswerFrames, &dyn TakeOrders, &Semaphore),
+    message: BusMessage,
+) {
+    let request = match codec::decode::<NodeRequest>(&message.payload) {
+        Ok(request) => request,
+        Err(failure) => {
+            debug!(%failure, "a request of another process is not readable");
+            return;
+        }
+    };
+    let partitions = context.substrate.partitions;
+    let dispatcher = |entity: EntityId| worker?.dispatcher(entity.partition(partitions));
+    let reply = match request {
+        NodeRequest::Ping => Some(NodeReply::Ok),
+        NodeRequest::Fenced { entity, epoch } => {
+            if let Some(dispatcher) = dispatcher(entity) {
+                dispatcher.fenced(entity, epoch);
+            }
+            Some(NodeReply::Ok)
+        }
+        NodeRequest::Ask { entity, input, asker } => {
+            of_dispatcher(dispatcher(entity), |it, reply| it.asked(entity, input, asker, reply))
+                .await
+        }
+        NodeRequest::Ring { entity, input } => {
+            of_dispatcher(dispatcher(entity), |it, reply| it.rung(entity, input, reply)).await
+        }
+        NodeRequest::Cordon { on } => {
+            if let Some(worker) = worker {
+                worker.cordon(on);
+            }
+            orders.cordon(on);
+            Some(NodeReply::Ok)
+        }
+        NodeRequest::CancelJob { job } => {
+            orders.cancel_job(job);
+            None
+        }
+        NodeRequest::Latch { scope, wait_ms } => {
+            let wait = Duration::from_millis(wait_ms.into()).min(LATCH_WAIT);
+            let took = orders.latch(scope, wait).await;
+            took.map(|(position, running)| NodeReply::Latched { position, running })
+        }
+        NodeRequest::JobLog { job, after, wait_ms } => {
+            let (_place, wait) = patience(polls, Duration::from_millis(wait_ms.into()));
+            let part = orders.job_log(job, after, wait);
+            Some(part.await.map_or(NodeReply::NotMine, |part| NodeReply::JobLog { part }))
+        }
+        NodeRequest::CleanJobs { which } => {
+            orders.clean_jobs(which).await.map(|view| NodeReply::Cleaned { view })
+        }
+        // It is not for a gateway to remove what came in.
+        NodeRequest::DropLetter { .. } if worker.is_none() => None,
+        NodeRequest::DropLetter { letter } => drop_letter(context, &letter).await,
+        NodeRequest::Drain => {
+            orders.drain();
+            Some(NodeReply::Ok)
+        }
+        // The node answers: a worker is only a part of the tree.
+        NodeRequest::Tree => None,
+        NodeRequest::Frames { entity, turn } => {
+            let (frames, truncated) = frames.frames(entity, turn);
+            Some(NodeReply::Frames { frames, truncated })
+        }
+    };
+    if let (Some(reply), Some(to)) = (reply, message.answer_to()) {
+        answer(context, to.to_owned(), &reply).await;
+    }
+}
+
+/// How long a request may wait for something to happen, and its place among those that do.
+fn patience(polls: &Semaphore, wanted: Duration) -> (Option<SemaphorePermit<'_>>, Duration) {
+    if wanted <= POLL_BRIEFLY {
+        return (None, wanted);
+    }
+    polls.try_acquire().map_or((None, POLL_BRIEFLY), |place| (Some(place), wanted))
+}
+
+async fn answer(context: &Context, to: String, reply: &NodeReply) {
+    match codec::encode(reply) {
+        Ok(bytes) => {
+            if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
+            {
+                debug!(%failure, "an answer to another process was lost");
+            }
+        }
+        Err(failure) => warn!(%failure, "an answer cannot be written"),
+    }
+}
+
+/// Whether there was a dead letter, which is forgotten; `None` if nobody knows.
+async fn drop_letter(context: &Context, letter: &str) -> Option<NodeReply> {
+    match letters::forget(&context.substrate, letter).await {
+        Ok(true) => Some(NodeReply::Ok),
+        Ok(false) => Some(NodeReply::NotMine),
+        Err(failure) => {
+            warn!(letter, %failure, "a dead letter could not be dropped");
+            None
+        }
+    }
+}
+
+/// The word of an entity's dispatcher; `None` if there is none now, or none in time.
+async fn of_dispatcher(
+    dispatcher: Option<DispatcherHandle>,
+    ask: impl FnOnce(&DispatcherHandle, oneshot::Sender<NodeReply>),
+) -> Option<NodeReply> {
+    let (reply, answer) = oneshot::channel();
+    ask(&dispatcher?, reply);
+    tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_for_logs_leave_places_for_those_who_ask() {
+        let polls = Semaphore::new(POLLS_MAX);
+        let long = Duration::from_secs(10);
+        let waiting: Vec<_> = (0..POLLS_MAX).map(|_| patience(&polls, long)).collect();
+        assert!(waiting.iter().all(|(place, wait)| place.is_some() && *wait == long));
+        // Everybody beyond that is answered soon, and takes no place for long.
+        let (place, wait) = patience(&polls, long);
+        assert!(place.is_none() && wait == POLL_BRIEFLY);
+        assert!(POLLS_MAX < REQUESTS_MAX && wait < ANSWER_WITHIN);
+        drop(waiting);
+        assert_eq!(patience(&polls, long).1, long);
+    }
+}

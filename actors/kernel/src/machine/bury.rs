@@ -1,0 +1,159 @@
+//! Out of service: what is parked, what an operator's order does about it, and how an entity is
+//! deleted, with its kind folded or not.
+
+use std::collections::BTreeSet;
+
+use clawnode_proto::{
+    Digest, Input, InputId, Order, Position, Timestamp,
+    kernel::{Deleted, KernelEvent, Parked, Restored, Snapshot, SnapshotState},
+    limits::APPEND_BYTES,
+};
+
+use super::{Body, Busy, Core, Entity, EntityKind, Machine, Out, Service, Stop};
+#[cfg(feature = "test-util")]
+use crate::Planted;
+
+impl<K: EntityKind> Machine<K> {
+    /// Parks whole what came in for an entity that is out of service, or does what was ordered.
+    pub(super) fn park(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
+        else {
+            return Ok(());
+        };
+        if self.ordered(Order::Bury).is_some() {
+            return self.condemn(now);
+        }
+        if let Some(input) = self.ordered(Order::Restore).and_then(|at| self.queue.remove(at)) {
+            self.seal(now, &KernelEvent::from(Restored { input }))?;
+            return self.flush(false);
+        }
+        while let Some(input) = self.queue.pop_front() {
+            if self.core().is_some_and(|core| core.has(input.id)) {
+                continue;
+            }
+            let full = self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
+            if full && !self.draft.is_empty() {
+                self.queue.push_front(input);
+                break;
+            }
+            self.cut();
+            self.seal(now, &KernelEvent::from(Parked { input }))?;
+        }
+        if !self.draft.is_empty() {
+            return self.flush(false);
+        }
+        let journaled = |core: &Core, held: &BTreeSet<InputId>| -> Vec<InputId> {
+            held.iter().copied().filter(|input| core.has(*input)).collect()
+        };
+        let parked = self.core().map(|core| journaled(core, &self.held)).unwrap_or_default();
+        for input in parked {
+            self.held.remove(&input);
+            self.out.push(Out::Complete(input));
+        }
+        Err(Stop::Quarantined(reason))
+    }
+
+    /// Where in the queue such an order is that is not in the journal yet.
+    fn ordered(&self, order: Order) -> Option<usize> {
+        let core = self.core()?;
+        self.queue.iter().position(|one| one.order == Some(order) && !core.has(one.id))
+    }
+
+    // === a journal that cannot be used ===
+
+    /// The store cannot read the journal. Nothing may follow what is damaged, but a tombstone may
+    /// replace it.
+    pub(super) fn unreadable(&mut self, detail: String, position: Position) -> Result<(), Stop> {
+        if !matches!(self.body, Body::Unread) {
+            return Err(Stop::Corrupt(detail));
+        }
+        self.position = position;
+        let why = Stop::Corrupt(detail);
+        self.body = Body::Damaged { core: Core::default(), why, open: false };
+        Ok(())
+    }
+
+    /// Nothing but a burial is done for an entity whose journal cannot be used.
+    pub(super) fn mourn(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.ordered(Order::Bury).is_some() {
+            return self.condemn(now);
+        }
+        // What it was activated for may come after its journal.
+        if self.held.is_empty() { Ok(()) } else { self.give_up_damaged() }
+    }
+
+    /// Leaves an entity whose journal cannot be used, unless it is being buried.
+    pub(super) fn give_up_damaged(&self) -> Result<(), Stop> {
+        match (&self.body, &self.busy) {
+            (Body::Damaged { why, .. }, Busy::No) if self.ordered(Order::Bury).is_none() => {
+                Err(why.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    // === deletion ===
+
+    /// A doomed entity is at rest: its blobs go first, then a tombstone replaces its records.
+    pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !self.claimed {
+            // Alone: the record that replaces all others has to begin with the tombstone.
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        self.erasing(now, Vec::new())
+    }
+
+    /// An entity out of service is deleted from its kernel headers alone; what waits goes with it.
+    fn condemn(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let open = !matches!(self.body, Body::Damaged { open: false, .. });
+        if !self.claimed && open {
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        let known = |input: &Input| self.core().is_some_and(|core| core.has(input.id));
+        let dropped = self.queue.iter().filter(|one| !known(one)).cloned().collect();
+        self.queue.clear();
+        self.erasing(now, dropped)
+    }
+
+    /// Decides on the tombstone, and has what is personal removed. What the tombstone says is kept
+    /// before anything is removed, in a blob if it is long: it always fits into its append.
+    fn erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), Stop> {
+        let dropped = inputs.iter().map(|one| one.id).collect();
+        #[cfg(feature = "test-util")]
+        let dropped = if self.planted(Planted::BuryForgetsWaiting) { Vec::new() } else { dropped };
+        if let Body::Headers(core, _) | Body::Damaged { core, .. } = &mut self.body {
+            let core = std::mem::take(core);
+            self.body = Body::Whole(Entity { core, ..Entity::unborn(self.id) });
+        }
+        self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
+        let Body::Whole(entity) = &self.body else { return Ok(()) };
+        let tail = entity.core.tail;
+        let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        // The tombstone stands for the deletion as well, so the deletion itself is not kept.
+        self.sent(usize::MAX);
+        self.busy = Busy::Erasing(tail);
+        self.out.push(Out::Erase { dropped: inputs, state: state.into() });
+        Ok(())
+    }
+
+    /// Nothing personal is left: a tombstone replaces all records.
+    pub(super) fn bury(
+        &mut self,
+        now: Timestamp,
+        state: SnapshotState,
+        before: Option<Digest>,
+    ) -> Result<(), Stop> {
+        let Busy::Erasing(tail) = self.busy else { return Ok(()) };
+        self.busy = Busy::No;
+        let superseded: Vec<Digest> = before.into_iter().collect();
+        self.scrub = Some(superseded.clone());
+        // A claim that came with it is kept as part of the tombstone, which must be the first event.
+        self.claimed = true;
+        let superseded = Some(superseded);
+        let snapshot = Snapshot { tail, archive: None, state, superseded, positions: Vec::new() };
+        self.seal(now, &KernelEvent::from(snapshot))?;
+        self.flush(true)
+    }
+}

@@ -1,0 +1,399 @@
+//! Composing: from what is queued, ended and decided to one append and what follows from it.
+
+use clawnode_proto::{
+    InputId, Timestamp,
+    kernel::{Accepted, Deleted, KernelEvent},
+    limits::{APPEND_BYTES, APPEND_EVENTS},
+};
+
+use super::{
+    Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Probation, Stop,
+};
+#[cfg(feature = "test-util")]
+use crate::Planted;
+
+/// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
+const ADVANCES_MAX: usize = 64;
+
+/// What came of the calls that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Calls {
+    /// They run, or will without being asked for again.
+    Run,
+    /// One was begun that has nothing to run: more may follow from it.
+    Recorded,
+    /// A grant must be waited for.
+    Wait,
+}
+
+impl<K: EntityKind> Machine<K> {
+    /// Does all that can be done now.
+    pub(super) fn pump(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if !matches!(self.busy, Busy::No) {
+            return Ok(());
+        }
+        match &self.body {
+            Body::Unread | Body::Stopped => Ok(()),
+            // Nothing was begun, so there is nothing to give up.
+            Body::Headers(..) if self.probation == Probation::Asked && self.drains() => {
+                Err(Stop::Released)
+            }
+            Body::Headers(..) => self.park(now),
+            Body::Damaged { .. } => self.mourn(now),
+            Body::Whole(_) => self.compose(now),
+        }
+    }
+
+    fn compose(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.is_snapshot_due(false) {
+            return self.archive();
+        }
+        self.draft_inputs(now)?;
+        self.draft_outcomes(now)?;
+        self.draft_advances(now)?;
+        let mut calls = self.draft_decisions(now)?;
+        // What follows from a call with nothing to run rides in the same append.
+        while calls == Calls::Recorded {
+            self.draft_advances(now)?;
+            calls = self.draft_decisions(now)?;
+        }
+        if calls == Calls::Wait {
+            // A grant is usually at hand; what it allows rides in the same append.
+            return Ok(());
+        }
+        if self.draft.is_empty() && !self.staged.is_empty() && !self.claimed {
+            // Nothing is started for an entity that another may own.
+            self.claim_first(now)?;
+        }
+        if self.draft.is_empty() {
+            self.out.append(&mut self.staged);
+            self.settle(now)
+        } else {
+            self.quiescent = false;
+            self.stays();
+            self.flush(false)
+        }
+    }
+
+    fn entity(&self) -> Option<&Entity<K>> {
+        match &self.body {
+            Body::Whole(entity) => Some(entity),
+            Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
+        }
+    }
+
+    fn draft_inputs(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.drains() {
+            return Ok(());
+        }
+        let mut waiting = std::collections::VecDeque::new();
+        while let Some(input) = self.queue.pop_front() {
+            let Some(entity) = self.entity() else { break };
+            let known = entity.core.has(input.id);
+            #[cfg(feature = "test-util")]
+            let known = known
+                && (!self.planted(Planted::DedupByWindowOnly)
+                    || entity.core.newest_input() == Some(input.id));
+            if known {
+                continue;
+            }
+            if !K::admits(&entity.state, &input) {
+                waiting.push_back(input);
+                continue;
+            }
+            let full = self.draft.len() >= APPEND_EVENTS
+                || self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
+            if full && !self.draft.is_empty() {
+                // Everything behind it waits too: inputs are taken in the order of the inbox.
+                waiting.push_back(input);
+                #[cfg(feature = "test-util")]
+                if self.planted(Planted::SmallOvertakes) {
+                    continue;
+                }
+                break;
+            }
+            self.cut();
+            self.ride(now)?;
+            if self.late(&input) {
+                // Only its id is kept: what it says is of an entity that is gone.
+                let dropped = vec![input.id];
+                self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
+                continue;
+            }
+            self.birth(now, &input)?;
+            self.seal(now, &KernelEvent::from(Accepted { input }))?;
+        }
+        waiting.append(&mut self.queue);
+        self.queue = waiting;
+        Ok(())
+    }
+
+    /// What is confirmed rides in front of what is new.
+    fn ride(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.draft.is_empty() {
+            for rider in std::mem::take(&mut self.riders) {
+                self.seal(now, &KernelEvent::from(rider))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draft_all(&mut self, now: Timestamp, events: Vec<K::Event>) -> Result<(), Stop> {
+        if !events.is_empty() {
+            self.cut();
+            self.ride(now)?;
+        }
+        for event in events {
+            self.seal(now, &event)?;
+        }
+        Ok(())
+    }
+
+    fn draft_outcomes(&mut self, now: Timestamp) -> Result<(), Stop> {
+        for (key, outcome) in std::mem::take(&mut self.ended) {
+            let Some(entity) = self.entity() else { break };
+            let events = K::conclude(&entity.state, &key, outcome);
+            #[cfg(feature = "test-util")]
+            let events = self.unjournaled(events);
+            self.draft_all(now, events)?;
+        }
+        for (key, outcome) in std::mem::take(&mut self.refused) {
+            let Some(entity) = self.entity() else { break };
+            let events = K::refuse(&entity.state, &key, outcome);
+            self.draft_all(now, events)?;
+        }
+        Ok(())
+    }
+
+    fn draft_advances(&mut self, now: Timestamp) -> Result<(), Stop> {
+        // What an aborted call still says comes before what follows from its end.
+        if !self.aborting.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..ADVANCES_MAX {
+            let Some(entity) = self.entity() else { return Ok(()) };
+            let events = K::advance(&entity.state);
+            if events.is_empty() {
+                return Ok(());
+            }
+            // A running call whose end `advance` is about to write must first be heard.
+            if self.abort_unwanted() {
+                return Ok(());
+            }
+            self.draft_all(now, events)?;
+        }
+        Err(Stop::Defect(format!("`advance` did not come to rest in {ADVANCES_MAX} rounds")))
+    }
+
+    /// Aborts what is running and no longer wanted; says whether any of it has an end to be heard.
+    fn abort_unwanted(&mut self) -> bool {
+        let Some(entity) = self.entity() else { return false };
+        let wanted: Vec<K::Key> = K::decide(&entity.state).iter().map(K::key).collect();
+        let unwanted: Vec<(K::Key, EffectClass)> = self
+            .running
+            .iter()
+            .filter(|(key, class)| {
+                matches!(class, EffectClass::Call | EffectClass::Publish)
+                    && !wanted.contains(key)
+                    && !self.aborting.contains(key)
+            })
+            .map(|(key, class)| (key.clone(), *class))
+            .collect();
+        let mut is_heard = false;
+        for (key, class) in unwanted {
+            if class == EffectClass::Call {
+                self.aborting.insert(key.clone());
+                is_heard = true;
+            } else {
+                self.running.remove(&key);
+            }
+            self.out.push(Out::Abort(key));
+        }
+        is_heard
+    }
+
+    /// Starts what is decided and not under way.
+    fn draft_decisions(&mut self, now: Timestamp) -> Result<Calls, Stop> {
+        self.abort_unwanted();
+        let Some(entity) = self.entity() else { return Ok(Calls::Run) };
+        let wanted = K::decide(&entity.state);
+        let keys: Vec<K::Key> = wanted.iter().map(K::key).collect();
+        self.confirmed.retain(|key| keys.contains(key));
+        self.inherited.retain(|key| keys.contains(key));
+        for key in
+            self.admissions.keys().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>()
+        {
+            self.admissions.remove(&key);
+            self.out.push(Out::Release(key));
+        }
+        let mut calls = Calls::Run;
+        for (effect, key) in wanted.into_iter().zip(keys) {
+            if self.running.contains_key(&key) || self.confirmed.contains(&key) {
+                continue;
+            }
+            match K::class(&effect) {
+                class @ EffectClass::Emit(_) => self.start(&effect, key, class),
+                EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.drains() => {}
+                class @ (EffectClass::Run | EffectClass::Publish) => {
+                    self.start(&effect, key, class);
+                }
+                EffectClass::Call => calls = calls.max(self.start_call(now, &effect, key)?),
+            }
+        }
+        Ok(calls)
+    }
+
+    fn start(&mut self, effect: &K::Effect, key: K::Key, class: EffectClass) {
+        let Some(entity) = self.entity() else { return };
+        let again = self.inherited.contains(&key);
+        let Some(job) = K::prepare(&entity.state, effect, again) else { return };
+        self.running.insert(key.clone(), class);
+        self.staged.push(Out::Start(key, job));
+    }
+
+    fn start_call(
+        &mut self,
+        now: Timestamp,
+        effect: &K::Effect,
+        key: K::Key,
+    ) -> Result<Calls, Stop> {
+        match self.admissions.remove(&key) {
+            None => {
+                self.admissions.insert(key.clone(), Admission::Asked);
+                self.out.push(Out::Acquire(key, effect.clone()));
+                Ok(Calls::Wait)
+            }
+            Some(Admission::Asked) => {
+                self.admissions.insert(key, Admission::Asked);
+                Ok(Calls::Wait)
+            }
+            Some(waits @ (Admission::Deferred | Admission::Forgotten)) => {
+                self.admissions.insert(key, waits);
+                Ok(Calls::Run)
+            }
+            Some(Admission::Granted(grant)) => {
+                let Some(entity) = self.entity() else { return Ok(Calls::Run) };
+                let Some((events, job)) = K::begin(&entity.state, effect, &grant) else {
+                    return Ok(Calls::Run);
+                };
+                self.draft_all(now, events)?;
+                let Some(job) = job else { return Ok(Calls::Recorded) };
+                self.running.insert(key.clone(), EffectClass::Call);
+                self.staged.push(Out::Start(key, job));
+                Ok(Calls::Run)
+            }
+        }
+    }
+
+    /// Nothing is left to append: complete, hand over, shrink or leave.
+    fn settle(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let Some(entity) = self.entity() else { return Ok(()) };
+        let at_rest = self.running.is_empty()
+            && self.aborting.is_empty()
+            && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
+        let doomed = K::doomed(&entity.state);
+        // A deletion that is due is something to be woken for, like any effect.
+        self.quiescent = at_rest && !doomed;
+        #[cfg(feature = "test-util")]
+        self.misjudge(at_rest);
+        self.complete();
+        if self.drains() {
+            return self.hand_over(now);
+        }
+        if at_rest && doomed {
+            return self.erase(now);
+        }
+        if at_rest && self.is_snapshot_due(true) {
+            return self.archive();
+        }
+        let released = !self.claimed || self.core().is_some_and(|core| core.released);
+        let idle = self.makes_room()
+            || self.now.steady.since(self.idle_since) >= self.options.passivate_after;
+        let empty = self.held.is_empty() && self.queue.is_empty();
+        if at_rest && empty {
+            self.slim();
+        }
+        match (at_rest && empty, released, idle) {
+            (true, true, _) if self.claimed => Err(Stop::Passivated),
+            (true, true, true) => Err(Stop::Passivated),
+            (true, false, true) => self.release(now),
+            _ if self.makes_room() && self.only_waits() => self.give_way(now),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing is done for it, and nothing will be before a call may start.
+    fn only_waits(&self) -> bool {
+        let waits =
+            |one: &Admission<K::Grant>| matches!(one, Admission::Deferred | Admission::Forgotten);
+        self.running.is_empty()
+            && self.aborting.is_empty()
+            && !self.admissions.is_empty()
+            && self.admissions.values().all(waits)
+    }
+
+    /// Leaves memory with what waits; its inputs come again later.
+    fn give_way(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.claimed && !self.core().is_some_and(|core| core.released) {
+            return self.release(now);
+        }
+        Err(Stop::GaveWay)
+    }
+
+    /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
+    /// wake-up: the entity is at rest, or a later-journaled input of it is still in hand.
+    pub(super) fn may_complete(&self, input: InputId) -> bool {
+        let Some(core) = self.core() else { return false };
+        let newest = core.newest_input();
+        let anchored = newest.is_some_and(|newest| self.held.contains(&newest));
+        // What is drafted is not in the journal yet.
+        let settled = self.draft.is_empty() && core.has(input);
+        settled && (self.quiescent || (self.claimed && anchored && newest != Some(input)))
+    }
+
+    fn complete(&mut self) {
+        let done: Vec<_> =
+            self.held.iter().copied().filter(|input| self.may_complete(*input)).collect();
+        for input in done {
+            self.held.remove(&input);
+            self.out.push(Out::Complete(input));
+        }
+    }
+
+    fn hand_over(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let is_busy = !self.running.is_empty() || !self.aborting.is_empty();
+        #[cfg(feature = "test-util")]
+        let is_busy = is_busy && !self.planted(Planted::ReleasesWhileRunning);
+        if is_busy {
+            return Ok(());
+        }
+        if self.claimed && !self.core().is_some_and(|core| core.released) {
+            return self.release(now);
+        }
+        Err(Stop::Released)
+    }
+
+    /// Whether the journal is to be shortened now. Between two appends the state is what is stored,
+    /// whatever runs meanwhile; what runs has to wait for it, so rest is waited for as long.
+    fn is_snapshot_due(&self, at_rest: bool) -> bool {
+        let Some(entity) = self.entity() else { return false };
+        let is_between = self.claimed && self.draft.is_empty() && !self.drains();
+        let every = self.options.snapshot_every.max(1);
+        let events = entity.core.events_since_snapshot;
+        let is_due = if at_rest {
+            self.growth.is_due(events, every)
+        } else {
+            self.growth.is_overdue(events, every)
+        };
+        is_between && is_due && !K::doomed(&entity.state)
+    }
+
+    fn archive(&mut self) -> Result<(), Stop> {
+        let Some(entity) = self.entity() else { return Ok(()) };
+        let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        self.growth.storing(state.len());
+        self.busy = Busy::Archiving;
+        self.out.push(Out::Archive { upto: self.position, state: state.into() });
+        Ok(())
+    }
+}

@@ -1,0 +1,341 @@
+//! Drafting: how events become one append, and how the journal's beginning decides what goes first.
+
+use bytes::Bytes;
+use clawnode_cluster::Write;
+use clawnode_proto::{
+    Digest, EventId, Grammar, Head, Input, Position, Sealed, Timestamp,
+    event::{self, encode_record},
+    kernel::{Born, CLAIM, Claim, KernelEvent, Quarantined, Released, Snapshot, SnapshotState},
+    limits::{APPEND_BYTES, CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
+};
+
+use super::{
+    Activation, Admission, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out,
+    Probation, Service, Stop, growth::Growth,
+};
+#[cfg(feature = "test-util")]
+use crate::Planted;
+use crate::{FoldError, archive::snapshot_of, core::position_of, partition::Needs};
+
+/// Bytes that a record takes beside its events, at most.
+const RECORD_FRAME: usize = 16;
+
+impl<K: EntityKind> Machine<K> {
+    /// The journal is here: claim first, fold first, or put the entity out of service.
+    pub(super) fn loaded(&mut self, now: Timestamp, loaded: Loaded) -> Result<(), Stop> {
+        if !matches!(self.body, Body::Unread) {
+            return Ok(());
+        }
+        self.position = position_of(&loaded.records);
+        self.growth = Growth::of(&loaded);
+        let options = self.options;
+        let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
+            Ok(core) => (core, None),
+            Err(error) => match self.left_to(&error) {
+                Some(needs) => return Err(Stop::TooNew(needs)),
+                None => (Core::salvaged(self.id, &loaded), Some(error)),
+            },
+        };
+        #[cfg(feature = "test-util")]
+        if let Some(kind) = options.unread::<K>(&loaded) {
+            return Err(Stop::TooNew(Needs::Newer(kind)));
+        }
+        self.predecessor = core
+            .incarnation
+            .map(|last| last.process)
+            .filter(|process| !core.released && *process != self.incarnation.process);
+        if let Some(kind) = core.kind.filter(|kind| *kind != K::KIND) {
+            // Only an order about a journal whose birth could not be read comes here.
+            return Err(Stop::Corrupt(format!("it is of the kind `{kind}`, not `{}`", K::KIND)));
+        }
+        let may_claim = self.heir.may_claim(self.predecessor);
+        #[cfg(feature = "test-util")]
+        let may_claim = may_claim || self.planted(Planted::HeirIgnored);
+        if let Some(error) = broken {
+            // What is only unknown here tells well who wrote last.
+            if error.needs().is_some() && !may_claim {
+                return Err(Stop::Fenced);
+            }
+            // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
+            // and whoever was faster is told apart by the position.
+            self.body = Body::damaged(core, &error);
+            return Ok(());
+        }
+        if !may_claim {
+            // Somebody was faster, and may be in the middle of a call.
+            return Err(Stop::Fenced);
+        }
+        if core.service == Service::Deleted {
+            // Whoever deleted it may have died before this was removed.
+            let superseded = snapshot_of(&loaded.records).and_then(|it| it.superseded);
+            self.scrub = superseded.filter(|blobs| !blobs.is_empty());
+        }
+        let quarantined = matches!(core.service, Service::Quarantined { .. });
+        let claims = core.claims_without_progress;
+        let fold_at_once = claims == 0 && self.activation == Activation::Fresh && !quarantined;
+        #[cfg(feature = "test-util")]
+        let fold_at_once = fold_at_once || (self.planted(Planted::FoldsFirst) && !quarantined);
+        if fold_at_once {
+            return self.fold(core, &loaded);
+        }
+        // Reading may be what kills the process, too: one that may have done so is claimed before.
+        let suspect =
+            quarantined || claims >= CLAIMS_BEFORE_PROBATION || self.activation == Activation::Died;
+        if !suspect
+            && let Err(error) = Entity::<K>::reads(self.id, &loaded)
+            && error.needs().is_some()
+        {
+            return self.unread(core, &error);
+        }
+        self.body = Body::Headers(core, loaded);
+        if quarantined {
+            return Ok(());
+        }
+        if claims >= CLAIMS_BEFORE_PROBATION {
+            self.probation = Probation::Asked;
+            self.out.push(Out::EnterProbation);
+            return Ok(());
+        }
+        // Folding may be what kills the process, so the claim is stored before.
+        self.claim_first(now)?;
+        self.flush(false)
+    }
+
+    /// This build cannot read all of it.
+    fn unread(&mut self, core: Core, error: &FoldError) -> Result<(), Stop> {
+        if let Some(needs) = self.left_to(error) {
+            return Err(Stop::TooNew(needs));
+        }
+        self.body = Body::damaged(core, error);
+        Ok(())
+    }
+
+    /// What a process must know for which the entity is left as it is. An orphan is only left when its
+    /// kind is another: it may be that it is to be buried.
+    pub(super) fn left_to(&self, error: &FoldError) -> Option<Needs> {
+        let needs = error.needs()?;
+        let stays = self.activation == Activation::Orphan && !matches!(needs, Needs::Kind(_));
+        (!stays).then_some(needs)
+    }
+
+    /// It is this entity's turn to be tried. What dies with it in hand is held against it; what
+    /// died without it is not, and then it is claimed only when there is something to append.
+    pub(super) fn on_probation(&mut self, now: Timestamp, blamed: bool) -> Result<(), Stop> {
+        if self.probation != Probation::Asked {
+            return Ok(());
+        }
+        self.probation = Probation::On;
+        let Body::Headers(core, loaded) = &mut self.body else { return Ok(()) };
+        let claims = core.claims_without_progress;
+        let blamed = blamed || self.activation == Activation::Died;
+        if blamed && claims >= CLAIMS_WITHOUT_PROGRESS {
+            let reason = format!("claimed {claims} times without progress");
+            self.claim_first(now)?;
+            self.seal(now, &KernelEvent::from(Quarantined { reason }))?;
+            return self.flush(false);
+        }
+        // The activation before the first probation was not noted as in hand.
+        if blamed || claims == CLAIMS_BEFORE_PROBATION {
+            self.claim_first(now)?;
+            return self.flush(false);
+        }
+        self.excused = true;
+        let (core, loaded) = (core.clone(), std::mem::take(loaded));
+        self.fold(core, &loaded)
+    }
+
+    /// Says so once all that the entity begins with has begun.
+    pub(super) fn leave_probation(&mut self) {
+        let asked = self.admissions.values().any(|one| matches!(one, Admission::Asked));
+        let begun = matches!((&self.body, &self.busy), (Body::Whole(_), Busy::No)) && !asked;
+        if self.probation == Probation::On && begun {
+            self.probation = Probation::No;
+            self.out.push(Out::LeaveProbation { runs: !self.running.is_empty() });
+        }
+    }
+
+    /// Adds one event to the draft and folds it.
+    pub(super) fn seal<G: Grammar>(&mut self, now: Timestamp, event: &G) -> Result<(), Stop> {
+        let defect = |error: &dyn std::fmt::Display| Stop::Defect(error.to_string());
+        #[cfg(feature = "test-util")]
+        self.keep_base();
+        let unclaimed = !self.claimed && self.draft.is_empty() && event.kind() != CLAIM;
+        #[cfg(feature = "test-util")]
+        let unclaimed = unclaimed
+            && !(self.planted(Planted::WriteWithoutClaim)
+                && self.core().is_some_and(|core| core.incarnation.is_some()));
+        if unclaimed {
+            self.claim_first(now)?;
+        }
+        let tail = match self.core() {
+            Some(core) => core.tail,
+            None => return Err(Stop::Defect("drafted before the journal was read".to_owned())),
+        };
+        let n = tail.n.next();
+        let claims = event.kind() == CLAIM;
+        #[cfg(feature = "test-util")]
+        let claims = claims && !(self.planted(Planted::ClaimWithoutEpochBump) && tail.epoch.0 > 0);
+        let head = Head {
+            entity: self.id,
+            n,
+            v: event::VERSION,
+            eid: EventId::derive(self.id, self.incarnation, n),
+            epoch: if claims { tail.epoch.next() } else { tail.epoch },
+            incarnation: self.incarnation,
+            ts: now.max(tail.ts),
+            kind: event.kind().to_owned(),
+            required: event.required(),
+            progress: event.progress(),
+        };
+        let sealed = Sealed::seal(head, event, tail.hash).map_err(|error| defect(&error))?;
+        self.draft_bytes += sealed.len();
+        match &mut self.body {
+            Body::Whole(entity) => entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?,
+            Body::Headers(core, _) | Body::Damaged { core, .. } => {
+                core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;
+            }
+            Body::Unread | Body::Stopped => {}
+        }
+        self.draft.push(sealed);
+        Ok(())
+    }
+
+    /// Every writer claims first; what waited for an append rides along.
+    pub(super) fn claim_first(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let claim = Claim { excused: self.excused };
+        self.seal(now, &KernelEvent::from(claim))
+    }
+
+    /// Whether this input is for an entity that is gone, or never was: it came too late, and is
+    /// nothing that a new one begins with.
+    pub(super) fn late(&self, input: &Input) -> bool {
+        self.core().is_some_and(|core| core.key.is_none())
+            && input.order.is_none()
+            && !K::begins(input)
+    }
+
+    /// The birth of an entity that has none, from the first input it gets.
+    pub(super) fn birth(&mut self, now: Timestamp, input: &Input) -> Result<(), Stop> {
+        if self.core().is_some_and(|core| core.key.is_none()) && input.order.is_none() {
+            let born = Born { kind: input.kind, key: input.key.clone() };
+            self.seal(now, &KernelEvent::from(born))?;
+        }
+        Ok(())
+    }
+
+    /// The draft may be cut here: what follows need not be stored together with what is before.
+    pub(super) fn cut(&mut self) {
+        if !self.draft.is_empty() {
+            self.cuts.push(self.draft.len());
+        }
+    }
+
+    /// How many events of the draft go into the next append: all, unless they do not fit.
+    fn fitting(&self) -> usize {
+        if self.draft_bytes + RECORD_FRAME <= APPEND_BYTES {
+            return self.draft.len();
+        }
+        let (mut bytes, mut best) = (RECORD_FRAME, None);
+        for (at, sealed) in self.draft.iter().enumerate() {
+            if self.cuts.contains(&at) && (best.is_none() || bytes <= APPEND_BYTES) {
+                best = Some(at);
+            }
+            bytes += sealed.len();
+        }
+        best.unwrap_or(self.draft.len())
+    }
+
+    /// So many events of the draft are stored.
+    pub(super) fn sent(&mut self, events: usize) {
+        if events >= self.draft.len() {
+            self.draft.clear();
+            self.draft_bytes = 0;
+            self.cuts.clear();
+            return;
+        }
+        self.draft_bytes -= self.draft.drain(..events).map(|sealed| sealed.len()).sum::<usize>();
+        self.cuts.retain(|at| *at > events);
+        for at in &mut self.cuts {
+            *at -= events;
+        }
+    }
+
+    /// Sends the draft off as one append, or the part of it that fits into one.
+    pub(super) fn flush(&mut self, rollup: bool) -> Result<(), Stop> {
+        let Some(first) = self.draft.first() else { return Ok(()) };
+        let first = first.head.eid;
+        let events = self.fitting();
+        let part = self.draft.get(..events).unwrap_or(&self.draft);
+        let bytes = encode_record(part).map_err(|error| Stop::Defect(error.to_string()))?;
+        if bytes.len() > APPEND_BYTES {
+            return Err(Stop::Defect(format!(
+                "an append of {} bytes is over the limit of {APPEND_BYTES}",
+                bytes.len()
+            )));
+        }
+        let write = Write { bytes: Bytes::from(bytes), rollup };
+        self.out.push(Out::Append {
+            wait: std::time::Duration::ZERO,
+            expected: self.position,
+            write: write.clone(),
+        });
+        self.busy = Busy::Appending(InFlight {
+            expected: self.position,
+            write,
+            first,
+            events,
+            tries: 0,
+            refused_since: None,
+        });
+        #[cfg(feature = "test-util")]
+        if self.planted(Planted::ActBeforeAppend) {
+            self.out.append(&mut self.staged);
+        }
+        Ok(())
+    }
+
+    /// Gives the entity up of its own will.
+    pub(super) fn release(&mut self, now: Timestamp) -> Result<(), Stop> {
+        for rider in std::mem::take(&mut self.riders) {
+            self.seal(now, &KernelEvent::from(rider))?;
+        }
+        self.seal(now, &KernelEvent::from(Released {}))?;
+        self.flush(false)
+    }
+
+    /// There is no archive; the journal stays as it is for now.
+    pub(super) fn archive_failed(&mut self) {
+        self.busy = Busy::No;
+        let events = self.core().map_or(0, |core| core.events_since_snapshot);
+        self.growth.failed(events, self.options.snapshot_every);
+    }
+
+    /// The archive is stored: the snapshot replaces all records.
+    pub(super) fn archived(
+        &mut self,
+        now: Timestamp,
+        (archive, positions): (Digest, Vec<Position>),
+        state: SnapshotState,
+        superseded: Vec<Digest>,
+    ) -> Result<(), Stop> {
+        if !matches!(self.busy, Busy::Archiving) {
+            return Ok(());
+        }
+        self.busy = Busy::No;
+        let Some(tail) = self.core().map(|core| core.tail) else { return Ok(()) };
+        #[cfg(feature = "test-util")]
+        let superseded = self.misjudge_states(&state, superseded);
+        if !superseded.is_empty() {
+            self.staged.push(Out::Discard(superseded.clone()));
+        }
+        let (archive, superseded) = (Some(archive), Some(superseded));
+        let snapshot = Snapshot { tail, archive, state, superseded, positions };
+        self.seal(now, &KernelEvent::from(snapshot))?;
+        self.flush(true)
+    }
+}
+
+/// An own event that the own fold refuses is a defect of this program, not damage.
+fn corrupt_draft(error: &crate::FoldError) -> Stop {
+    Stop::Defect(clawnode_proto::ErrorChain(error).to_string())
+}

@@ -1,0 +1,182 @@
+//! What an entity machine is told, and what it says.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{AppendAnswer, Record, Write};
+use clawnode_proto::{Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState};
+
+use crate::{core::Loaded, kind::EntityKind, partition::Needs};
+
+/// What happened.
+#[derive(Debug)]
+pub enum In<K: EntityKind> {
+    /// Inputs from the inbox, in stream order.
+    Deliver(Vec<Input>),
+    /// The journal, as asked by [`Out::Load`].
+    Loaded(Loaded),
+    /// It is the entity's turn to be tried, as asked by [`Out::EnterProbation`]; it is noted as in
+    /// hand from now on.
+    Probation {
+        /// It was in hand when the process of its last owner died.
+        blamed: bool,
+    },
+    /// The journal cannot be read: damaged, not merely out of reach.
+    Unreadable {
+        /// What is damaged.
+        detail: String,
+        /// The position of the last record.
+        position: Position,
+    },
+    /// The answer to [`Out::Append`].
+    Answered(AppendAnswer),
+    /// The answer to [`Out::ReadBack`]: records after the expected position, and the last
+    /// record's position if there are none.
+    ReadBack {
+        /// Records after the expected position.
+        after_expected: Vec<Record>,
+        /// The position of the last record of all.
+        tail: Position,
+    },
+    /// The call may start.
+    Granted(K::Key, K::Grant),
+    /// The call must wait; `Granted` follows.
+    Deferred(K::Key),
+    /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
+    Forgotten(K::Key),
+    /// The call may not be made at all; this is its outcome.
+    Refused(K::Key, K::Outcome),
+    /// A call has ended.
+    Ended(K::Key, K::Outcome),
+    /// An emission is confirmed.
+    Confirmed(K::Key),
+    /// A call that was aborted before it had an outcome is gone.
+    Gone(K::Key),
+    /// Old records are archived and the state is stored, as asked by [`Out::Archive`].
+    Archived {
+        /// The archive's digest.
+        archive: Digest,
+        /// Where the state is.
+        state: SnapshotState,
+        /// The states of earlier snapshots that nothing needs once this one is stored.
+        superseded: Vec<Digest>,
+        /// Where the store had the archived records.
+        positions: Vec<Position>,
+    },
+    /// What [`Out::Scrub`] names is removed, or was tried to be often enough.
+    Scrubbed,
+    /// The tombstone's state is stored and the blobs of a doomed entity are gone, as asked by
+    /// [`Out::Erase`].
+    Erased {
+        /// Where the tombstone's state is.
+        state: SnapshotState,
+        /// The blob of the snapshot that it still loads from.
+        before: Option<Digest>,
+    },
+    /// The archive could not be made; the next attempt is after another `snapshot_every` events.
+    ArchiveFailed,
+    /// Another process says that it has claimed the entity.
+    FencedHint(Epoch),
+    /// Time has passed.
+    Tick,
+    /// The process has no room for more: leave memory, unless something is done for the entity.
+    MakeRoom,
+    /// Hand the entity over: no new work; running calls may end.
+    Drain,
+    /// Hand the entity over now: running calls are given up.
+    GiveUp,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Out<K: EntityKind> {
+    /// Read the journal.
+    Load,
+    /// Wait until no other entity of the process is tried, look whether this one was in hand when
+    /// its last owner died, and note durably that it is in hand; answer `Probation`.
+    EnterProbation,
+    /// All that the entity begins with has begun: once it has survived that, it is not in hand any
+    /// more.
+    LeaveProbation {
+        /// Whether anything runs for it, which may still kill the process.
+        runs: bool,
+    },
+    /// Append, after a wait.
+    Append {
+        /// How long to wait before (the driver adds jitter).
+        wait: Duration,
+        /// The fence.
+        expected: Position,
+        /// What.
+        write: Write,
+    },
+    /// Read the records after this position.
+    ReadBack {
+        /// The fence of the append in flight.
+        after: Position,
+    },
+    /// Ask whether the call may start; answer `Granted` or `Deferred`.
+    Acquire(K::Key, K::Effect),
+    /// The grant is not needed any more.
+    Release(K::Key),
+    /// Start a call or an emission; answer `Ended`, `Confirmed` or `Gone`.
+    Start(K::Key, K::Job),
+    /// Stop a call; answer `Ended` with what there is, or `Gone`.
+    Abort(K::Key),
+    /// The input may be acknowledged (I4).
+    Complete(InputId),
+    /// Archive all records up to this position, no fewer and no more (a read may be stale), and
+    /// store this state; answer `Archived` or `ArchiveFailed`.
+    Archive {
+        /// The last record that the state stands for.
+        upto: Position,
+        /// The encoded state.
+        state: Bytes,
+    },
+    /// Store the tombstone's state, then remove the blobs of a doomed entity, but for the state it
+    /// loads from, and those of the inputs that go with it; answer `Erased`.
+    Erase {
+        /// The inputs that go with it.
+        dropped: Vec<Input>,
+        /// What the tombstone says: encoded, without content.
+        state: Bytes,
+    },
+    /// Remove these blobs, also if the activation ends meanwhile; nothing refers to them any more.
+    Discard(Vec<Digest>),
+    /// Remove these blobs, and have the store let go of what it removed: the entity is deleted.
+    /// Answer `Scrubbed`.
+    Scrub(Vec<Digest>),
+    /// Tell this process that the entity has another owner now, so that it stops paying at once.
+    TellFenced {
+        /// Who owned it last.
+        process: ProcessId,
+        /// The epoch that is in force now.
+        epoch: Epoch,
+    },
+    /// The activation is over.
+    Stop(Stop),
+}
+
+/// Why an activation is over.
+#[derive(Clone, Debug)]
+pub enum Stop {
+    /// Idle; nothing is left to do.
+    Passivated,
+    /// It only waited, and there was no room for more that might not have to.
+    GaveWay,
+    /// Handed over.
+    Released,
+    /// Somebody else owns the entity.
+    Fenced,
+    /// Out of service; its inputs are parked.
+    Quarantined(String),
+    /// The journal cannot be folded; nothing was appended.
+    Corrupt(String),
+    /// The journal has something that this process does not know, and another one may; nothing was
+    /// appended.
+    TooNew(Needs),
+    /// The store lost records that it had acknowledged.
+    Diverged(String),
+    /// This program drafted something that the store or the fold refuses.
+    Defect(String),
+}

@@ -1,0 +1,471 @@
+//! The entity machine: one activation of one entity, sans I/O.
+//!
+//! [`Machine::handle`] takes what happened and returns what to do; the ractor driver and the
+//! simulator are two thin drivers of it. It has at most one append in flight. Events are folded
+//! when they are drafted, one append ahead of the store; everything that follows from them (starts,
+//! completions) is staged until the append is conclusive, and a refused append ends the activation
+//! with its state, so no inconclusive event is ever visible or built upon.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use clawnode_cluster::Write;
+use clawnode_proto::{
+    Digest, EntityId, EventId, Incarnation, Input, InputId, Position, ProcessId, Tail, Timestamp,
+    kernel::Emitted,
+};
+
+use super::{
+    Core, Entity, FoldError, Loaded, Service, Slim,
+    kind::{EffectClass, EntityKind},
+    partition::OwnerSays,
+};
+
+mod bury;
+mod compose;
+mod draft;
+mod flight;
+mod growth;
+mod io;
+mod options;
+#[cfg(feature = "test-util")]
+mod planted;
+
+pub use io::{In, Out, Stop};
+pub use options::MachineOptions;
+
+/// How long refusals that no read explains may last before the store must have lost data.
+pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
+/// The first wait before an append is sent again; doubles up to [`RESEND_MOST`].
+const RESEND_FIRST: Duration = Duration::from_millis(50);
+/// The longest wait before an append is sent again: turns go on that much later than the bus.
+const RESEND_MOST: Duration = Duration::from_secs(1);
+
+/// What time it is, twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The time of day, for events; it may jump.
+    pub wall: Timestamp,
+    /// Since any fixed moment of this activation's process, for waits; it must not jump.
+    pub steady: Timestamp,
+}
+
+/// Why the entity is activated; decides whether the claim may ride in the first append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// An input's first delivery.
+    Fresh,
+    /// Redelivered, found by a scan, restarted: the claim is appended alone, before folding.
+    Recovery,
+    /// Its last activation in this process ended it: a recovery that is held against it (C16).
+    Died,
+    /// No living process can read all of it: a recovery in which it may be buried, if that is ordered.
+    Orphan,
+}
+
+/// Whether the entity may be what killed its process, several times in a row (C16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probation {
+    /// It need not be found out.
+    No,
+    /// It waits for its turn: one entity of a process is tried at a time.
+    Asked,
+    /// It is noted as in hand until all that it begins with has begun.
+    On,
+}
+
+/// After whom the entity may be claimed. Admission judged one writer; who has claimed since is
+/// alive and is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// Whoever wrote last: no other process can be alive.
+    OfAnyone,
+    /// The process that admission saw, or nobody.
+    Of(Option<ProcessId>),
+}
+
+impl Heir {
+    fn may_claim(self, last: Option<ProcessId>) -> bool {
+        match self {
+            Self::OfAnyone => true,
+            Self::Of(seen) => last.is_none() || seen == last,
+        }
+    }
+}
+
+/// Whether the entity is to leave memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// It may stay.
+    No,
+    /// As soon as nothing is done for it: others have no room.
+    ToMakeRoom,
+    /// It is handed over.
+    Drained,
+}
+
+/// How far the activation is.
+#[derive(Debug)]
+enum Body<K: EntityKind> {
+    /// The journal is being read.
+    Unread,
+    /// Only the kernel's part is folded: the claim goes first, or the entity is out of service.
+    Headers(Core, Loaded),
+    /// It cannot be folded: nothing is done but to bury it, if that is what was ordered.
+    Damaged {
+        /// As much as can be read.
+        core: Core,
+        /// Why the activation ends without such an order.
+        why: Stop,
+        /// Whether a record may follow those there are, or may only replace them all.
+        open: bool,
+    },
+    /// Folded.
+    Whole(Entity<K>),
+    /// Over.
+    Stopped,
+}
+
+/// An append that is not conclusive yet.
+#[derive(Debug)]
+struct InFlight {
+    expected: Position,
+    write: Write,
+    first: EventId,
+    /// How many events of the draft it carries.
+    events: usize,
+    tries: u32,
+    refused_since: Option<Timestamp>,
+}
+
+/// What blocks the next append.
+#[derive(Debug)]
+enum Busy {
+    No,
+    Appending(InFlight),
+    Archiving,
+    /// What is personal is being removed; the tombstone stands for all up to here.
+    Erasing(Tail),
+    /// The entity is deleted, and what is left of it is removed.
+    Scrubbing,
+}
+
+/// A call that is wanted.
+#[derive(Debug)]
+enum Admission<G> {
+    /// `Acquire` was said; no answer yet.
+    Asked,
+    /// It must wait.
+    Deferred,
+    /// It must wait, and has to be asked for again.
+    Forgotten,
+    /// It may start.
+    Granted(G),
+}
+
+/// One activation of one entity.
+#[derive(Debug)]
+pub struct Machine<K: EntityKind> {
+    id: EntityId,
+    incarnation: Incarnation,
+    activation: Activation,
+    heir: Heir,
+    options: MachineOptions,
+    body: Body<K>,
+    /// Who owned it last and has not given it up.
+    predecessor: Option<ProcessId>,
+    /// The store's position of the last record.
+    position: Position,
+    busy: Busy,
+    claimed: bool,
+    probation: Probation,
+    /// What ended the last activation was not this entity's doing.
+    excused: bool,
+    /// Delivered, not journaled.
+    queue: VecDeque<Input>,
+    /// Delivered and not completed.
+    held: BTreeSet<InputId>,
+    draft: Vec<clawnode_proto::Sealed>,
+    draft_bytes: usize,
+    /// Where the draft may be cut into several appends: events between two cuts belong together.
+    cuts: Vec<usize>,
+    staged: Vec<Out<K>>,
+    ended: Vec<(K::Key, K::Outcome)>,
+    refused: Vec<(K::Key, K::Outcome)>,
+    admissions: BTreeMap<K::Key, Admission<K::Grant>>,
+    running: BTreeMap<K::Key, EffectClass>,
+    aborting: BTreeSet<K::Key>,
+    confirmed: BTreeSet<K::Key>,
+    /// What was decided before this activation, which may have been begun before it.
+    inherited: BTreeSet<K::Key>,
+    /// Rides in the next append.
+    riders: Vec<Emitted>,
+    quiescent: bool,
+    /// When this step is.
+    now: Now,
+    idle_since: Timestamp,
+    growth: growth::Growth,
+    /// Blobs that nothing needs once the tombstone is stored.
+    scrub: Option<Vec<Digest>>,
+    leaving: Leaving,
+    out: Vec<Out<K>>,
+    /// What the draft was drafted upon, if a planted bug needs it.
+    #[cfg(feature = "test-util")]
+    base: Option<Entity<K>>,
+}
+
+impl<K: EntityKind> Machine<K> {
+    /// A new activation; begins by asking for the journal.
+    pub fn new(
+        id: EntityId,
+        incarnation: Incarnation,
+        activation: Activation,
+        options: MachineOptions,
+        now: Now,
+    ) -> (Self, Vec<Out<K>>) {
+        let machine = Self {
+            id,
+            incarnation,
+            activation,
+            heir: Heir::OfAnyone,
+            options,
+            body: Body::Unread,
+            predecessor: None,
+            position: Position(0),
+            busy: Busy::No,
+            claimed: false,
+            probation: Probation::No,
+            excused: false,
+            queue: VecDeque::new(),
+            held: BTreeSet::new(),
+            draft: Vec::new(),
+            draft_bytes: 0,
+            cuts: Vec::new(),
+            staged: Vec::new(),
+            ended: Vec::new(),
+            refused: Vec::new(),
+            admissions: BTreeMap::new(),
+            running: BTreeMap::new(),
+            aborting: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
+            inherited: BTreeSet::new(),
+            riders: Vec::new(),
+            quiescent: false,
+            now,
+            idle_since: now.steady,
+            growth: growth::Growth::default(),
+            scrub: None,
+            leaving: Leaving::No,
+            out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            base: None,
+        };
+        (machine, vec![Out::Load])
+    }
+
+    /// The same, claiming after this writer only.
+    #[must_use]
+    pub fn heir(mut self, heir: Heir) -> Self {
+        self.heir = heir;
+        self
+    }
+
+    /// What another process that was given an input is told about it. The input may only be
+    /// acknowledged elsewhere if it might be acknowledged here (I4).
+    pub fn says(&self, input: InputId) -> OwnerSays {
+        let journaled = self.core().is_some_and(|core| core.has(input));
+        if self.held.contains(&input) {
+            return OwnerSays::Held;
+        }
+        match journaled {
+            true if self.may_complete(input) => OwnerSays::Completed,
+            true => OwnerSays::Held,
+            false => OwnerSays::NotMine,
+        }
+    }
+
+    /// The folded entity, while no append is in flight: what a visitor may see (I5).
+    pub fn settled(&self) -> Option<&Entity<K>> {
+        match (&self.body, &self.busy) {
+            (Body::Whole(entity), Busy::No) => Some(entity),
+            _ => None,
+        }
+    }
+
+    /// Gives back room that only work under way needs.
+    fn slim(&mut self) {
+        self.queue.slim();
+        self.held.slim();
+        self.draft.slim();
+        self.cuts.slim();
+        self.staged.slim();
+        self.ended.slim();
+        self.refused.slim();
+        self.admissions.slim();
+        self.running.slim();
+        self.aborting.slim();
+        self.confirmed.slim();
+        self.inherited.slim();
+        self.riders.slim();
+        if let Body::Whole(entity) = &mut self.body {
+            K::slim(&mut entity.state);
+        }
+    }
+
+    /// Who this activation is.
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Takes one thing that happened; returns what to do, in order.
+    pub fn handle(&mut self, now: Now, input: In<K>) -> Vec<Out<K>> {
+        self.now = now;
+        let now = now.wall;
+        if !matches!(self.body, Body::Stopped) {
+            match self.take(now, input).and_then(|()| self.pump(now)) {
+                Ok(()) => self.leave_probation(),
+                Err(stop) => self.stop(stop),
+            }
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one flat match over what happened")]
+    fn take(&mut self, now: Timestamp, input: In<K>) -> Result<(), Stop> {
+        match input {
+            In::Deliver(inputs) => {
+                self.idle_since = self.now.steady;
+                for input in inputs {
+                    self.held.insert(input.id);
+                    self.queue.push_back(input);
+                }
+            }
+            In::Loaded(loaded) => self.loaded(now, loaded)?,
+            In::Probation { blamed } => self.on_probation(now, blamed)?,
+            In::Unreadable { detail, position } => self.unreadable(detail, position)?,
+            In::Answered(answer) => self.answered(&answer)?,
+            In::ReadBack { after_expected, tail } => self.read_back(&after_expected, tail)?,
+            In::Granted(key, grant) => {
+                if let Some(admission) = self.admissions.get_mut(&key) {
+                    *admission = Admission::Granted(grant);
+                } else {
+                    self.out.push(Out::Release(key));
+                }
+            }
+            In::Deferred(key) => {
+                if let Some(admission) = self.admissions.get_mut(&key) {
+                    *admission = Admission::Deferred;
+                }
+            }
+            In::Forgotten(key) => {
+                if let Some(admission) = self.admissions.get_mut(&key)
+                    && !matches!(admission, Admission::Granted(_))
+                {
+                    *admission = Admission::Forgotten;
+                }
+            }
+            In::Refused(key, outcome) => {
+                if self.admissions.remove(&key).is_some() {
+                    self.refused.push((key, outcome));
+                }
+            }
+            In::Ended(key, outcome) => {
+                self.aborting.remove(&key);
+                if self.running.remove(&key).is_some() {
+                    self.ended.push((key, outcome));
+                }
+            }
+            In::Gone(key) => {
+                self.aborting.remove(&key);
+                self.running.remove(&key);
+            }
+            In::Confirmed(key) => match self.running.remove(&key) {
+                Some(EffectClass::Emit(turn)) => {
+                    self.confirmed.insert(key);
+                    self.riders.push(Emitted { turn });
+                }
+                Some(EffectClass::Publish) => {
+                    self.confirmed.insert(key);
+                }
+                Some(EffectClass::Call | EffectClass::Run) | None => {}
+            },
+            In::Archived { archive, state, superseded, positions } => {
+                self.archived(now, (archive, positions), state, superseded)?;
+            }
+            In::Scrubbed => {
+                if matches!(self.busy, Busy::Scrubbing) {
+                    self.busy = Busy::No;
+                }
+            }
+            In::Erased { state, before } => self.bury(now, state, before)?,
+            In::ArchiveFailed => self.archive_failed(),
+            In::FencedHint(epoch) => {
+                if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {
+                    return Err(Stop::Fenced);
+                }
+            }
+            In::Tick => {
+                self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten));
+                self.give_up_damaged()?;
+            }
+            In::MakeRoom if self.drains() => {}
+            In::MakeRoom => self.leaving = Leaving::ToMakeRoom,
+            In::Drain => {
+                self.leaving = Leaving::Drained;
+                self.give_up_damaged()?;
+            }
+            In::GiveUp => {
+                self.leaving = Leaving::Drained;
+                for (key, _) in std::mem::take(&mut self.running) {
+                    self.out.push(Out::Abort(key));
+                }
+                self.aborting.clear();
+                // What the append in flight announced is not begun either.
+                self.staged.retain(|out| !matches!(out, Out::Start(..)));
+            }
+        }
+        Ok(())
+    }
+
+    fn drains(&self) -> bool {
+        self.leaving == Leaving::Drained
+    }
+
+    fn makes_room(&self) -> bool {
+        self.leaving == Leaving::ToMakeRoom
+    }
+
+    /// Something is done for it again.
+    fn stays(&mut self) {
+        if self.makes_room() {
+            self.leaving = Leaving::No;
+        }
+    }
+
+    fn stop(&mut self, stop: Stop) {
+        self.body = Body::Stopped;
+        self.busy = Busy::No;
+        self.staged.clear();
+        self.out.push(Out::Stop(stop));
+    }
+
+    fn core(&self) -> Option<&Core> {
+        match &self.body {
+            Body::Headers(core, _) | Body::Damaged { core, .. } => Some(core),
+            Body::Whole(entity) => Some(&entity.core),
+            Body::Unread | Body::Stopped => None,
+        }
+    }
+}
+
+impl<K: EntityKind> Body<K> {
+    fn damaged(core: Core, error: &FoldError) -> Self {
+        let why = error.needs().map_or_else(
+            || Stop::Corrupt(clawnode_proto::ErrorChain(error).to_string()),
+            Stop::TooNew,
+        );
+        Self::Damaged { core, why, open: true }
+    }
+}

@@ -1,0 +1,248 @@
+//! Bugs planted into the entity machine, for the simulator to find. Compiled for tests only.
+
+use clawnode_cluster::{
+    AppendAnswer, Record, Write,
+    outcome::{Verdict, of_read_back},
+};
+use clawnode_proto::{
+    CodecError, Digest, EventId, Grammar, Head, Position, Sealed,
+    event::{VERSION, encode_record},
+    kernel::{KernelEvent, SnapshotState},
+};
+
+use super::{Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
+use crate::Planted;
+
+/// Whether an append that is sent again is the same as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Redraft {
+    /// The same events at another time.
+    NewBytes,
+    /// Whatever follows now.
+    Anew,
+}
+
+/// An event whose body is already encoded.
+struct Encoded(Vec<u8>);
+
+impl Grammar for Encoded {
+    const KINDS: &'static [&'static str] = &[];
+
+    fn kind(&self) -> &'static str {
+        ""
+    }
+    fn required(&self) -> bool {
+        true
+    }
+    fn progress(&self) -> bool {
+        false
+    }
+    fn encode_body(&self) -> Result<Vec<u8>, CodecError> {
+        Ok(self.0.clone())
+    }
+    fn view(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+    fn decode_body(_: &str, body: &[u8]) -> Result<Option<Self>, CodecError> {
+        Ok(Some(Self(body.to_vec())))
+    }
+}
+
+impl<K: EntityKind> Machine<K> {
+    /// Whether its journal was folded, or is empty: what can be poisoned has been read.
+    pub fn is_folded(&self) -> bool {
+        matches!(self.body, Body::Whole(_))
+    }
+
+    pub(super) fn planted(&self, bug: Planted) -> bool {
+        self.options.planted == bug
+    }
+
+    /// Which states a machine with this bug removes.
+    pub(super) fn misjudge_states(
+        &self,
+        newest: &SnapshotState,
+        mut superseded: Vec<Digest>,
+    ) -> Vec<Digest> {
+        if let (true, SnapshotState::Blob { digest }) =
+            (self.planted(Planted::DiscardNewestState), newest)
+        {
+            superseded.push(*digest);
+        }
+        superseded
+    }
+
+    /// Whether a machine with this bug thinks that the entity is at rest.
+    pub(super) fn misjudge(&mut self, at_rest: bool) {
+        self.quiescent = match self.options.planted {
+            Planted::AckAnchorEarly => self.claimed,
+            Planted::AckBeforeTombstone => at_rest,
+            Planted::AckBeforeEmit => self.core().is_some() && self.only_emits(),
+            _ => self.quiescent,
+        };
+    }
+
+    /// A machine with this bug takes the timers that it finds decided to be set.
+    pub(super) fn forget_timers(&mut self) {
+        if let (true, Body::Whole(entity)) = (self.planted(Planted::TimersNotSetAgain), &self.body)
+        {
+            let keys = K::decide(&entity.state).iter().map(K::key).collect::<Vec<_>>();
+            let of_time = |key: &K::Key| format!("{key:?}").starts_with("Time(");
+            self.confirmed.extend(keys.into_iter().filter(of_time));
+        }
+    }
+
+    fn only_emits(&self) -> bool {
+        let Body::Whole(entity) = &self.body else { return false };
+        K::decide(&entity.state).iter().all(|one| K::class(one) != EffectClass::Call)
+    }
+
+    /// What is written down of an outcome by a machine with this bug: not what hooks decided, though
+    /// it takes effect.
+    pub(super) fn unjournaled(&mut self, events: Vec<K::Event>) -> Vec<K::Event> {
+        if !self.planted(Planted::HookUnjournaled) {
+            return events;
+        }
+        let Body::Whole(entity) = &mut self.body else { return events };
+        let (hooked, written): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|event| event.kind().ends_with("_hooked"));
+        let tail = entity.core.tail;
+        for event in hooked {
+            let head = Head {
+                entity: self.id,
+                n: tail.n,
+                v: VERSION,
+                eid: EventId::derive(self.id, self.incarnation, tail.n),
+                epoch: tail.epoch,
+                incarnation: self.incarnation,
+                ts: tail.ts,
+                kind: event.kind().to_owned(),
+                required: event.required(),
+                progress: event.progress(),
+            };
+            if K::fold(&mut entity.state, &head, &event).is_err() {
+                break;
+            }
+        }
+        written
+    }
+
+    /// Keeps what an append was drafted upon.
+    pub(super) fn keep_base(&mut self) {
+        let redrafts =
+            self.planted(Planted::RetryWithNewBytes) || self.planted(Planted::AbsentMeansFailed);
+        if redrafts && self.draft.is_empty() {
+            self.base = match &self.body {
+                Body::Whole(entity) => Some(copy(entity)),
+                Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
+            };
+        }
+    }
+
+    /// What an answer means to a machine with this bug.
+    pub(super) fn misread_answer(
+        &mut self,
+        answer: &AppendAnswer,
+        verdict: Verdict,
+    ) -> Result<Option<Verdict>, Stop> {
+        match (self.options.planted, answer) {
+            (Planted::FoldInconclusive, AppendAnswer::Refused) => {
+                let Busy::Appending(flight) = &self.busy else { return Ok(None) };
+                Ok(Some(Verdict::Stored(Position(flight.expected.0 + 1))))
+            }
+            (Planted::RetryWithNewBytes, AppendAnswer::Unknown(_)) => {
+                self.redraft(Redraft::NewBytes)?;
+                Ok(Some(verdict))
+            }
+            (Planted::AbsentMeansFailed, AppendAnswer::Unknown(_)) => Ok(Some(Verdict::ReadBack)),
+            _ => Ok(Some(verdict)),
+        }
+    }
+
+    /// What a read means to a machine with this bug; none if it has been dealt with.
+    pub(super) fn misread_records(
+        &mut self,
+        after_expected: &[Record],
+        tail: Position,
+        verdict: Verdict,
+    ) -> Result<Option<Verdict>, Stop> {
+        match self.options.planted {
+            Planted::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
+                self.redraft(Redraft::Anew)?;
+                Ok(None)
+            }
+            Planted::ActsFenced if verdict == Verdict::Fenced => {
+                let Busy::Appending(flight) = &self.busy else { return Ok(None) };
+                let first = after_expected.first();
+                let is_own = |it: &&Record| {
+                    of_read_back(flight.first, std::slice::from_ref(*it)) != Verdict::Fenced
+                };
+                let own = first.filter(is_own).map(|it| Verdict::Stored(it.position));
+                Ok(Some(own.unwrap_or(verdict)))
+            }
+            Planted::RebaseOnConflict if verdict == Verdict::Fenced => {
+                if let Busy::Appending(flight) = &mut self.busy {
+                    flight.expected = tail;
+                }
+                Ok(Some(Verdict::Resend))
+            }
+            _ => Ok(Some(verdict)),
+        }
+    }
+
+    /// Drafts the append in flight again, under the same event ids.
+    fn redraft(&mut self, how: Redraft) -> Result<(), Stop> {
+        let Some(base) = self.base.as_ref().map(copy) else { return Ok(()) };
+        let drafted = std::mem::take(&mut self.draft);
+        self.draft_bytes = 0;
+        self.body = Body::Whole(base);
+        match how {
+            Redraft::NewBytes => {
+                let mut again = Vec::new();
+                for sealed in drafted {
+                    again.push(self.reseal(sealed)?);
+                }
+                let bytes =
+                    encode_record(&again).map_err(|error| Stop::Defect(error.to_string()))?;
+                self.draft = again;
+                if let Busy::Appending(flight) = &mut self.busy {
+                    flight.write = Write { bytes: bytes.into(), rollup: flight.write.rollup };
+                }
+            }
+            Redraft::Anew => {
+                for out in std::mem::take(&mut self.staged) {
+                    if let Out::Start(key, _) = out {
+                        self.running.remove(&key);
+                    }
+                }
+                for sealed in drafted.iter().rev() {
+                    if let Ok(Some(KernelEvent::Accepted(accepted))) = sealed.event() {
+                        self.queue.push_front(accepted.input);
+                    }
+                }
+                self.busy = Busy::No;
+            }
+        }
+        Ok(())
+    }
+
+    fn reseal(&mut self, sealed: Sealed) -> Result<Sealed, Stop> {
+        let now = self.now.wall;
+        let Body::Whole(entity) = &mut self.body else { return Ok(sealed) };
+        let head = clawnode_proto::Head { ts: now.max(entity.core.tail.ts), ..sealed.head };
+        let again = Sealed::seal(head, &Encoded(sealed.body), entity.core.tail.hash)
+            .map_err(|error| Stop::Defect(error.to_string()))?;
+        Entity::apply(entity, &again).map_err(|error| Stop::Defect(error.to_string()))?;
+        Ok(again)
+    }
+}
+
+/// A clone that does not ask the kind itself to be one.
+fn copy<K: EntityKind>(entity: &Entity<K>) -> Entity<K> {
+    Entity {
+        id: entity.id,
+        core: entity.core.clone(),
+        state: entity.state.clone(),
+        folded: entity.folded,
+    }
+}

@@ -1,0 +1,249 @@
+//! Entities that this process cannot serve, because it is older than whoever wrote to them: another
+//! is asked to. Until somebody can, their inputs stay in the inbox.
+
+use std::time::Duration;
+
+use clawnode_proto::{EntityId, InputId, Timestamp};
+
+use super::{
+    Partition,
+    io::{AskId, Forwarded, Gone, Needs, Out},
+    slot::Phase,
+};
+
+/// Entities of one partition that are known to be another's; beyond it a journal is read once more.
+const FOREIGN_MAX: usize = 4_096;
+/// How long it counts that no living process can serve an entity: its inputs come again before.
+pub(super) const ORPHAN_FOR: Duration = Duration::from_secs(20);
+/// How long an input stays away whose entity another process was rung for: by then it has it.
+const RUNG_AGAIN: Duration = Duration::from_secs(2);
+/// How long one stays away that nobody alive can serve: so much later it reaches a node that came.
+const NOBODY_AGAIN: Duration = Duration::from_secs(10);
+
+impl Partition {
+    /// The entity's actor found out that it is not for this process.
+    pub(super) fn too_new(&mut self, now: Timestamp, entity: EntityId, needs: Needs) {
+        if self.foreign.len() >= FOREIGN_MAX {
+            self.foreign.pop_first();
+        }
+        self.foreign.insert(entity, needs);
+        // What waits for it is read again, and forwarded.
+        self.gone(now, entity, Gone::Idle);
+    }
+
+    /// Forwards what waits, one input after the other: the other reads the rest by itself.
+    pub(super) fn forward(&mut self, entity: EntityId) {
+        if self.stands_back() {
+            return self.give_back(entity, Duration::ZERO);
+        }
+        let (Some(slot), Some(needs)) = (self.slots.get_mut(&entity), self.foreign.get(&entity))
+        else {
+            return;
+        };
+        let Some((_, &input)) = slot.open.first_key_value() else { return self.forget(entity) };
+        slot.phase = Phase::Forwarding;
+        self.out.push(Out::Forward(entity, input, needs.clone()));
+    }
+
+    /// What came of it.
+    pub(super) fn forwarded(&mut self, now: Timestamp, entity: EntityId, came: Forwarded) {
+        self.orphans.remove(&entity);
+        let Some(slot) = self.slots.get(&entity) else { return };
+        if slot.phase != Phase::Forwarding {
+            return;
+        }
+        let first = slot.open.first_key_value().map(|(_, input)| *input);
+        match came {
+            Forwarded::Held => self.forget(entity),
+            Forwarded::Completed => {
+                if let Some(input) = first {
+                    self.completed(entity, input);
+                }
+                self.forward(entity);
+            }
+            Forwarded::Rung => self.give_back(entity, RUNG_AGAIN),
+            Forwarded::Nobody | Forwarded::Orphan => {
+                // Its journal may have become readable here: it was deleted, or a snapshot replaced it.
+                self.foreign.remove(&entity);
+                if came == Forwarded::Orphan && self.orphans.len() < FOREIGN_MAX {
+                    self.orphans.insert(entity, now);
+                }
+                self.give_back(entity, NOBODY_AGAIN);
+            }
+        }
+    }
+
+    /// Another process wants the entity to be served here.
+    pub(super) fn rung(&mut self, ask: AskId, entity: EntityId, input: InputId) {
+        let active = self.slots.get(&entity).is_some_and(|slot| slot.phase == Phase::Active);
+        if active {
+            return self.asked(ask, entity, input, None);
+        }
+        if self.stands_back() || self.foreign.contains_key(&entity) {
+            return self.out.push(Out::AnswerNotMine(ask));
+        }
+        let fresh = !self.slots.contains_key(&entity);
+        let slot = self.slot(entity);
+        slot.recovers();
+        match slot.phase {
+            // Whoever is being asked has just given it up, which the tail says sooner.
+            Phase::Asking { .. } => {
+                slot.phase = Phase::Admitting;
+                self.out.push(Out::ReadTail(entity));
+            }
+            Phase::Waiting(_) => {
+                slot.phase = Phase::Ringing;
+                slot.reading = false;
+                self.ring(entity);
+            }
+            _ if fresh => self.ring(entity),
+            _ => {}
+        }
+        self.out.push(Out::AnswerRung(ask));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Input, Kind, Position, ProcessId, SessionKey,
+        session::{SessionInput, UserMessage},
+    };
+
+    use super::*;
+    use crate::{
+        Activation,
+        partition::{Arrived, HandleId, In},
+    };
+
+    const NOW: Timestamp = Timestamp(0);
+
+    fn input(number: u32) -> Input {
+        let key: SessionKey = "main:web:a:b".parse().unwrap();
+        let name = format!("k{number}").parse().unwrap();
+        let message = SessionInput::UserMessage(UserMessage::text("hello".to_owned()));
+        Input::new(Kind::SESSION, &key.to_string(), name, NOW, &message).unwrap()
+    }
+
+    fn partition() -> Partition {
+        Partition::new(ProcessId::from_u128(1), true, NOW)
+    }
+
+    fn deliver(partition: &mut Partition, entity: EntityId, handle: u64) -> Vec<Out> {
+        let position = Position(handle);
+        let (handle, redelivered, foremost) = (HandleId(handle), false, None);
+        partition.handle(NOW, In::Delivered { entity, position, handle, redelivered, foremost })
+    }
+
+    /// A partition that has found out that the entity of `input` is not for it.
+    fn foreign(input: &Input) -> (Partition, Vec<Out>) {
+        let (mut partition, entity) = (partition(), input.entity);
+        deliver(&mut partition, entity, 1);
+        partition.handle(
+            NOW,
+            In::Inbox(entity, Position(0), vec![(Position(1), Arrived::Input(input.clone()))]),
+        );
+        partition.handle(NOW, In::Tail(entity, None));
+        let needs = Needs::Event("new".to_owned());
+        let out = partition.handle(NOW, In::TooNew(entity, needs.clone()));
+        assert_eq!(out, [Out::ReadInbox(entity, Position(0))]);
+        let out = partition.handle(
+            NOW,
+            In::Inbox(entity, Position(0), vec![(Position(1), Arrived::Input(input.clone()))]),
+        );
+        assert_eq!(out, [Out::Forward(entity, input.id, needs)]);
+        (partition, out)
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_forwarded_and_acknowledged_once_the_other_is_done() {
+        let input = input(1);
+        let (mut partition, _) = foreign(&input);
+        let came = In::Forwarded(input.entity, Forwarded::Completed);
+        let out = partition.handle(NOW, came);
+        assert_eq!(out, [Out::Ack(HandleId(1))]);
+        assert_eq!(partition.entities(), 0);
+        // From now on it is known: nobody folds the journal again only to find out.
+        deliver(&mut partition, input.entity, 2);
+        let read = In::Inbox(
+            input.entity,
+            Position(0),
+            vec![(Position(2), Arrived::Input(input.clone()))],
+        );
+        let out = partition.handle(NOW, read);
+        assert!(matches!(out[..], [Out::Forward(..)]), "{out:?}");
+    }
+
+    #[test]
+    fn what_nobody_can_read_stays_in_the_inbox() {
+        let input = input(1);
+        for (came, wait) in [(Forwarded::Nobody, NOBODY_AGAIN), (Forwarded::Rung, RUNG_AGAIN)] {
+            let (mut partition, _) = foreign(&input);
+            let out = partition.handle(NOW, In::Forwarded(input.entity, came));
+            assert_eq!(out, [Out::Nak(HandleId(1), wait)]);
+            assert_eq!(partition.entities(), 0);
+        }
+        let (mut partition, _) = foreign(&input);
+        let out = partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Held));
+        assert_eq!(out, [Out::Forget(HandleId(1))], "its owner has it; it comes again");
+    }
+
+    #[test]
+    fn what_nobody_alive_can_read_is_activated_as_an_orphan_once() {
+        let input = input(1);
+        let (mut partition, _) = foreign(&input);
+        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Orphan));
+        assert_eq!(activation(&mut partition, &input), Activation::Orphan);
+        assert_eq!(activation(&mut partition, &input), Activation::Fresh);
+    }
+
+    /// Somebody may have come who can, or only takes nothing now.
+    #[test]
+    fn who_may_be_read_by_another_is_no_orphan() {
+        let input = input(1);
+        let (mut partition, _) = foreign(&input);
+        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Nobody));
+        assert_eq!(activation(&mut partition, &input), Activation::Fresh);
+        let (mut partition, _) = foreign(&input);
+        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Orphan));
+        partition.handle(NOW.plus(ORPHAN_FOR), In::Tick);
+        assert_eq!(activation(&mut partition, &input), Activation::Fresh);
+    }
+
+    /// How its entity is activated when this input comes; it is given up at once.
+    fn activation(partition: &mut Partition, input: &Input) -> Activation {
+        deliver(partition, input.entity, 1);
+        let waiting = vec![(Position(1), Arrived::Input(input.clone()))];
+        partition.handle(NOW, In::Inbox(input.entity, Position(0), waiting));
+        let out = partition.handle(NOW, In::Tail(input.entity, None));
+        let Some(Out::Activate(_, _, activation, _)) = out.first() else { panic!("{out:?}") };
+        let activation = *activation;
+        partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        activation
+    }
+
+    #[test]
+    fn an_input_for_newer_readers_is_forwarded_with_what_follows_it() {
+        let (new, plain) = (input(1), input(2));
+        let (mut partition, entity) = (partition(), new.entity);
+        deliver(&mut partition, entity, 1);
+        let (first, second) = (Arrived::Foreign(new.id, Needs::Input(2)), Arrived::Input(plain));
+        let read = vec![(Position(1), first), (Position(2), second)];
+        let out = partition.handle(NOW, In::Inbox(entity, Position(0), read));
+        assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(2))]);
+    }
+
+    #[test]
+    fn who_is_rung_looks_after_the_entity_unless_it_stands_back() {
+        let input = input(1);
+        let rung = || In::Rung(AskId(7), input.entity, input.id);
+        let mut partition = partition();
+        let out = partition.handle(NOW, rung());
+        assert_eq!(out, [Out::ReadInbox(input.entity, Position(0)), Out::AnswerRung(AskId(7))]);
+        partition.handle(NOW, In::Cordon(true));
+        assert_eq!(partition.handle(NOW, rung()), [Out::AnswerNotMine(AskId(7))]);
+        partition.handle(NOW, In::Cordon(false));
+        partition.handle(NOW, In::TooNew(input.entity, Needs::Input(2)));
+        assert_eq!(partition.handle(NOW, rung()), [Out::AnswerNotMine(AskId(7))]);
+    }
+}

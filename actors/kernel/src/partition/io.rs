@@ -1,0 +1,202 @@
+//! What a partition dispatcher is told, and what it says.
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use bytes::Bytes;
+use clawnode_proto::{EntityId, Input, InputId, Kind, Position, ProcessId};
+
+use crate::machine::{Activation, Heir};
+
+/// What a process must know to serve an entity that this one cannot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// A kind of event.
+    Event(String),
+    /// A version of the envelope.
+    Input(u16),
+    /// A kind of entities.
+    Kind(Kind),
+    /// Events of this kind, or what is kept of them in a snapshot, as a newer build writes it.
+    Newer(String),
+}
+
+/// What came of an input that was forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    /// The other's actor has it.
+    Held,
+    /// It is done with.
+    Completed,
+    /// The other looks after it from now on.
+    Rung,
+    /// Nobody who could serve it takes it now.
+    Nobody,
+    /// No living process could serve it, not even one that takes nothing now.
+    Orphan,
+}
+
+/// What the driver calls an acknowledgement handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandleId(pub u64);
+
+/// What the driver calls a question from another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId(pub u64);
+
+/// The last writer of a journal, as admission needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastWriter {
+    /// Which process.
+    pub process: ProcessId,
+    /// Whether it gave the entity up.
+    pub released: bool,
+}
+
+/// What another process says about an input of an entity that it owned last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerSays {
+    /// Its actor has it.
+    Held,
+    /// It is done with.
+    Completed,
+    /// It does not own the entity.
+    NotMine,
+    /// Nothing.
+    Silent,
+}
+
+/// Why an entity's actor is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// Nothing was left to do.
+    Idle,
+    /// It was fenced: try again after a wait.
+    Lost,
+    /// It panicked, or ran into a defect: try again after a wait, and hold it against it.
+    Died,
+    /// It only waited, and made room; its inputs come again after a while.
+    GaveWay,
+    /// It cannot be served now; its inputs stay where they are.
+    Unservable,
+    /// It was handed over.
+    Released,
+}
+
+/// Something in an inbox, as far as this build can read it.
+#[derive(Debug)]
+pub enum Arrived {
+    /// An input.
+    Input(Input),
+    /// An input that this process cannot serve, and what one must know that can.
+    Foreign(InputId, Needs),
+    /// Nobody can read it.
+    Unreadable {
+        /// The whole of it.
+        bytes: Bytes,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum In {
+    /// A delivery.
+    Delivered {
+        /// For whom.
+        entity: EntityId,
+        /// Where the store has it.
+        position: Position,
+        /// What to answer to.
+        handle: HandleId,
+        /// Whether somebody may have had it before.
+        redelivered: bool,
+        /// What was delivered, if nothing else that waits for the entity is before it.
+        foremost: Option<Arrived>,
+    },
+    /// Entities with waiting inputs, found by a scan.
+    Scanned(Vec<EntityId>),
+    /// The entity's inbox, as asked.
+    Inbox(EntityId, Position, Vec<(Position, Arrived)>),
+    /// What nobody can read was put aside whole, as asked; or could not be.
+    Aside(EntityId, Position, bool),
+    /// The entity's last writer, as asked.
+    Tail(EntityId, Option<LastWriter>),
+    /// The inbox or the tail could not be read.
+    ReadFailed(EntityId),
+    /// The answer of the last writer's process.
+    OwnerSaid(EntityId, OwnerSays),
+    /// The entity's actor is done with the input.
+    Completed(EntityId, InputId),
+    /// The entity's actor is gone.
+    Gone(EntityId, Gone),
+    /// Another process, if it says which, asks for an input of an entity.
+    Asked(AskId, EntityId, InputId, Option<ProcessId>),
+    /// Another process wants the entity to be served here, because an input of it waits.
+    Rung(AskId, EntityId, InputId),
+    /// The entity's journal needs a process that knows more than this one; its actor is gone.
+    TooNew(EntityId, Needs),
+    /// What came of an input that was forwarded.
+    Forwarded(EntityId, Forwarded),
+    /// Which other processes are held dead now.
+    Dead(BTreeSet<ProcessId>),
+    /// Time has passed (about once a second).
+    Tick,
+    /// Take no more entities, and keep those that are active; or take them again.
+    Cordon(bool),
+    /// Take nothing new; hand over what there is.
+    Drain,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Out {
+    /// Read the entity's inbox after this position.
+    ReadInbox(EntityId, Position),
+    /// Read the journal's last record.
+    ReadTail(EntityId),
+    /// Ask the process whether it holds the input.
+    AskOwner(ProcessId, EntityId, InputId),
+    /// Keep this whole among the dead letters; answer `Aside`.
+    SetAside(EntityId, Position, Bytes, String),
+    /// Start an actor for the entity, which is of this kind.
+    Activate(EntityId, Kind, Activation, Heir),
+    /// Hand these to the entity's actor.
+    Deliver(EntityId, Vec<Input>),
+    /// Ask the entity's actor, and answer the question.
+    AskActor(AskId, EntityId, InputId),
+    /// Answer the question: the owner lives, and will have the input.
+    AnswerHeld(AskId),
+    /// Answer the question: not owned here.
+    AnswerNotMine(AskId),
+    /// Answer that the entity is looked after.
+    AnswerRung(AskId),
+    /// Tell the process that the entity was given up and an input of it waits.
+    Ring(ProcessId, EntityId, InputId),
+    /// Tell whoever is to serve the partition next that the entity was given up and an input of it
+    /// waits: nobody here has asked for it. A hint, like a ring.
+    RingNext(EntityId, InputId),
+    /// Find a process that knows what is needed, and ask it to serve the entity.
+    Forward(EntityId, InputId, Needs),
+    /// Acknowledge.
+    Ack(HandleId),
+    /// Say that we are at it.
+    Progress(HandleId),
+    /// Give back for later.
+    Nak(HandleId, Duration),
+    /// Nothing will be answered to this handle.
+    Forget(HandleId),
+    /// Everything is handed over.
+    Drained,
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(kind) => f.write_str(kind),
+            Self::Input(version) => write!(f, "input v{version}"),
+            Self::Kind(kind) => write!(f, "entities of the kind {kind}"),
+            Self::Newer(kind) => write!(f, "{kind} of a newer version"),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What a session's effects do: a modelled provider, and the end of a turn told to the world.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_actors::{
+    agent::{AgentOptions, Permit},
+    session::{
+        CallKey, Outcome, SessionJob,
+        kind::{Effect, Grant},
+        prepare::CallJob,
+    },
+};
+use clawnode_kernel::{In, Planted};
+use clawnode_proto::{
+    Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    job::Job,
+    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
+    timeout::{TimeLevel, TimeLimit, TurnTime},
+};
+use rand::Rng;
+
+use super::{
+    Sim, Violation,
+    judge::Shown,
+    plan::{Plan, Poison},
+    process::Note,
+    settle::Ending,
+    tools::specs,
+};
+
+/// Short enough that some turns and steps do not get by with it.
+pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
+
+/// The time of a step, where sessions are patient.
+const STEP_LONG: u32 = 70_000;
+
+impl Sim {
+    /// The agent's answer: at once, or later.
+    pub(super) fn acquire(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        (key, effect): (CallKey, &Effect),
+    ) {
+        let Some(grant) = grant(&self.plan) else { return };
+        if self.world.chance(0.02) {
+            // Its agent is not configured any more.
+            if let Effect::Call { turn, .. } = effect {
+                self.judge.refused(entity, *turn);
+            }
+            let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
+            let failure = failure(FailureClass::NoAgent, "no agent");
+            let outcome = Outcome::Failed { attempt, failure, partial, usage };
+            let after = self.world.rng.random_range(10..3_000);
+            self.world.mail(to, entity.as_u128(), Note::Feed(entity, counter, In::Deferred(key)));
+            self.world.later(to, after, Note::Feed(entity, counter, In::Refused(key, outcome)));
+            return;
+        }
+        let granted = Note::Feed(entity, counter, In::Granted(key, grant));
+        if self.world.chance(0.1) {
+            let after = self.world.rng.random_range(10..3_000);
+            self.world.mail(to, entity.as_u128(), Note::Feed(entity, counter, In::Deferred(key)));
+            self.world.later(to, after, granted);
+        } else {
+            self.world.mail(to, entity.as_u128(), granted);
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        key: CallKey,
+        job: &SessionJob,
+    ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        let fenced = process.and_then(|it| it.actor(entity, counter)).is_some_and(|it| it.fenced);
+        if fenced {
+            let text = format!("`{key:?}` of `{entity}` starts, and somebody else has it by now");
+            return Err(Violation::new("F1", text));
+        }
+        match job {
+            SessionJob::Call(job) => return self.start_call(to, (entity, counter, key), job),
+            SessionJob::Judge(job) => self.judged(to, (entity, counter, key), job),
+            SessionJob::Tool(job) => {
+                self.is_as_judged(to, (entity, counter), job.call, &job.arguments)?;
+                self.tool_starts(to, entity, counter, job.call)?;
+                self.judge.runs(job.call, &job.tool, || job.would.digest().ok())?;
+            }
+            SessionJob::Publish(job) => {
+                let Job { call, arguments, .. } = &job.job;
+                self.is_as_judged(to, (entity, counter), *call, arguments)?;
+                self.publish(to, (entity, counter, key), job)?;
+            }
+            SessionJob::Ask(job) => self.asked(to, (entity, counter, key), job)?,
+            SessionJob::AskSteps(job) => self.asked_for_steps(to, (entity, counter, key), job),
+            SessionJob::Time(job) => self.timed(to, (entity, counter, key), job),
+            SessionJob::Settle(job) => {
+                self.runs(to, entity, counter, key, None);
+                self.settles(to, (entity, counter, key), job.clone())?;
+            }
+            SessionJob::Emit(job) => {
+                let turn = job.done.turn;
+                self.ledger.emitting(entity, turn)?;
+                self.judge.ends(entity, turn, &job.outcome)?;
+                self.runs(to, entity, counter, key, None);
+                let after = if self.world.chance(self.plan.emit_fails) {
+                    self.world.rng.random_range(100..6_000)
+                } else {
+                    self.world.rng.random_range(1..20)
+                };
+                let ending = Ending { entity, counter, turn, jobs: job.jobs.clone() };
+                self.world.later(to, after, Note::Closes(Box::new(ending)));
+            }
+        }
+        Ok(())
+    }
+
+    fn start_call(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        job: &CallJob,
+    ) -> Result<(), Violation> {
+        let (call, attempt) = (job.call, job.attempt);
+        self.remark(to, || format!("calls {call} attempt {attempt}"));
+        let by = Incarnation { process: to, counter };
+        if self.processes.get(&to).is_some_and(|it| it.gave_up) {
+            let text = format!("`{call}` is made after all calls were given up");
+            return Err(Violation::new("G1", text));
+        }
+        self.ledger.calling(entity, by, call, attempt)?;
+        self.ledger.shows(entity, by, call, job.request.digest())?;
+        let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
+        self.judge.calls(entity, by, &Shown { turn: job.turn, call, messages, cut })?;
+        self.last_call.insert(entity, (call, attempt));
+        self.runs(to, entity, counter, key, Some(attempt));
+        if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
+            self.actor_dies(to, entity);
+            return Ok(());
+        }
+        let after = self.world.rng.random_range(10..self.plan.call_most);
+        match job.limit.as_ref().filter(|limit| u64::from(limit.left_ms) <= after) {
+            Some(limit) => self.too_long(to, (entity, counter, key), attempt, limit),
+            None => {
+                self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
+            }
+        }
+        Ok(())
+    }
+
+    /// A call that takes longer than its turn or step may: its time ends it.
+    fn too_long(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        attempt: Attempt,
+        limit: &TimeLimit,
+    ) {
+        let class = match limit.level {
+            TimeLevel::Global => FailureClass::GlobalTime,
+            TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
+        };
+        let failure = failure(class, "out of time");
+        let (partial, usage) = (Text::from("so far"), Usage::default());
+        let ended = In::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
+        let after = u64::from(limit.left_ms).max(1);
+        self.world.later(to, after, Note::Feed(entity, counter, ended));
+    }
+
+    pub(super) fn runs(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        key: CallKey,
+        attempt: Option<Attempt>,
+    ) {
+        let process = self.processes.get_mut(&to);
+        if let Some(actor) = process.and_then(|it| it.actor(entity, counter)) {
+            actor.running.insert(key, attempt);
+        }
+    }
+
+    pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
+        let process = self.processes.get_mut(&to);
+        let Some(actor) = process.and_then(|it| it.actor(entity, counter)) else { return };
+        let input = match actor.running.remove(&key) {
+            Some(Some(attempt)) => {
+                let failure = failure(FailureClass::Cancelled, "cancelled");
+                let partial = Text::from("half a");
+                let usage = Usage::default();
+                In::Ended(key, Outcome::Failed { attempt, failure, partial, usage })
+            }
+            Some(None) | None => In::Gone(key),
+        };
+        let after = self.world.rng.random_range(1..50);
+        self.world.later(to, after, Note::Feed(entity, counter, input));
+    }
+
+    pub(super) fn call_ends(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        call: CallId,
+        attempt: Attempt,
+    ) -> Result<(), Violation> {
+        let fails = self.world.chance(self.plan.call_fails);
+        let tool_uses = self.tool_uses();
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
+        let key = CallKey::Call(call);
+        if actor.running.get(&key) != Some(&Some(attempt)) {
+            return Ok(());
+        }
+        let usage = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
+        let outcome = if fails {
+            let failure = failure(FailureClass::Overloaded, "try later");
+            Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
+        } else {
+            let content = Text::from(format!("answer {}", attempt.0));
+            let model = "sim".to_owned();
+            let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses }
+        };
+        self.feed(to, entity, counter, In::Ended(key, outcome))
+    }
+
+    pub(super) fn emit_ends(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        turn: TurnId,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        if process.actor(entity, counter).is_none() {
+            return Ok(());
+        }
+        self.ledger.emitted(entity, turn);
+        self.judge.told(self.world.now().0, turn);
+        self.feed(to, entity, counter, In::Confirmed(CallKey::Emit(turn)))
+    }
+
+    /// A planted bug: what ran for the entity before is made again, whatever the journal says.
+    pub(super) fn recall_if_planted(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+    ) -> Result<(), Violation> {
+        if self.planted != Planted::RecallAfterOutcome {
+            return Ok(());
+        }
+        let Some((call, attempt)) = self.last_call.get(&entity).copied() else { return Ok(()) };
+        self.ledger.calling(entity, Incarnation { process: to, counter }, call, attempt)
+    }
+}
+
+fn grant(plan: &Plan) -> Option<Grant> {
+    let mut options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
+    options.tools = specs();
+    options.hooks.clone_from(&plan.hooks);
+    options.policy.approval_wait_ms = plan.approval_wait;
+    options.step_limit = 5;
+    options.step_wait = Duration::from_mins(5);
+    let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };
+    options.time = TurnTime { step_ms, ..TURN_TIME };
+    Some(Grant { profile: Arc::new(options.profile()), permit: Permit::free() })
+}
+
+fn failure(class: FailureClass, message: &str) -> ModelFailure {
+    ModelFailure::new(class, message.to_owned())
+}

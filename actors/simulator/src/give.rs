@@ -1,0 +1,103 @@
+//! Jobs on their way to the queue: as production gives them away, over the world's stores.
+
+use clawnode_actors::session::{CallKey, prepare::PublishJob, settle::GiveStep};
+use clawnode_kernel::{In, Planted};
+use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};
+use clawnode_sim::{Reply, Request};
+
+use super::{
+    Sim, Violation,
+    jobs::AGAIN,
+    process::{Note, Op},
+};
+
+/// A job that its owner gives away.
+#[derive(Debug)]
+pub(super) struct Giving {
+    pub(super) entity: EntityId,
+    pub(super) counter: u64,
+    pub(super) key: CallKey,
+    pub(super) job: Box<Job>,
+    /// When this try began, in milliseconds.
+    pub(super) since: u64,
+}
+
+impl Sim {
+    /// An owner gives a tool call away.
+    pub(super) fn publish(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        it: &PublishJob,
+    ) -> Result<(), Violation> {
+        self.runs(to, entity, counter, key, None);
+        let (job, since) = (Box::new(it.job.clone()), self.world.now().0);
+        self.give(to, Giving { entity, counter, key, job, since }, it.again)
+    }
+
+    /// Stores a job; one that may have been stored before is looked for first.
+    fn give(&mut self, to: ProcessId, it: Giving, again: bool) -> Result<(), Violation> {
+        let again = again && self.planted != Planted::GivesBlindly;
+        self.give_step(to, it, GiveStep::first(again))
+    }
+
+    fn give_step(&mut self, to: ProcessId, it: Giving, step: GiveStep) -> Result<(), Violation> {
+        let request = match step {
+            GiveStep::Waits => Request::JobWaits(it.job.capability.clone(), it.job.id),
+            GiveStep::Result => Request::Inbox(it.entity, Position(0)),
+            GiveStep::Put => {
+                let by = Incarnation { process: to, counter: it.counter };
+                self.judge.gives(it.entity, by, it.job.call, it.since)?;
+                Request::PutJob(it.job.clone())
+            }
+        };
+        let ticket = self.world.submit(to, request);
+        self.expect(to, ticket, Op::Give(it, step));
+        Ok(())
+    }
+
+    /// The answer to that.
+    pub(super) fn given(
+        &mut self,
+        to: ProcessId,
+        it: Giving,
+        step: GiveStep,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        if !self.is_giving(to, &it) {
+            return Ok(());
+        }
+        let found = match (step, reply) {
+            (GiveStep::Waits, Reply::Is(waits)) => *waits,
+            (GiveStep::Result, Reply::Waiting(all)) => {
+                GiveStep::has_result(&it.job, all.iter().map(|(_, input)| input.id))
+            }
+            (GiveStep::Put, Reply::Done) => true,
+            _ => {
+                self.world.later(to, AGAIN, Note::GiveAgain(Box::new(it)));
+                return Ok(());
+            }
+        };
+        if let Some(next) = step.after(found) {
+            return self.give_step(to, it, next);
+        }
+        self.timer(&it.job.session, TimerId::from(it.job.call), self.job_wait());
+        self.feed(to, it.entity, it.counter, In::Confirmed(it.key))
+    }
+
+    /// A job that could not be given away is given again.
+    pub(super) fn give_again(&mut self, to: ProcessId, it: Giving) -> Result<(), Violation> {
+        if !self.is_giving(to, &it) {
+            return Ok(());
+        }
+        let since = self.world.now().0;
+        self.give(to, Giving { since, ..it }, true)
+    }
+
+    /// Whether it is still to be given away.
+    fn is_giving(&mut self, to: ProcessId, it: &Giving) -> bool {
+        let process = self.processes.get_mut(&to);
+        let actor = process.and_then(|process| process.actor(it.entity, it.counter));
+        actor.is_some_and(|actor| actor.running.contains_key(&it.key))
+    }
+}

@@ -1,0 +1,347 @@
+//! Jobs in the simulated world: each process runs the job machine over the world's queue and its
+//! state keys; the independent count of effects judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness, Probe};
+use clawnode_proto::{
+    Capability, IdempotencyKey, Input, JobId, Kind, ProcessId,
+    job::{Job, JobState},
+    policy::Action,
+    session::{SessionInput, ToolEnd, ToolResult},
+    subject::job_key,
+    tool::{EffectClass, ToolFailure, ToolOutcome},
+};
+use clawnode_sim::{JobDelivered, JobToken, Reply, Request};
+use rand::Rng;
+
+use super::{
+    Sim, Violation,
+    process::{Note, Op},
+};
+
+/// How long a job hangs that nobody calls off: longer than anybody waits for it.
+const HANGS: u64 = 30 * 60 * 1_000;
+
+/// How soon a store that failed is asked again, in milliseconds.
+pub(super) const AGAIN: u64 = 300;
+
+/// How long a tool call waits until a process takes it, in milliseconds.
+const JOB_WAIT: u64 = 20_000;
+/// The same, where sessions are patient: longer than a delivery may go without an answer.
+const JOB_WAIT_LONG: u64 = 60_000;
+
+/// What a process has of jobs.
+#[derive(Debug)]
+pub(super) struct JobHands {
+    machine: JobMachine,
+    tokens: BTreeMap<JobId, JobToken>,
+    /// Runs that go on, and what they run.
+    runs: BTreeMap<JobId, Run>,
+}
+
+/// A run.
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    job: Box<Job>,
+    /// It still has to happen.
+    due: bool,
+    /// It was told to stop.
+    aborted: bool,
+}
+
+/// What really happened.
+#[derive(Debug, Default)]
+pub(super) struct Effects(BTreeMap<JobId, (EffectClass, u32)>);
+
+/// Who is held dead.
+struct Dead<'a>(&'a BTreeSet<ProcessId>);
+
+impl Liveness for Dead<'_> {
+    fn is_dead(&self, process: ProcessId) -> bool {
+        self.0.contains(&process)
+    }
+}
+
+// === impl JobHands ===
+
+impl JobHands {
+    pub(super) fn new(machine: JobMachine) -> Self {
+        Self { machine, tokens: BTreeMap::new(), runs: BTreeMap::new() }
+    }
+}
+
+// === impl Effects ===
+
+impl Effects {
+    /// A run has its effect.
+    fn happens(&mut self, job: &Job) -> Result<(), Violation> {
+        let (_, times) = self.0.entry(job.id).or_insert((job.class, 0));
+        *times += 1;
+        if job.class == EffectClass::Once && *times > 1 {
+            let text = format!("`{}` may run once, and ran {times} times", job.id);
+            return Err(Violation::new("JOB-4", text));
+        }
+        Ok(())
+    }
+
+    /// How many jobs ran, and how many runs there were.
+    pub(super) fn tally(&self) -> (usize, u32) {
+        (self.0.len(), self.0.values().map(|(_, times)| times).sum())
+    }
+}
+
+/// What a job does.
+fn action_of(job: &Job) -> Action {
+    Action {
+        session: job.session.clone(),
+        turn: job.turn,
+        call: job.call,
+        tool: job.tool.clone(),
+        pin: None,
+        capability: Some(job.capability.clone()),
+        class: job.class,
+        timeout_ms: job.timeout_ms,
+        arguments: job.arguments.clone(),
+    }
+}
+
+/// What all processes of the simulation can run.
+pub(super) fn capability() -> Option<Capability> {
+    "sim".parse().ok()
+}
+
+/// What only some of them can, in some seeds.
+pub(super) fn scarce() -> Option<Capability> {
+    "sim.scarce".parse().ok()
+}
+
+// === impl Sim ===
+
+impl Sim {
+    pub(super) const fn job_wait(&self) -> u64 {
+        if self.plan.patient { JOB_WAIT_LONG } else { JOB_WAIT }
+    }
+
+    /// A process asks for jobs: not all can run all of them.
+    pub(super) fn pull_jobs(&mut self, process: ProcessId) {
+        let has = self.may_be_scarce();
+        let all = [capability(), scarce().filter(|_| has)];
+        for capability in all.into_iter().flatten() {
+            self.world.pull_job(process, &capability);
+        }
+    }
+
+    pub(super) fn job_delivered(
+        &mut self,
+        to: ProcessId,
+        delivered: JobDelivered,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        if process.draining {
+            self.world.submit(to, Request::NakJob(delivered.token, std::time::Duration::ZERO));
+            return Ok(());
+        }
+        process.jobs.tokens.insert(delivered.job.id, delivered.token);
+        self.world.pull_job(to, &delivered.job.capability);
+        self.job_step(to, JobIn::Delivered(delivered.job))
+    }
+
+    pub(super) fn job_step(&mut self, to: ProcessId, input: JobIn) -> Result<(), Violation> {
+        let now = self.now(to).wall;
+        let dead = self.dead.clone();
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let outs = process.jobs.machine.handle(now, input, &Dead(&dead));
+        outs.into_iter().try_for_each(|out| self.perform_job(to, out))
+    }
+
+    fn perform_job(&mut self, to: ProcessId, out: JobOut) -> Result<(), Violation> {
+        match out {
+            JobOut::Read { job, wait } => {
+                let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                self.world.later(to, wait, Note::ReadJob(job));
+            }
+            JobOut::Set { job, expected, state } => {
+                self.remark(to, || format!("sets {job} to {}", state.name()));
+                let Ok(bytes) = state.to_bytes() else { return Ok(()) };
+                let (key, value, ttl) = (job_key(job), bytes.into(), None);
+                let ticket = self.world.submit(to, Request::SetValue { key, expected, value, ttl });
+                self.expect(to, ticket, Op::JobSet(job));
+            }
+            JobOut::Run(job) => {
+                self.remark(to, || format!("runs {}", job.id));
+                let written = !self.world.values(&job_key(job.id)).is_empty();
+                if !written && job.class != EffectClass::Safe {
+                    let text = format!("`{}` runs, and its state is not stored", job.id);
+                    return Err(Violation::new("JOB-1", text));
+                }
+                return self.run_job(to, job);
+            }
+            JobOut::Watch { job, after } => {
+                let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                self.world.later(to, after, Note::JobLasts(job));
+            }
+            JobOut::Probe(job) => {
+                let after = self.world.rng.random_range(1..500);
+                self.world.later(to, after, Note::Probes(job));
+            }
+            JobOut::Abort(job) => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                if let Some(run) = process.jobs.runs.get_mut(&job) {
+                    run.aborted = true;
+                    let ends = Note::JobEnds(job, run.number);
+                    self.world.later(to, 1, ends);
+                }
+            }
+            JobOut::Send(job, end) => self.send_result(to, *job, end),
+            JobOut::Acknowledge(job) => self.answer_job(to, job, Request::AckJob),
+            JobOut::GiveBack { job, delay } => {
+                self.answer_job(to, job, |token| Request::NakJob(token, delay));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a job: it happens when it begins or, if that can be found out, perhaps when it ends.
+    fn run_job(&mut self, to: ProcessId, job: Box<Job>) -> Result<(), Violation> {
+        self.judge.runs(job.call, &job.tool, || action_of(&job).digest().ok())?;
+        self.judge.begins(self.world.now().0, job.call)?;
+        let due = job.class == EffectClass::Check && self.world.chance(0.5);
+        if !due {
+            self.happens(to, &job)?;
+        }
+        let hangs = !self.calm && self.world.chance(self.plan.hangs);
+        let after = if hangs { HANGS } else { self.world.rng.random_range(1..self.plan.call_most) };
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let (number, id) = (process.number(), job.id);
+        process.jobs.runs.insert(id, Run { number, job, due, aborted: false });
+        self.world.later(to, after, Note::JobEnds(id, number));
+        Ok(())
+    }
+
+    fn happens(&mut self, to: ProcessId, job: &Job) -> Result<(), Violation> {
+        self.remark(to, || format!("does {}", job.id));
+        self.effects.happens(job)?;
+        self.judge.does(to, job.call)
+    }
+
+    /// A probe of the simulation sees what really happened, or nothing.
+    pub(super) fn probes(&mut self, to: ProcessId, job: &Job) -> Result<(), Violation> {
+        let probe = if self.world.chance(0.2) {
+            Probe::Unclear("no answer".to_owned())
+        } else if self.effects.0.contains_key(&job.id) {
+            Probe::Happened(ToolOutcome::done("did"))
+        } else {
+            Probe::Absent
+        };
+        self.remark(to, || format!("probes {}: {probe:?}", job.id));
+        self.job_step(to, JobIn::Probed(job.id, probe))
+    }
+
+    fn answer_job(&mut self, to: ProcessId, job: JobId, request: impl FnOnce(JobToken) -> Request) {
+        let Some(process) = self.processes.get_mut(&to) else { return };
+        if let Some(token) = process.jobs.tokens.remove(&job) {
+            self.world.submit(to, request(token));
+        }
+    }
+
+    pub(super) fn send_result(&mut self, to: ProcessId, job: Job, end: ToolEnd) {
+        let result = SessionInput::ToolResult(ToolResult {
+            call: job.call,
+            nonce: job.nonce,
+            end: end.clone(),
+        });
+        let (key, session) = (IdempotencyKey::of_job(job.id), job.session.to_string());
+        let now = self.now(to).wall;
+        let Ok(input) = Input::new(Kind::SESSION, &session, key, now, &result) else { return };
+        let ticket = self.world.submit(to, Request::Put(input));
+        self.expect(to, ticket, Op::JobSent(Box::new(job), end));
+    }
+
+    pub(super) fn read_job(&mut self, to: ProcessId, job: JobId) {
+        let ticket = self.world.submit(to, Request::Value(job_key(job)));
+        self.expect(to, ticket, Op::JobState(job));
+    }
+
+    pub(super) fn job_state(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        reply: Reply,
+    ) -> Result<(), Violation> {
+        let input = match reply {
+            Reply::Value(entry) => {
+                let state = entry.map(|entry| {
+                    let state = JobState::from_bytes(&entry.value);
+                    state.map(|state| (entry.position, state))
+                });
+                match state.transpose() {
+                    Ok(state) => JobIn::Read(job, state),
+                    Err(error) => return Err(Violation::new("X1", error.to_string())),
+                }
+            }
+            _ => JobIn::Unknown(job),
+        };
+        self.job_step(to, input)
+    }
+
+    pub(super) fn job_set(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        let input = match reply {
+            Reply::Changed(Some(position)) => JobIn::Stored(job, *position),
+            Reply::Changed(None) => JobIn::Conflict(job),
+            _ => JobIn::Unknown(job),
+        };
+        self.job_step(to, input)
+    }
+
+    pub(super) fn job_sent(
+        &mut self,
+        to: ProcessId,
+        job: Box<Job>,
+        end: ToolEnd,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        if matches!(reply, Reply::Put(_)) {
+            return self.job_step(to, JobIn::Sent(job.id));
+        }
+        self.world.later(to, AGAIN, Note::SendAgain(job, end));
+        Ok(())
+    }
+
+    pub(super) fn job_ends(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        run: u64,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let Some(it) = process.jobs.runs.remove(&job) else { return Ok(()) };
+        if it.number != run {
+            process.jobs.runs.insert(job, it);
+            return Ok(());
+        }
+        if it.due && it.aborted {
+            let outcome = ToolOutcome::failed(ToolFailure::Cancelled, "it was told to stop");
+            return self.job_step(to, JobIn::Ended(job, outcome));
+        }
+        if it.due {
+            self.happens(to, &it.job)?;
+        }
+        self.job_step(to, JobIn::Ended(job, ToolOutcome::done("did")))
+    }
+
+    /// Says of all jobs in hand that somebody is at them.
+    pub(super) fn job_progress(&mut self, to: ProcessId) {
+        let Some(process) = self.processes.get(&to) else { return };
+        let tokens: Vec<JobToken> = process.jobs.tokens.values().copied().collect();
+        for token in tokens {
+            self.world.submit(to, Request::ProgressJob(token));
+        }
+    }
+}

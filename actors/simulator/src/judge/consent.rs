@@ -1,0 +1,145 @@
+//! What people were asked about, what they said, and when that was written down.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{
+    CallId, Digest, EntityId, Input, TimerId, Timestamp, ToolName, codec,
+    policy::Decision,
+    session::{ApprovalDecided, SessionInput},
+};
+
+use super::Checked;
+use crate::Violation;
+
+/// A question.
+#[derive(Debug)]
+struct Question {
+    /// What was asked about.
+    action: Digest,
+    /// The last moment for an answer, by the time of events.
+    until: u64,
+    /// What was said, or that time ran out first.
+    says: Option<bool>,
+}
+
+/// All questions.
+#[derive(Debug)]
+pub(super) struct Consent {
+    wait: u64,
+    /// People are asked about these.
+    pub(super) changing: Vec<ToolName>,
+    questions: BTreeMap<CallId, Question>,
+    timers: BTreeMap<TimerId, CallId>,
+    /// What came for sessions that are out of service.
+    parked: BTreeMap<EntityId, Vec<Input>>,
+}
+
+// === impl Consent ===
+
+impl Consent {
+    pub(super) fn new(wait: u64, changing: Vec<ToolName>) -> Self {
+        let (questions, timers, parked) = Default::default();
+        Self { wait, changing, questions, timers, parked }
+    }
+
+    pub(super) fn asks(&mut self, at: Timestamp, call: CallId, action: Digest) {
+        let until = at.0.saturating_add(self.wait);
+        self.timers.insert(TimerId::of_approval(call), call);
+        self.questions.insert(call, Question { action, until, says: None });
+    }
+
+    /// Something is written down at this time.
+    pub(super) fn takes(&mut self, at: Timestamp, input: &Input) {
+        let Ok(body) = codec::decode::<SessionInput>(&input.body) else { return };
+        match body {
+            SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }) => {
+                if let Some(question) = self.questions.get_mut(&call)
+                    && question.action == action
+                    && question.until >= at.0
+                {
+                    question.says.get_or_insert(decided.decision == Decision::Approve);
+                }
+            }
+            SessionInput::TimerFired { timer } => {
+                let call = self.timers.get(&timer);
+                if let Some(question) = call.and_then(|call| self.questions.get_mut(call)) {
+                    question.says.get_or_insert(false);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn parked(&mut self, entity: EntityId, input: Input) {
+        self.parked.entry(entity).or_default().push(input);
+    }
+
+    pub(super) fn restored(&mut self, entity: EntityId, at: Timestamp) {
+        for input in self.parked.remove(&entity).unwrap_or_default() {
+            self.takes(at, &input);
+        }
+    }
+
+    /// A call runs, and does this.
+    pub(super) fn runs(&self, call: CallId, action: Option<Digest>) -> Checked {
+        let wrong = |why: &str| Err(Violation::new("APR-1", format!("`{call}` runs, {why}")));
+        match self.questions.get(&call) {
+            Some(question) if question.says != Some(true) => {
+                wrong("and nobody approved of it in time")
+            }
+            Some(question) if Some(question.action) != action => {
+                wrong("and another action was approved of")
+            }
+            None => wrong("and nobody was asked"),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{Kind, policy::Decided};
+
+    use super::*;
+
+    fn input(body: &SessionInput) -> Input {
+        let name = "k".parse().unwrap();
+        Input::new(Kind::SESSION, "main:web:a:b", name, Timestamp(0), body).unwrap()
+    }
+
+    fn says(action: Digest, decision: Decision) -> Input {
+        let decided = Decided { decision, by: "ada".to_owned(), reason: None };
+        let call = CallId::from_u128(1);
+        input(&SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }))
+    }
+
+    /// Whether it may run, after it was asked about at 100 and these were written down.
+    fn may(said: &[(u64, Input)]) -> bool {
+        let (call, action) = (CallId::from_u128(1), Digest::of(b"it"));
+        let mut consent = Consent::new(50, Vec::new());
+        consent.asks(Timestamp(100), call, action);
+        for (at, input) in said {
+            consent.takes(Timestamp(*at), input);
+        }
+        assert!(consent.runs(call, Some(Digest::of(b"other"))).is_err());
+        consent.runs(call, Some(action)).is_ok()
+    }
+
+    #[test]
+    fn apr_1_the_first_word_in_time_about_that_very_action_counts() {
+        let yes = || says(Digest::of(b"it"), Decision::Approve);
+        let no = || says(Digest::of(b"it"), Decision::Deny);
+        let other = || says(Digest::of(b"other"), Decision::Approve);
+        let timer = TimerId::of_approval(CallId::from_u128(1));
+        let timer = || input(&SessionInput::TimerFired { timer });
+        assert!(!may(&[]));
+        assert!(may(&[(150, yes())]));
+        assert!(!may(&[(151, yes())]));
+        assert!(!may(&[(120, other())]));
+        assert!(may(&[(120, other()), (121, yes()), (122, no()), (123, timer())]));
+        assert!(!may(&[(120, no()), (121, yes())]));
+        assert!(!may(&[(120, timer()), (121, yes())]));
+        let consent = Consent::new(50, Vec::new());
+        assert!(consent.runs(CallId::from_u128(1), None).is_err(), "nobody was asked");
+    }
+}

@@ -1,0 +1,271 @@
+//! The judge itself: what it keeps of what it sees, and which of its parts looks at what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_proto::{
+    CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, ToolName,
+    TurnId, codec,
+    event::decode_record,
+    kernel::KernelEvent,
+    llm::Message,
+    session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
+    tool::ToolSpec,
+};
+use clawnode_sim::Change;
+
+use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::Heard};
+use crate::Violation;
+
+pub(crate) type Checked = Result<(), Violation>;
+
+/// What a sender put into an inbox.
+#[derive(Clone, Debug)]
+struct Sent {
+    order: Option<Order>,
+    body: Option<SessionInput>,
+}
+
+/// What was seen from outside.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    sent: BTreeMap<InputId, Sent>,
+    heard: BTreeMap<EntityId, Heard>,
+    consent: Consent,
+    effort: Effort,
+    deeds: Deeds,
+    /// Sessions whose journal was damaged: what they asked for before may be asked for again.
+    damaged: BTreeSet<EntityId>,
+    /// When somebody read an inbox as it was a while before.
+    misread: BTreeMap<EntityId, u64>,
+    /// Who wrote last.
+    writers: BTreeMap<EntityId, Incarnation>,
+    /// The places of inputs, over all inboxes.
+    places: u64,
+}
+
+/// One model call, as its provider sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown<'a> {
+    pub(crate) turn: TurnId,
+    pub(crate) call: CallId,
+    pub(crate) messages: &'a [Message],
+    /// Whether older turns were left out.
+    pub(crate) cut: bool,
+}
+
+// === impl Judge ===
+
+impl Judge {
+    /// Of sessions in which people have so many milliseconds to decide about these tools.
+    pub(crate) fn new(approval_wait: u64, changing: Vec<ToolName>, specs: &[ToolSpec]) -> Self {
+        Self {
+            sent: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            consent: Consent::new(approval_wait, changing),
+            effort: Effort::default(),
+            deeds: Deeds::new(specs),
+            damaged: BTreeSet::new(),
+            misread: BTreeMap::new(),
+            writers: BTreeMap::new(),
+            places: 0,
+        }
+    }
+
+    fn heard(&mut self, entity: EntityId) -> &mut Heard {
+        self.heard.entry(entity).or_default()
+    }
+
+    // === inboxes ===
+
+    /// Somebody sends this; it may or may not arrive.
+    pub(crate) fn sends(&mut self, input: &Input) {
+        if self.sent.contains_key(&input.id) {
+            return;
+        }
+        let body = codec::decode(&input.body).ok().filter(|_| input.order.is_none());
+        self.sent.insert(input.id, Sent { order: input.order, body });
+    }
+
+    /// The stores changed.
+    pub(crate) fn change(&mut self, now: u64, change: &Change) -> Checked {
+        match change {
+            Change::Put(entity, input) => {
+                self.places += 1;
+                let place = self.places;
+                self.deeds.stored(now, *input);
+                if let Some(sent) = self.sent.get(input).cloned() {
+                    let heard = self.heard(*entity);
+                    match (&sent.order, &sent.body) {
+                        (Some(order), _) => heard.ordered(*order),
+                        (None, Some(body)) => heard.put(TurnId::from(*input), place, body),
+                        (None, None) => {}
+                    }
+                }
+                Ok(())
+            }
+            Change::Appended { entity, record, .. } => {
+                // What cannot be read was damaged on purpose, or the ledger says so.
+                for sealed in decode_record(&record.bytes).unwrap_or_default() {
+                    self.written(now, *entity, &sealed)?;
+                }
+                Ok(())
+            }
+            Change::Removed(..) | Change::JobPut(_) | Change::JobRemoved(_) => Ok(()),
+        }
+    }
+
+    /// An activation stores a job, having begun to look for it at `since`. Whoever has lost the
+    /// entity meanwhile cannot know better.
+    pub(crate) fn gives(
+        &self,
+        entity: EntityId,
+        by: Incarnation,
+        call: CallId,
+        since: u64,
+    ) -> Checked {
+        let owns = self.writers.get(&entity) == Some(&by);
+        let misread = self.misread.get(&entity).is_some_and(|at| *at >= since);
+        if !owns || misread || self.damaged.contains(&entity) {
+            return Ok(());
+        }
+        self.deeds.gives(call, since)
+    }
+
+    fn written(&mut self, now: u64, entity: EntityId, sealed: &Sealed) -> Checked {
+        let head = &sealed.head;
+        self.writers.insert(entity, head.incarnation);
+        if let Ok(Some(event)) = sealed.event::<KernelEvent>() {
+            match event {
+                KernelEvent::Accepted(it) => {
+                    self.consent.takes(head.ts, &it.input);
+                    if let Ok(SessionInput::ToolResult(it)) = codec::decode(&it.input.body) {
+                        return self.deeds.says(it.call, &it.end);
+                    }
+                }
+                KernelEvent::Parked(it) => self.consent.parked(entity, it.input),
+                KernelEvent::Restored(_) => self.consent.restored(entity, head.ts),
+                _ => {}
+            }
+            return Ok(());
+        }
+        match sealed.event::<SessionEvent>() {
+            Ok(Some(SessionEvent::ApprovalAsked(it))) => {
+                self.consent.asks(head.ts, it.call, it.action);
+                Ok(())
+            }
+            Ok(Some(SessionEvent::ToolAsked(it))) if !self.damaged.contains(&entity) => {
+                self.deeds.asked(entity, head.ts, &it);
+                Ok(())
+            }
+            // What hooks made of it is not what it was.
+            Ok(Some(SessionEvent::ToolDone(it))) if it.hooks.is_empty() => match it.outcome {
+                Some(outcome) => self.deeds.says(it.call, &ToolEnd::Known { outcome }),
+                None => Ok(()),
+            },
+            Ok(Some(SessionEvent::ModelBegun(it))) => {
+                self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The session was deleted.
+    pub(crate) fn deleted(&mut self, entity: EntityId) -> Checked {
+        self.heard(entity).deleted(entity)
+    }
+
+    /// Its journal was damaged: what it did since is not judged, until it was buried.
+    pub(crate) fn damaged(&mut self, entity: EntityId) {
+        self.damaged.insert(entity);
+        self.heard(entity).damaged();
+    }
+
+    // === turns ===
+
+    /// A model is called.
+    pub(crate) fn calls(
+        &mut self,
+        entity: EntityId,
+        by: Incarnation,
+        shown: &Shown<'_>,
+    ) -> Checked {
+        // Who lost the entity and does not know it shows what was so then.
+        if self.writers.get(&entity) != Some(&by) {
+            return Ok(());
+        }
+        self.heard(entity).shows(shown)
+    }
+
+    /// A turn gets no place: its agent is not there, or a hook does not let it.
+    pub(crate) fn refused(&mut self, entity: EntityId, turn: TurnId) {
+        self.heard(entity).refused(turn);
+    }
+
+    /// A turn's end is told.
+    pub(crate) fn ends(
+        &mut self,
+        entity: EntityId,
+        turn: TurnId,
+        outcome: &TurnOutcome,
+    ) -> Checked {
+        self.heard(entity).ends(turn, outcome)
+    }
+
+    /// A turn's end was told, and its jobs are closed.
+    pub(crate) fn told(&mut self, now: u64, turn: TurnId) {
+        self.deeds.told(now, turn);
+    }
+
+    /// A tool runs, and this is what it does.
+    pub(crate) fn runs(
+        &self,
+        call: CallId,
+        tool: &ToolName,
+        action: impl FnOnce() -> Option<Digest>,
+    ) -> Checked {
+        if self.consent.changing.contains(tool) {
+            self.consent.runs(call, action())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A job begins to run.
+    pub(crate) fn begins(&self, now: u64, call: CallId) -> Checked {
+        self.deeds.begins(now, call)
+    }
+
+    /// A job has its effect.
+    pub(crate) fn does(&mut self, by: ProcessId, call: CallId) -> Checked {
+        self.deeds.does(by, call)
+    }
+
+    // === what befell whom ===
+
+    /// A process is held dead, and is not.
+    pub(crate) fn wrongs(&mut self, process: ProcessId) {
+        self.deeds.wrongs(process);
+    }
+
+    /// Something befell a process: what it makes may be made again by others.
+    pub(crate) fn befalls(&mut self, now: u64, process: ProcessId) {
+        self.effort.befalls(now, process);
+    }
+
+    /// Something happened around an entity that lets others believe that nobody has it.
+    pub(crate) fn troubles(&mut self, now: u64, entity: EntityId) {
+        self.effort.troubles(now, entity);
+    }
+
+    /// Somebody reads an inbox as it was a while ago.
+    pub(crate) fn misreads(&mut self, now: u64, entity: EntityId) {
+        self.misread.insert(entity, now);
+        self.troubles(now, entity);
+    }
+
+    /// What must hold once all is quiet, of sessions that are in service.
+    pub(crate) fn at_the_end(&self, serves: impl Fn(EntityId) -> bool) -> Checked {
+        let mut all = self.heard.iter().filter(|(entity, _)| serves(**entity));
+        all.try_for_each(|(entity, heard)| heard.at_the_end(*entity))
+    }
+}

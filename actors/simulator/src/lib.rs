@@ -1,0 +1,294 @@
+//! The simulator: the second thin driver of the kernel's machines, with no runtime.
+//!
+//! Several processes run the partition and entity machines for sessions over one seeded
+//! [`World`]. The seed decides everything: who sends what when, which faults there are, and in
+//! which order things happen. After every step the durable journals are folded again and the
+//! invariants checked, of what that step touched: nothing else can have changed. In the end faults
+//! stop, all comes to rest, and every accepted input of every session must have come to its end.
+//!
+//! What is checked, by name: I1 to I5 and I8 of the kernel (see [`clawnode_kernel`]); S1 what was
+//! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
+//! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
+//! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
+//! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
+//! was judged;
+//! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
+//! G1 no call starts after a drain gave calls up; F1 who has read that somebody else has the entity
+//! starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
+//! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
+//! in a defect. I7 is true by construction: no event carries a frame.
+//!
+//! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
+//! that knows nothing of it, only what was seen from outside: MSG-1 to MSG-4, APR-1, OWN-1 (see
+//! [`judge`]).
+
+#![forbid(unsafe_code)]
+
+mod chaos;
+mod clients;
+mod effects;
+mod give;
+mod hooks;
+mod jobs;
+mod judge;
+mod known;
+mod ledger;
+#[cfg(test)]
+mod machine;
+mod operator;
+mod ops;
+mod pause;
+mod people;
+mod plan;
+mod probation;
+mod process;
+mod questions;
+mod rest;
+mod scale;
+mod settle;
+mod sizes;
+mod steps;
+mod tools;
+mod trace;
+mod violation;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_kernel::Planted;
+use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
+use clawnode_sim::{Bugs, Change, Happening, Ticket, World};
+
+pub use self::violation::Violation;
+use self::{
+    clients::Client,
+    jobs::Effects,
+    judge::Judge,
+    ledger::Ledger,
+    plan::Plan,
+    process::{Note, Op, Process},
+    trace::Trace,
+};
+
+/// Where clients' answers go.
+const CLIENTS: ProcessId = ProcessId::from_u128(1);
+/// Where what befalls the world is planned.
+const FATE: ProcessId = ProcessId::from_u128(2);
+/// Steps after which a world that is still busy is not taken to come to rest.
+const STEPS_MAX: u64 = 400_000;
+
+/// What to simulate.
+#[derive(Clone, Copy, Debug)]
+pub struct SimOptions {
+    /// Decides everything.
+    pub seed: u64,
+    /// A bug that should be found.
+    pub planted: Planted,
+    /// Whether to keep the trace, to show its end.
+    pub trace: bool,
+    /// So many sessions with skewed keys on many nodes, instead of what the seed says.
+    pub sessions: Option<usize>,
+    /// Whether agents have hooks.
+    pub hooks: bool,
+    /// Whether messages are of any size.
+    pub large: bool,
+}
+
+/// A run in which nothing was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The hash of all that happened.
+    pub hash: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// Virtual time that passed, in milliseconds.
+    pub millis: u64,
+    /// Turns that ended.
+    pub turns: usize,
+    /// Model calls that the provider saw.
+    pub calls: usize,
+    /// Attempts that were begun.
+    pub attempts: usize,
+    /// Entities that are out of service.
+    pub quarantined: usize,
+    /// Jobs that ran.
+    pub jobs: usize,
+    /// Runs of them.
+    pub runs: u32,
+}
+
+/// A run in which an invariant did not hold.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed that shows it.
+    pub seed: u64,
+    /// With so many sessions, if not with the seed's.
+    pub sessions: Option<usize>,
+    /// What did not hold.
+    pub violation: Violation,
+    /// After how many steps.
+    pub steps: u64,
+    /// What happened last, if the trace was kept.
+    pub tail: Vec<String>,
+}
+
+/// A world with its processes and clients.
+#[derive(Debug)]
+struct Sim {
+    plan: Plan,
+    planted: Planted,
+    world: World<Note>,
+    processes: BTreeMap<ProcessId, Process>,
+    dead: BTreeSet<ProcessId>,
+    clients: Vec<Client>,
+    ledger: Ledger,
+    judge: Judge,
+    effects: Effects,
+    client_ops: BTreeMap<Ticket, Op>,
+    /// Who wrote each journal last.
+    last_writer: BTreeMap<EntityId, ProcessId>,
+    /// The last model call of each entity.
+    last_call: BTreeMap<EntityId, (CallId, Attempt)>,
+    /// Which entities are noted as in hand, and by whom.
+    in_hand: BTreeMap<EntityId, ProcessId>,
+    /// Whose calls kill its actor, if the plan says so.
+    poisoned: Option<EntityId>,
+    /// Whose journal is damaged.
+    damaged: Option<EntityId>,
+    started: u64,
+    calm: bool,
+    over: bool,
+    hash: u64,
+    steps: u64,
+    trace: Option<Trace>,
+}
+
+/// Runs one seed.
+pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
+    let mut sim = Sim::new(options);
+    let _planted = options.planted.in_folds();
+    match sim.run() {
+        Ok(()) => {
+            let (turns, calls, attempts) = sim.ledger.tally();
+            let quarantined = sim.ledger.quarantined();
+            let (hash, steps) = (sim.hash, sim.steps);
+            let millis = sim.world.now().0 - sim.started;
+            let (jobs, runs) = sim.effects.tally();
+            Ok(Report { hash, steps, millis, turns, calls, attempts, quarantined, jobs, runs })
+        }
+        Err(violation) => {
+            let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
+            let SimOptions { seed, sessions, .. } = *options;
+            Err(Box::new(Failure { seed, sessions, violation, steps: sim.steps, tail }))
+        }
+    }
+}
+
+// === impl Sim ===
+
+impl Sim {
+    fn new(options: &SimOptions) -> Self {
+        let mut plan = match options.sessions {
+            Some(sessions) => Plan::scale(options.seed, sessions, options.planted),
+            None => Plan::of(options.seed, options.planted),
+        };
+        if options.hooks {
+            plan.hooks = hooks::hooks();
+        }
+        if options.large {
+            plan.large();
+        }
+        let bugs = Bugs {
+            acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
+            no_fencing: options.planted == Planted::NoFencing,
+            forget_on_delivery: options.planted == Planted::ForgetOnDelivery,
+            keeps_old_jobs: plan.pause.is_some_and(|pause| pause.keeps_old_jobs),
+        };
+        let world = World::new(options.seed, plan.partitions, plan.local, bugs);
+        Self {
+            clients: Client::all(&plan),
+            planted: options.planted,
+            world,
+            processes: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            ledger: Ledger::default(),
+            judge: Judge::new(plan.approval_wait, tools::changing(), &tools::specs()),
+            effects: Effects::default(),
+            client_ops: BTreeMap::new(),
+            last_writer: BTreeMap::new(),
+            last_call: BTreeMap::new(),
+            in_hand: BTreeMap::new(),
+            poisoned: None,
+            damaged: None,
+            started: 0,
+            calm: false,
+            over: false,
+            hash: 0xcbf2_9ce4_8422_2325,
+            steps: 0,
+            trace: options.trace.then(Trace::default),
+            plan,
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        self.begin();
+        let steps_most = self.plan.steps_most();
+        while !self.over {
+            let Some((to, happening)) = self.world.step() else { break };
+            self.steps += 1;
+            if self.steps > steps_most {
+                let text = self.ledger.unfinished().unwrap_or_else(|| "it is busy".to_owned());
+                return Err(Violation::new("E1", format!("{steps_most} steps, and {text}")));
+            }
+            self.note(to, &happening);
+            self.check()?;
+            match happening {
+                Happening::Answer(ticket, reply) => self.answered(to, ticket, reply)?,
+                Happening::Delivery(delivered) => self.delivered(to, delivered)?,
+                Happening::Own(note) => self.noted(to, note)?,
+                Happening::Job(delivered) => self.job_delivered(to, delivered)?,
+            }
+            self.check()?;
+        }
+        self.ledger.at_the_end()?;
+        let serves = |entity| self.ledger.serves(entity);
+        self.judge.at_the_end(serves)
+    }
+
+    /// Everything that changed in the stores goes through the ledger.
+    fn check(&mut self) -> Result<(), Violation> {
+        for change in self.world.changes() {
+            self.mix(&change);
+            self.warn_the_fenced(&change);
+            let world = &self.world;
+            let stored = || ops::stored(world, &change);
+            self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+            self.judge.change(self.world.now().0, &change)?;
+            if let Change::Appended { entity, rollup: true, .. } = change
+                && self.ledger.is_deleted(entity)
+            {
+                self.judge.deleted(entity)?;
+            }
+        }
+        for entity in self.world.misread() {
+            self.judge.misreads(self.world.now().0, entity);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.tail {
+            writeln!(f, "{line}")?;
+        }
+        let Self { seed, sessions, violation: Violation { name, detail }, steps, .. } = self;
+        writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
+        let sessions = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
+        let sessions = sessions.unwrap_or_default();
+        write!(
+            f,
+            "replay: CLAWNODE_SEED={seed}{sessions} cargo nextest run -p clawnode-tests -E \
+             'test(sim_replay)'"
+        )
+    }
+}

@@ -1,0 +1,74 @@
+//! What a machine does with the call that its entity wants next.
+
+use clawnode_actors::session::{CallKey, Outcome, Session};
+use clawnode_cluster::AppendAnswer;
+use clawnode_kernel::{Activation, In, Loaded, Machine, MachineOptions, Now, Out};
+use clawnode_proto::{
+    Attempt, Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
+    event::decode_record,
+    llm::{FailureClass, ModelFailure, Sampling, Text, Usage},
+    session::{SessionInput, UserMessage},
+};
+
+fn acquired(out: &[Out<Session>]) -> Option<CallKey> {
+    out.iter().find_map(|one| match one {
+        Out::Acquire(key, _) => Some(*key),
+        _ => None,
+    })
+}
+
+/// A machine that has a message and asked for its call.
+fn asked() -> (Machine<Session>, Now, CallKey) {
+    let key: SessionKey = "main:web:a:b".parse().unwrap();
+    let message = UserMessage {
+        content: Text::from("hello".to_owned()),
+        history: Vec::new(),
+        system: None,
+        sampling: Sampling::default(),
+    };
+    let input = SessionInput::UserMessage(message);
+    let (id, now) = ("one".parse().unwrap(), Timestamp(1));
+    let input = Input::new(Kind::SESSION, &key.to_string(), id, now, &input).unwrap();
+    let now = Now { wall: now, steady: now };
+    let me = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
+    let (mut machine, _) = Machine::<Session>::new(
+        key.entity(),
+        me,
+        Activation::Fresh,
+        MachineOptions::default(),
+        now,
+    );
+    machine.handle(now, In::Loaded(Loaded::default()));
+    let call = acquired(&machine.handle(now, In::Deliver(vec![input]))).unwrap();
+    (machine, now, call)
+}
+
+#[test]
+fn a_call_that_may_not_be_made_ends_its_turn() {
+    let (mut machine, now, call) = asked();
+    machine.handle(now, In::Deferred(call));
+    machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
+    let failure =
+        ModelFailure::new(FailureClass::NoAgent, "agent `main` is not configured".to_owned());
+    let (partial, usage) = (Text::from(String::new()), Usage::default());
+    let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+    let out = machine.handle(now, In::Refused(call, outcome));
+    let [Out::Append { write, .. }] = &out[..] else { panic!("{out:?}") };
+    let events = decode_record(&write.bytes).unwrap();
+    let kinds: Vec<&str> = events.iter().map(|event| &*event.head.kind).collect();
+    assert_eq!(kinds, ["turn_done", "settled"]);
+}
+
+#[test]
+fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
+    let (mut machine, now, call) = asked();
+    // The input is journaled, though nobody answered for its call.
+    let out = machine.handle(now, In::Forgotten(call));
+    assert!(matches!(out[..], [Out::Append { .. }]), "{out:?}");
+    machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
+    let out = machine.handle(now, In::Tick);
+    assert_eq!(acquired(&out), Some(call), "{out:?}");
+    assert_eq!(acquired(&machine.handle(now, In::Deferred(call))), None);
+    // Who merely waits is not asked for again.
+    assert_eq!(acquired(&machine.handle(now, In::Tick)), None);
+}

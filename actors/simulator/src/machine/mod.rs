@@ -1,0 +1,6 @@
+//! The machines of the kernel with the kinds that there are, on stores that a test answers for.
+
+mod bench;
+mod calls;
+mod names;
+mod scenarios;

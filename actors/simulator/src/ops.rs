@@ -1,0 +1,366 @@
+//! What an entity's actor does: its machine's outputs, and the operations on the stores.
+
+use bytes::Bytes;
+use clawnode_actors::session::Session;
+use clawnode_cluster::{AppendAnswer, Record, StoreError};
+use clawnode_kernel::{
+    In, Loaded, Out, Stop, archive,
+    core::{position_of, snapshot_blob},
+    partition::{self, Gone},
+};
+use clawnode_proto::{
+    Digest, EntityId, Incarnation, Position, ProcessId, event::decode_record, kernel::SnapshotState,
+};
+use clawnode_sim::{Change, Reply, Request, World};
+use rand::Rng;
+use serde_bytes::ByteBuf;
+
+use super::{
+    Sim, Violation,
+    plan::Poison,
+    process::{Do, Note, Op, Replaced},
+};
+
+/// Records of a journal that kills whoever folds it, at least.
+const POISONED_AT: usize = 3;
+/// The first and the longest wait before a read that failed is tried again, in milliseconds.
+const READ_AGAIN: (u64, u64) = (50, 5_000);
+/// Reads of a journal whose state is not there, before that is believed.
+const MISSING_MOST: u32 = 8;
+/// Bytes of a state from which on it is a blob: less than in production, so that some are.
+const STATE_INLINE: usize = 4 << 10;
+
+impl Sim {
+    pub(super) fn feed(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        input: In<Session>,
+    ) -> Result<(), Violation> {
+        let now = self.now(to);
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
+        if let In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) = &input {
+            actor.running.remove(key);
+        }
+        let folds = !actor.machine.is_folded() && !matches!(input, In::Erased { .. });
+        let outs = actor.machine.handle(now, input);
+        if folds && actor.machine.is_folded() && self.kills_in_the_fold(entity) {
+            self.actor_dies(to, entity);
+            return Ok(());
+        }
+        self.perform_all(to, entity, counter, outs)
+    }
+
+    /// Whether the journal as it is kills whoever folds it.
+    fn kills_in_the_fold(&self, entity: EntityId) -> bool {
+        self.plan.poison == Some(Poison::Fold)
+            && self.poisoned == Some(entity)
+            && self.world.journal(entity).len() >= POISONED_AT
+    }
+
+    pub(super) fn perform_all(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        outs: Vec<Out<Session>>,
+    ) -> Result<(), Violation> {
+        outs.into_iter().try_for_each(|out| self.perform_entity(to, entity, counter, out))
+    }
+
+    fn perform_entity(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        out: Out<Session>,
+    ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        if process.is_none_or(|it| it.actor(entity, counter).is_none()) {
+            // It panicked half-way.
+            return Ok(());
+        }
+        match out {
+            Out::Load => self.work(to, entity, counter, Do::Load { tries: 0 }),
+            Out::EnterProbation => self.enter_probation(to, entity, counter),
+            Out::LeaveProbation { .. } => self.leave_probation(to, entity),
+            Out::Append { wait, expected, write } => {
+                let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                let work = Do::Append { expected, write };
+                self.work_after(to, wait, entity, counter, work);
+            }
+            Out::ReadBack { after } => {
+                self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
+            }
+            Out::Acquire(key, effect) => self.acquire(to, entity, counter, (key, &effect)),
+            Out::Start(key, job) => return self.start(to, entity, counter, key, &job),
+            Out::Abort(key) => self.abort(to, entity, counter, key),
+            Out::Complete(input) => {
+                self.remark(to, || format!("completes {input}"));
+                self.ledger.completing(entity, input)?;
+                let partition = self.partition_of(entity);
+                let done = partition::In::Completed(entity, input);
+                self.mail_dispatcher(to, partition, done);
+            }
+            Out::Archive { upto, state } => {
+                self.work(to, entity, counter, Do::Archive { upto, state });
+            }
+            Out::Erase { state, .. } => self.work(to, entity, counter, Do::Erase { state }),
+            Out::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
+            // Best effort in production; here it is done at once, the worst that can happen to a
+            // reader.
+            Out::Discard(blobs) => {
+                for digest in blobs {
+                    self.world.submit(to, Request::RemoveBlob(digest));
+                }
+            }
+            // Best effort in production; here the append alone must do.
+            Out::Release(_) | Out::TellFenced { .. } => {}
+            Out::Stop(stop) => return self.stopped(to, entity, counter, &stop),
+        }
+        Ok(())
+    }
+
+    pub(super) fn mail_dispatcher(&mut self, to: ProcessId, partition: u16, what: partition::In) {
+        self.world.mail(to, u128::from(partition), Note::Dispatch(partition, what));
+    }
+
+    fn stopped(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        stop: &Stop,
+    ) -> Result<(), Violation> {
+        self.remark(to, || format!("{entity} {stop:?}"));
+        self.leave_probation(to, entity);
+        let why = match stop {
+            Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
+            Stop::Released => Gone::Released,
+            Stop::GaveWay => Gone::GaveWay,
+            Stop::Fenced => Gone::Lost,
+            Stop::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
+            // Its own append was damaged before it was read back.
+            Stop::Defect(text)
+                if self.damaged == Some(entity) && text == "record is not readable" =>
+            {
+                Gone::Lost
+            }
+            // Nothing else in this world is damaged, and all are of one version: these are bugs.
+            Stop::Defect(_) | Stop::Corrupt(_) | Stop::TooNew(_) | Stop::Diverged(_) => {
+                let text = format!("{stop:?}");
+                let by = Incarnation { process: to, counter };
+                let name = if text.contains("(I2)") || text.contains("epoch") {
+                    "I2"
+                } else if text.contains("(I3") {
+                    "I3"
+                } else {
+                    "X1"
+                };
+                return Err(Violation::new(name, format!("`{entity}` at `{by}`: {stop:?}")));
+            }
+        };
+        if let Some(actor) = self.processes.get_mut(&to).and_then(|it| it.actor(entity, counter)) {
+            actor.stopped = true;
+        }
+        self.mail_dispatcher(to, self.partition_of(entity), partition::In::Gone(entity, why));
+        Ok(())
+    }
+
+    // === operations ===
+
+    fn work_after(&mut self, to: ProcessId, wait: u64, entity: EntityId, counter: u64, work: Do) {
+        if wait == 0 {
+            self.work(to, entity, counter, work);
+        } else {
+            // Between half of it and all of it, as the other driver does.
+            let wait = self.world.rng.random_range(wait / 2..=wait);
+            self.world.later(to, wait, Note::Do(entity, counter, work));
+        }
+    }
+
+    fn again(&mut self, to: ProcessId, tries: u32, entity: EntityId, counter: u64, work: Do) {
+        let (first, most) = READ_AGAIN;
+        let wait = (first << tries.min(10)).min(most);
+        self.work_after(to, wait, entity, counter, work);
+    }
+
+    pub(super) fn work(&mut self, to: ProcessId, entity: EntityId, counter: u64, work: Do) {
+        let runs =
+            self.processes.get_mut(&to).is_some_and(|it| it.actor(entity, counter).is_some());
+        if !runs {
+            return;
+        }
+        let request = match &work {
+            Do::Load { .. } | Do::Archive { .. } => Request::Journal(entity, Position(0)),
+            Do::LoadBlob { digest, .. } => Request::GetBlob(*digest),
+            Do::Append { expected, write } => {
+                Request::Append { entity, expected: *expected, write: write.clone() }
+            }
+            Do::ReadBack { after, .. } => Request::Journal(entity, *after),
+            Do::ReadBackTail { .. } | Do::Erase { .. } => Request::Tail(entity),
+            Do::Scrub { blobs } => match blobs.last() {
+                Some(digest) => Request::RemoveBlob(*digest),
+                None => Request::Tail(entity),
+            },
+            Do::ArchiveRecords { content, .. } => Request::PutBlob(content.clone()),
+            Do::ArchiveState { state, .. } => Request::PutBlob(state.clone()),
+        };
+        let ticket = self.world.submit(to, request);
+        self.expect(to, ticket, Op::Entity(entity, counter, work));
+    }
+
+    pub(super) fn worked(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        work: Do,
+        reply: Reply,
+    ) -> Result<(), Violation> {
+        let input = match (work, reply) {
+            (Do::Load { tries }, Reply::Records(records)) => match snapshot_blob(&records) {
+                Some(digest) => {
+                    self.work(to, entity, counter, Do::LoadBlob { records, digest, tries });
+                    return Ok(());
+                }
+                None => self.loaded(to, entity, counter, records, None)?,
+            },
+            // The read was older than the next snapshot, perhaps.
+            (Do::LoadBlob { tries, .. }, Reply::Blob(None)) if tries < MISSING_MOST => {
+                self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
+                return Ok(());
+            }
+            (Do::LoadBlob { records, .. }, Reply::Blob(snapshot)) => {
+                self.loaded(to, entity, counter, records, snapshot)?
+            }
+            (Do::Load { tries } | Do::LoadBlob { tries, .. }, _) => {
+                self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
+                return Ok(());
+            }
+            (Do::Append { .. }, Reply::Append(answer)) => In::Answered(answer),
+            (Do::Append { .. }, _) => {
+                let detail = "no answer".to_owned();
+                let failure = StoreError::Unavailable { store: "journal", detail };
+                In::Answered(AppendAnswer::Unknown(failure))
+            }
+            (Do::ReadBack { after, .. }, Reply::Records(records)) => {
+                let work = Do::ReadBackTail { after, records, tries: 0 };
+                self.work(to, entity, counter, work);
+                return Ok(());
+            }
+            (Do::ReadBackTail { records, .. }, Reply::Tail(tail)) => {
+                self.sees_others((to, entity, counter), &records);
+                let tail = tail.map_or(Position(0), |record| record.position);
+                In::ReadBack { after_expected: records, tail }
+            }
+            (Do::ReadBack { after, tries } | Do::ReadBackTail { after, tries, .. }, _) => {
+                let work = Do::ReadBack { after, tries: tries + 1 };
+                self.again(to, tries, entity, counter, work);
+                return Ok(());
+            }
+            (Do::Erase { state }, _) => {
+                let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
+                In::Erased { state, before: None }
+            }
+            (work, reply) => match self.archiving(to, entity, counter, work, reply)? {
+                Some(input) => input,
+                None => return Ok(()),
+            },
+        };
+        self.feed(to, entity, counter, input)
+    }
+
+    /// How a snapshot or a burial goes on; what its machine is told once it has ended.
+    fn archiving(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        work: Do,
+        reply: Reply,
+    ) -> Result<Option<In<Session>>, Violation> {
+        let (archive, state, replaced) = match (work, reply) {
+            (Do::Archive { upto, state }, Reply::Records(records))
+                if position_of(&records) == upto =>
+            {
+                let content = archive::pack(&records)
+                    .map_err(|error| Violation::new("X1", error.to_string()))?;
+                let positions = archive::positions(&records);
+                let replaced = Replaced { positions, superseded: snapshot_blob(&records) };
+                self.work(to, entity, counter, Do::ArchiveRecords { content, state, replaced });
+                return Ok(None);
+            }
+            (Do::ArchiveRecords { state, replaced, .. }, Reply::Stored(archive))
+                if state.len() > STATE_INLINE =>
+            {
+                let work = Do::ArchiveState { archive, state, replaced };
+                self.work(to, entity, counter, work);
+                return Ok(None);
+            }
+            (Do::ArchiveRecords { state, replaced, .. }, Reply::Stored(archive)) => {
+                let bytes = ByteBuf::from(state.to_vec());
+                (archive, SnapshotState::Inline { bytes }, replaced)
+            }
+            (Do::ArchiveState { archive, replaced, .. }, Reply::Stored(digest)) => {
+                (archive, SnapshotState::Blob { digest }, replaced)
+            }
+            (Do::Scrub { mut blobs }, _) => {
+                blobs.pop();
+                if blobs.is_empty() {
+                    return Ok(Some(In::Scrubbed));
+                }
+                self.work(to, entity, counter, Do::Scrub { blobs });
+                return Ok(None);
+            }
+            _ => return Ok(Some(In::ArchiveFailed)),
+        };
+        let Replaced { positions, superseded } = replaced;
+        let superseded = superseded.into_iter().collect();
+        Ok(Some(In::Archived { archive, state, superseded, positions }))
+    }
+
+    /// Whether an activation reads that somebody has written behind it.
+    fn sees_others(
+        &mut self,
+        (to, entity, counter): (ProcessId, EntityId, u64),
+        records: &[Record],
+    ) {
+        let own = Incarnation { process: to, counter };
+        let events = records.iter().flat_map(|it| decode_record(&it.bytes).unwrap_or_default());
+        let others = events.into_iter().any(|event| event.head.incarnation != own);
+        let process = self.processes.get_mut(&to);
+        if let Some(actor) = process.and_then(|it| it.actor(entity, counter)) {
+            actor.fenced |= others;
+        }
+    }
+
+    fn loaded(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        counter: u64,
+        records: Vec<Record>,
+        snapshot: Option<Bytes>,
+    ) -> Result<In<Session>, Violation> {
+        self.recall_if_planted(to, entity, counter)?;
+        Ok(In::Loaded(Loaded { records, snapshot }))
+    }
+}
+
+/// What a snapshot's archive holds: all that it replaced.
+pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<Loaded> {
+    let records = archive::unpack(&world.blob(digest)?).ok()?;
+    let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
+    Some(Loaded { records, snapshot })
+}
+
+/// The record that replaced all others, as anyone would load it.
+pub(super) fn stored<D>(world: &World<D>, change: &Change) -> Loaded {
+    let Change::Appended { record, .. } = change else { return Loaded::default() };
+    let records = vec![record.clone()];
+    let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
+    Loaded { records, snapshot }
+}

@@ -1,0 +1,156 @@
+//! People in the simulated world: they are asked, and decide, or do not, or say what is not to the
+//! point.
+
+use clawnode_actors::session::{
+    CallKey,
+    prepare::{AskJob, AskStepsJob, TimeJob},
+};
+use clawnode_kernel::In;
+use clawnode_proto::{
+    Digest, EntityId, IdempotencyKey, Input, Kind, ProcessId, SessionKey, TimerId, Timestamp,
+    policy::{Decided, Decision},
+    session::{ApprovalDecided, SessionInput},
+};
+use rand::Rng;
+
+use super::{Sim, Violation, clients::Client, process::Note};
+
+/// People say what they have to say within this, in milliseconds.
+const SOON: u64 = 30_000;
+/// How long it takes to store a timer, at most, in milliseconds.
+const SET_LATE: u64 = 6_000;
+/// How late a timer is, or a person, at most.
+const LATE: u64 = 20_000;
+
+impl Sim {
+    /// A person is asked about a tool call. What they say follows from the call, so that asking
+    /// again changes nothing.
+    pub(super) fn asked(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        it: &AskJob,
+    ) -> Result<(), Violation> {
+        let approval = &it.approval;
+        let (call, session) = (approval.action.call, approval.action.session.clone());
+        if approval.action.digest().ok() != Some(approval.digest) {
+            let text = format!("a person is shown another action than they approve of: `{call}`");
+            return Err(Violation::new("APR-2", text));
+        }
+        let decide = |action, decision| {
+            let decided = Decided { decision, by: "sim".to_owned(), reason: None };
+            SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided })
+        };
+        let other = Digest::of(b"another action");
+        let chance = call.as_u128() % 10;
+        let says = match chance {
+            0..=4 => vec![decide(approval.digest, Decision::Approve)],
+            5..=6 => vec![decide(approval.digest, Decision::Deny)],
+            7 => vec![
+                decide(other, Decision::Approve),
+                decide(approval.digest, Decision::Deny),
+                decide(approval.digest, Decision::Approve),
+            ],
+            8 => vec![decide(other, Decision::Approve)],
+            // Nobody, or too late.
+            _ => Vec::new(),
+        };
+        for (number, said) in says.iter().enumerate() {
+            self.hears_of(&session, &format!("says-{call}-{number}"), said);
+        }
+        if chance == 9 {
+            // Somebody who thought about it for too long.
+            let late = self.plan.approval_wait + self.world.rng.random_range(0..LATE);
+            let approves = decide(approval.digest, Decision::Approve);
+            self.hears_after(&session, &format!("says-{call}-late"), &approves, late);
+        }
+        self.timer(&session, TimerId::of_approval(call), self.plan.approval_wait);
+        self.confirms(to, entity, counter, key);
+        Ok(())
+    }
+
+    /// A person is asked whether a turn shall go on.
+    pub(super) fn asked_for_steps(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        it: &AskStepsJob,
+    ) {
+        if it.turn.as_u128().is_multiple_of(3) && it.limit < 50 {
+            let name = format!("continue-{}-{}", it.turn, it.limit);
+            self.hears_of(&it.session, &name, &SessionInput::Continue { turn: it.turn });
+        }
+        self.timer(&it.session, TimerId::of_steps(it.turn, it.limit), SOON);
+        self.confirms(to, entity, counter, key);
+    }
+
+    /// The timer of a turn's time: when it is due by the world's clock, or, because an owner whose
+    /// clock is ahead has set it, before that.
+    pub(super) fn timed(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        it: &TimeJob,
+    ) {
+        // Set when that is confirmed: it is lost with whoever dies before.
+        self.runs(to, entity, counter, key, None);
+        let most = if self.world.chance(0.2) { SET_LATE } else { 200 };
+        let after = self.world.rng.random_range(1..most);
+        let (session, timer, due) = (it.session.clone(), it.timer, it.due);
+        let sets = Note::SetsTimer(entity, counter, key, Box::new((session, timer, due)));
+        self.world.later(to, after, sets);
+    }
+
+    pub(super) fn sets_timer(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        (session, timer, due): &(SessionKey, TimerId, Timestamp),
+    ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        if process.and_then(|it| it.actor(entity, counter)).is_none() {
+            return Ok(());
+        }
+        let fired = SessionInput::TimerFired { timer: *timer };
+        let name = IdempotencyKey::of_timer(*timer);
+        let left = due.0.saturating_sub(self.world.now().0).min(SOON);
+        let late = self.world.rng.random_range(0..2_000);
+        self.hears_after(session, name.as_str(), &fired, left + late);
+        self.feed(to, entity, counter, In::Confirmed(key))
+    }
+
+    fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
+        self.runs(to, entity, counter, key, None);
+        let after = self.world.rng.random_range(1..200);
+        self.world.later(to, after, Note::Feed(entity, counter, In::Confirmed(key)));
+    }
+
+    /// A timer that is due after so long; by whose clock is chance, and it may come late.
+    pub(super) fn timer(&mut self, session: &SessionKey, timer: TimerId, wait: u64) {
+        let fired = SessionInput::TimerFired { timer };
+        let after = if self.world.chance(0.5) {
+            self.world.rng.random_range(10..wait.max(11))
+        } else {
+            wait + self.world.rng.random_range(0..LATE)
+        };
+        self.hears_after(session, IdempotencyKey::of_timer(timer).as_str(), &fired, after);
+    }
+
+    /// Something is said to a session, some time later, once.
+    fn hears_of(&mut self, session: &SessionKey, name: &str, body: &SessionInput) {
+        let after = self.world.rng.random_range(10..SOON);
+        self.hears_after(session, name, body, after);
+    }
+
+    fn hears_after(&mut self, session: &SessionKey, name: &str, body: &SessionInput, after: u64) {
+        let Ok(name) = name.parse::<IdempotencyKey>() else { return };
+        let input = Input::new(Kind::SESSION, &session.to_string(), name, Timestamp(0), body);
+        let Ok(input) = input else { return };
+        if self.clients.iter().any(|client| client.input.id == input.id) {
+            return;
+        }
+        self.clients.push(Client { after, input, answered: false });
+        let client = self.clients.len() - 1;
+        self.world.later(super::CLIENTS, after, Note::Send(client));
+    }
+}

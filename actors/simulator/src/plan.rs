@@ -1,0 +1,207 @@
+//! What a seed decides before anything happens.
+
+use std::time::Duration;
+
+use clawnode_kernel::{MachineOptions, Planted};
+use clawnode_proto::{Order, hook::HookSpec};
+use clawnode_sim::Faults;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{pause::Pause, scale::Scale, sizes::Sizes};
+
+/// How likely each thing is, once something befalls the world.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weights {
+    pub(super) kill: u32,
+    pub(super) freeze: u32,
+    pub(super) actor: u32,
+    pub(super) drain: u32,
+    pub(super) outage: u32,
+    pub(super) skew: u32,
+    pub(super) rumour: u32,
+}
+
+/// What kills an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Poison {
+    /// To start a call.
+    Calls,
+    /// To fold the journal, once there is something in it.
+    Fold,
+}
+
+/// What a seed decides.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    /// One process whose store syncs in groups, and loses the rest in a power cut.
+    pub(super) local: bool,
+    pub(super) partitions: u16,
+    pub(super) processes: usize,
+    pub(super) sessions: usize,
+    /// Inputs of each session at least.
+    pub(super) inputs: usize,
+    /// How much later a client says the same again at most, in milliseconds.
+    pub(super) again_most: u64,
+    /// How long inputs and faults go on, in milliseconds.
+    pub(super) busy: u64,
+    pub(super) faults: Faults,
+    pub(super) weights: Weights,
+    /// Between two things that befall the world, in milliseconds on average.
+    pub(super) fate_every: u64,
+    pub(super) machine: MachineOptions,
+    /// Clocks are wrong by at most this, in milliseconds.
+    pub(super) skew: u64,
+    /// Model calls take at most this, in milliseconds.
+    pub(super) call_most: u64,
+    /// How often a model call fails.
+    pub(super) call_fails: f64,
+    /// How often a reply asks for tools.
+    pub(super) asks_tools: f64,
+    /// How often an emission has to be told again.
+    pub(super) emit_fails: f64,
+    /// What of the first session kills its actor.
+    pub(super) poison: Option<Poison>,
+    /// What an operator does about sessions that are quarantined.
+    pub(super) operator: Option<Order>,
+    /// A bit of the first session's journal is flipped; the operator buries it.
+    pub(super) damage: bool,
+    /// Not every process can run every job.
+    pub(super) scarce: bool,
+    /// Jobs are waited for until what a dead process had in hand comes again.
+    pub(super) patient: bool,
+    /// How often a job hangs until it is called off.
+    pub(super) hangs: f64,
+    /// When nothing happens for days, if it does.
+    pub(super) pause: Option<Pause>,
+    /// How large messages are.
+    pub(super) sizes: Sizes,
+    /// How long people have to decide about a tool call, in milliseconds.
+    pub(super) approval_wait: u64,
+    /// The hooks of agents.
+    pub(super) hooks: Vec<HookSpec>,
+    /// What is different with very many sessions, if there are.
+    pub(super) scale: Option<Scale>,
+}
+
+impl Plan {
+    /// Whether there is much to work off once all is calm.
+    pub(super) const fn is_long(&self) -> bool {
+        self.scale.is_some() || self.inputs > 20
+    }
+
+    /// Whether somebody looks after what is out of service.
+    pub(super) const fn is_operated(&self) -> bool {
+        self.damage || self.operator.is_some()
+    }
+
+    pub(super) fn of(seed: u64, planted: Planted) -> Self {
+        // Another stream than the world's, so that planning does not shift what happens.
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_a91a_7000);
+        let local = rng.random_bool(0.25);
+        let faults = if local { Faults::local(&mut rng) } else { Faults::network(&mut rng) };
+        let storm = rng.random_bool(0.15);
+        let mut weight = |most: u32| {
+            if storm {
+                most
+            } else if rng.random_bool(0.6) {
+                rng.random_range(0..=most)
+            } else {
+                0
+            }
+        };
+        let weights = Weights {
+            kill: weight(4),
+            freeze: if local { 0 } else { weight(4) },
+            actor: weight(2),
+            drain: if local { 0 } else { weight(2) },
+            outage: if local { 0 } else { weight(2) },
+            skew: weight(2),
+            rumour: if local { 0 } else { weight(2) },
+        };
+        let mut plan = Self {
+            seed,
+            local,
+            partitions: rng.random_range(1..=2),
+            processes: if local { 1 } else { rng.random_range(1..=4) },
+            sessions: rng.random_range(1..=2),
+            inputs: rng.random_range(2..=6),
+            again_most: 30_000,
+            busy: rng.random_range(10_000..60_000),
+            faults,
+            weights,
+            fate_every: if storm {
+                rng.random_range(300..2_000)
+            } else {
+                rng.random_range(2_000..20_000)
+            },
+            machine: MachineOptions {
+                hides: &[],
+                passivate_after: Duration::from_secs(rng.random_range(2..=40)),
+                snapshot_every: rng.random_range(6..=60),
+                planted,
+            },
+            skew: if rng.random_bool(0.5) { rng.random_range(0..600_000) } else { 0 },
+            call_most: rng.random_range(20..15_000),
+            call_fails: rng.random_range(0.0..0.3),
+            asks_tools: rng.random_range(0.0..0.6),
+            emit_fails: rng.random_range(0.0..0.3),
+            poison: rng.random_bool(0.04).then_some(Poison::Calls),
+            operator: match rng.random_range(0..4) {
+                0 => None,
+                1 => Some(Order::Bury),
+                _ => Some(Order::Restore),
+            },
+            damage: rng.random_bool(0.03),
+            patient: false,
+            hangs: 0.0,
+            pause: None,
+            sizes: Sizes::Small,
+            approval_wait: rng.random_range(8_000..60_000),
+            scarce: rng.random_bool(0.2),
+            hooks: Vec::new(),
+            scale: None,
+        };
+        plan.unusual(&mut rng);
+        plan
+    }
+
+    /// Messages of any size, much of them at once.
+    pub(super) fn large(&mut self) {
+        self.sizes = Sizes::Any;
+        self.inputs = self.inputs.min(6) + 2;
+        self.busy = self.busy.min(20_000);
+    }
+
+    /// What few seeds have.
+    fn unusual(&mut self, rng: &mut ChaCha8Rng) {
+        if self.poison.is_some() && rng.random_bool(0.4) {
+            self.poison = Some(Poison::Fold);
+        }
+        if rng.random_bool(0.015) {
+            // Somebody who talks a lot, and comes back to it.
+            self.sessions = 1;
+            self.inputs = rng.random_range(40..70);
+            self.busy = rng.random_range(200_000..400_000);
+            self.again_most = 300_000;
+            // Quick enough to be done with all of it soon.
+            self.call_most = rng.random_range(20..600);
+            self.asks_tools = rng.random_range(0.0..0.1);
+            self.approval_wait = rng.random_range(2_000..8_000);
+        }
+        self.patient = rng.random_bool(0.4);
+        if rng.random_bool(0.15) {
+            self.hangs = rng.random_range(0.1..0.5);
+            // Time ends them, and event time stands still until the slowest clock is there.
+            self.skew = self.skew.min(20_000);
+            self.weights.skew = 0;
+        }
+        if rng.random_bool(0.05) && self.poison.is_none() && !self.damage {
+            self.pause = Some(Pause::of(rng, self.busy));
+            self.scarce = true;
+            self.asks_tools = rng.random_range(0.3..0.6);
+        }
+    }
+}

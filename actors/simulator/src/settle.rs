@@ -1,0 +1,120 @@
+//! Jobs whose wait is over, and those of turns that have ended: what production decides, done to
+//! the world.
+
+use std::time::Duration;
+
+use clawnode_actors::session::{
+    CallKey, Outcome,
+    prepare::SettleJob,
+    settle::{Closing, Settling, closing, settling},
+};
+use clawnode_kernel::In;
+use clawnode_proto::{
+    EntityId, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
+    limits::JOB_CLOSED_TTL, subject::job_key,
+};
+use clawnode_sim::{Reply, Request};
+
+use super::{
+    Sim, Violation,
+    jobs::AGAIN,
+    process::{Note, Op},
+};
+
+/// How soon a job that somebody runs is looked at again, in milliseconds.
+const SETTLES: u64 = 2_000;
+
+/// The end of a turn that is being told, and its jobs that are not closed yet.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) entity: EntityId,
+    pub(super) counter: u64,
+    pub(super) turn: TurnId,
+    pub(super) jobs: Vec<JobId>,
+}
+
+impl Sim {
+    /// What the state key of a job says, and where.
+    fn state_of(&self, job: JobId) -> Result<(Position, Option<JobState>), Violation> {
+        let Some((_, entry)) = self.world.values(&job_key(job)).pop() else {
+            return Ok((Position(0), None));
+        };
+        let state = JobState::from_bytes(&entry.value);
+        let state = state.map_err(|error| Violation::new("X1", error.to_string()))?;
+        Ok((entry.position, Some(state)))
+    }
+
+    fn set_state(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        expected: Position,
+        (state, ttl): (&JobState, Option<Duration>),
+        op: Op,
+    ) {
+        let Ok(bytes) = state.to_bytes() else { return };
+        let set = Request::SetValue { key: job_key(job), expected, value: bytes.into(), ttl };
+        let ticket = self.world.submit(to, set);
+        self.expect(to, ticket, op);
+    }
+
+    /// A job whose time is over is brought to an end.
+    pub(super) fn settles(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, CallKey),
+        it: Box<SettleJob>,
+    ) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&to);
+        if process.and_then(|it| it.actor(entity, counter)).is_none() {
+            return Ok(());
+        }
+        let job = it.job.id;
+        let (position, state) = self.state_of(job)?;
+        let is_dead = |process: ProcessId| self.dead.contains(&process);
+        match settling(&it, state, Duration::from_millis(self.job_wait()), is_dead) {
+            Settling::Wait { cancel } => {
+                if let Some(process) = cancel {
+                    self.world.send(process, Note::CancelJob(job));
+                }
+                self.world.later(to, SETTLES, Note::Settles(entity, counter, key, it));
+            }
+            Settling::Set(state, end) => {
+                let op = Op::Settle(entity, counter, key, it, end);
+                self.set_state(to, job, position, (&state, None), op);
+            }
+            Settling::Ended(end) => {
+                let outcome = Outcome::Tool(end, HookTrail::default());
+                return self.feed(to, entity, counter, In::Ended(key, outcome));
+            }
+        }
+        Ok(())
+    }
+
+    /// A turn's end is told: its jobs are closed, one after the other, before that is confirmed.
+    pub(super) fn closes(&mut self, to: ProcessId, mut it: Ending) -> Result<(), Violation> {
+        while let Some(job) = it.jobs.last().copied() {
+            let (position, state) = self.state_of(job)?;
+            match closing(state.as_ref()) {
+                Closing::Closed => {
+                    it.jobs.pop();
+                }
+                Closing::Set { cancel } => {
+                    if let Some(process) = cancel {
+                        self.world.send(process, Note::CancelJob(job));
+                    }
+                    let closed = (&JobState::Closed, Some(JOB_CLOSED_TTL));
+                    self.set_state(to, job, position, closed, Op::Close(Box::new(it)));
+                    return Ok(());
+                }
+            }
+        }
+        self.emit_ends(to, it.entity, it.counter, it.turn)
+    }
+
+    /// Whether a job was closed shows when it is looked at again.
+    pub(super) fn closed(&mut self, to: ProcessId, it: Box<Ending>, reply: &Reply) {
+        let wait = if matches!(reply, Reply::Changed(_)) { 0 } else { AGAIN };
+        self.world.later(to, wait, Note::Closes(it));
+    }
+}

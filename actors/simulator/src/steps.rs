@@ -1,0 +1,472 @@
+//! One step: what happens to a process, given to its machines; what a dispatcher then does.
+
+use std::collections::BTreeMap;
+
+use clawnode_actors::session::Outcome;
+use clawnode_kernel::{
+    Activation, Heir, In, Machine, Now, Planted,
+    jobs::JobIn,
+    partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
+};
+use clawnode_proto::{
+    EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
+    kernel::RELEASED,
+};
+use clawnode_sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
+
+use super::{
+    CLIENTS, Sim, Violation,
+    jobs::AGAIN,
+    process::{Actor, Note, Op},
+    trace::{short, told},
+};
+
+/// Milliseconds between two ticks.
+const TICK: u64 = 1_000;
+/// Every how many ticks the entities hear of it.
+const ENTITY_TICKS: u64 = 5;
+/// How long one question to an owner may take, in milliseconds.
+const ASK_TIMEOUT: u64 = 300;
+
+impl Sim {
+    /// The time, as the process's clock has it, and as it passes.
+    pub(super) fn now(&self, process: ProcessId) -> Now {
+        let skew = self.processes.get(&process).map_or(0, |one| one.skew);
+        let steady = self.world.now();
+        Now { wall: Timestamp(steady.0.saturating_add_signed(skew)), steady }
+    }
+
+    pub(super) fn partition_of(&self, entity: EntityId) -> u16 {
+        entity.partition(self.plan.partitions).0
+    }
+
+    /// Remembers whose answer a ticket brings.
+    pub(super) fn expect(&mut self, process: ProcessId, ticket: Ticket, op: Op) {
+        if process == CLIENTS {
+            self.client_ops.insert(ticket, op);
+        } else if let Some(process) = self.processes.get_mut(&process) {
+            process.ops.insert(ticket, op);
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one flat match over what is planned")]
+    pub(super) fn noted(&mut self, to: ProcessId, note: Note) -> Result<(), Violation> {
+        match note {
+            Note::Tick => self.tick(to),
+            Note::Dispatch(partition, input) => self.dispatch(to, partition, input),
+            Note::Feed(entity, counter, input) => self.feed(to, entity, counter, input),
+            Note::AskActor(entity, counter, ask, input) => {
+                self.ask_actor(to, entity, counter, ask, input);
+                Ok(())
+            }
+            Note::Do(entity, counter, work) => {
+                self.work(to, entity, counter, work);
+                Ok(())
+            }
+            Note::CallEnds(entity, counter, call, attempt) => {
+                self.call_ends(to, entity, counter, call, attempt)
+            }
+            Note::ToolEnds(entity, counter, call) => self.tool_ends(to, entity, counter, call),
+            Note::GiveAgain(it) => self.give_again(to, *it),
+            Note::ReadJob(job) => {
+                self.read_job(to, job);
+                Ok(())
+            }
+            Note::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
+            Note::JobEnds(job, run) => self.job_ends(to, job, run),
+            Note::Probes(job) => self.probes(to, &job),
+            Note::Settles(entity, counter, key, it) => self.settles(to, (entity, counter, key), it),
+            Note::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
+            Note::SendAgain(job, end) => {
+                self.send_result(to, *job, end);
+                Ok(())
+            }
+            Note::SetsTimer(entity, counter, key, timer) => {
+                self.sets_timer(to, (entity, counter, key), &timer)
+            }
+            Note::Closes(it) => self.closes(to, *it),
+            Note::Asked { by, number, entity, input } => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                let ask = partition::AskId(process.number());
+                process.asks.insert(ask, (by, number));
+                let partition = self.partition_of(entity);
+                self.dispatch(to, partition, partition::In::Asked(ask, entity, input, Some(by)))
+            }
+            Note::Rung(entity, input) => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                let ask = partition::AskId(process.number());
+                let partition = self.partition_of(entity);
+                self.dispatch(to, partition, partition::In::Rung(ask, entity, input))
+            }
+            Note::Says(number, says) => self.owner_said(to, number, says),
+            Note::Silent(number) => {
+                let asked = self.processes.get(&to).and_then(|it| it.asked.get(&number));
+                if let Some(entity) = asked.copied() {
+                    self.judge.troubles(self.world.now().0, entity);
+                }
+                self.owner_said(to, number, OwnerSays::Silent)
+            }
+            Note::Fenced(entity, epoch) => {
+                let actor = self.processes.get(&to).and_then(|it| it.actors.get(&entity));
+                match actor.map(|actor| actor.counter) {
+                    Some(counter) => self.feed(to, entity, counter, In::FencedHint(epoch)),
+                    None => Ok(()),
+                }
+            }
+            Note::GiveUp => {
+                self.judge.befalls(self.world.now().0, to);
+                if let Some(process) = self.processes.get_mut(&to) {
+                    process.gave_up = true;
+                }
+                self.tell_all(to, || In::GiveUp)
+            }
+            Note::Send(client) => {
+                self.send(client);
+                Ok(())
+            }
+            Note::Fate
+            | Note::Spawn
+            | Note::Declare(..)
+            | Note::Returns
+            | Note::Thaw(_)
+            | Note::Operate
+            | Note::LoseNodes
+            | Note::LoseLeader
+            | Note::LeaderSettles
+            | Note::Calm
+            | Note::Watch => self.fate(&note),
+        }
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        to: ProcessId,
+        ticket: Ticket,
+        reply: Reply,
+    ) -> Result<(), Violation> {
+        let ops = match self.processes.get_mut(&to) {
+            Some(process) => &mut process.ops,
+            None => &mut self.client_ops,
+        };
+        match ops.remove(&ticket) {
+            Some(Op::Put(client)) => {
+                self.sent(client, &reply);
+                Ok(())
+            }
+            Some(Op::Inbox(entity, after)) => {
+                let input = match reply {
+                    Reply::Waiting(waiting) => {
+                        let arrived = |(at, input)| (at, Arrived::Input(input));
+                        let waiting = waiting.into_iter().map(arrived).collect();
+                        partition::In::Inbox(entity, after, waiting)
+                    }
+                    _ => partition::In::ReadFailed(entity),
+                };
+                self.dispatch(to, self.partition_of(entity), input)
+            }
+            Some(Op::Tail(entity)) => {
+                let input = match reply {
+                    Reply::Tail(record) => {
+                        let events = record.and_then(|it| decode_record(&it.bytes).ok());
+                        let last = events.as_ref().and_then(|events| events.last());
+                        let last = last.map(|event| LastWriter {
+                            process: event.head.incarnation.process,
+                            released: event.head.kind == RELEASED,
+                        });
+                        partition::In::Tail(entity, last)
+                    }
+                    _ => partition::In::ReadFailed(entity),
+                };
+                self.dispatch(to, self.partition_of(entity), input)
+            }
+            Some(Op::Scan(partition)) => match reply {
+                Reply::Entities(entities) => {
+                    self.dispatch(to, partition, partition::In::Scanned(entities))
+                }
+                _ => Ok(()),
+            },
+            Some(Op::Give(it, step)) => self.given(to, it, step, &reply),
+            Some(Op::JobState(job)) => self.job_state(to, job, reply),
+            Some(Op::JobSet(job)) => self.job_set(to, job, &reply),
+            Some(Op::Settle(entity, counter, key, _, end))
+                if matches!(reply, Reply::Changed(Some(_))) =>
+            {
+                let outcome = Outcome::Tool(end, HookTrail::default());
+                self.feed(to, entity, counter, In::Ended(key, outcome))
+            }
+            // Somebody was faster, or nobody knows: it is looked at again.
+            Some(Op::Settle(entity, counter, key, it, _)) => {
+                self.world.later(to, AGAIN, Note::Settles(entity, counter, key, it));
+                Ok(())
+            }
+            Some(Op::Close(it)) => {
+                self.closed(to, it, &reply);
+                Ok(())
+            }
+            Some(Op::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
+            Some(Op::Entity(entity, counter, work)) => {
+                self.worked(to, entity, counter, work, reply)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn delivered(
+        &mut self,
+        to: ProcessId,
+        delivered: Delivered,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let handle = HandleId(process.number());
+        process.handles.insert(handle, delivered.token);
+        let Delivered { entity, token: Token(position), redelivered, foremost } = delivered;
+        let foremost = foremost.map(|input| Arrived::Input(*input));
+        let input = partition::In::Delivered { entity, position, handle, redelivered, foremost };
+        self.dispatch(to, self.partition_of(entity), input)
+    }
+
+    fn tick(&mut self, to: ProcessId) -> Result<(), Violation> {
+        let tick = self.long_tick().unwrap_or(TICK);
+        self.world.later(to, tick, Note::Tick);
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        process.ticks += 1;
+        let (ticks, scans) = (process.ticks, process.ticks <= process.scans_until);
+        for partition in 0..self.plan.partitions {
+            self.dispatch(to, partition, partition::In::Tick)?;
+            let id = clawnode_proto::Partition(partition);
+            if scans && self.world.first_of(id) == Some(to) {
+                self.scan(to, partition);
+            }
+        }
+        if ticks.is_multiple_of(ENTITY_TICKS) {
+            self.job_progress(to);
+            self.tell_all(to, || In::Tick)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn scan(&mut self, process: ProcessId, partition: u16) {
+        let id = clawnode_proto::Partition(partition);
+        let ticket = self.world.submit(process, Request::Scan(id));
+        self.expect(process, ticket, Op::Scan(partition));
+    }
+
+    pub(super) fn tell_all(
+        &mut self,
+        to: ProcessId,
+        what: impl Fn() -> In<clawnode_actors::session::Session>,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get(&to) else { return Ok(()) };
+        let all: Vec<(EntityId, u64)> =
+            process.actors.iter().map(|(entity, actor)| (*entity, actor.counter)).collect();
+        all.into_iter().try_for_each(|(entity, counter)| self.feed(to, entity, counter, what()))
+    }
+
+    // === the dispatcher ===
+
+    pub(super) fn dispatch(
+        &mut self,
+        to: ProcessId,
+        partition: u16,
+        input: partition::In,
+    ) -> Result<(), Violation> {
+        // Waits are measured, so they do not depend on the clock.
+        let now = self.world.now();
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        if let partition::In::Gone(entity, _) = &input {
+            process.actors.remove(entity);
+        }
+        let Some(machine) = process.partitions.get_mut(usize::from(partition)) else {
+            return Ok(());
+        };
+        for out in machine.handle(now, input) {
+            self.perform(to, partition, out)?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, to: ProcessId, partition: u16, out: Out) -> Result<(), Violation> {
+        match out {
+            Out::ReadInbox(entity, after) => {
+                self.ask_store(to, Request::Inbox(entity, after), Op::Inbox(entity, after));
+            }
+            Out::ReadTail(entity) => {
+                self.ask_store(to, Request::Tail(entity), Op::Tail(entity));
+            }
+            Out::AskOwner(owner, entity, input) => {
+                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+                let number = process.number();
+                process.asked.insert(number, entity);
+                self.world.send(owner, Note::Asked { by: to, number, entity, input });
+                self.world.later(to, ASK_TIMEOUT, Note::Silent(number));
+            }
+            // Everything in this world can be read.
+            Out::SetAside(entity, position, ..) => {
+                let text = format!("input {position} of `{entity}` is put aside");
+                return Err(Violation::new("X1", text));
+            }
+            Out::Activate(entity, _, activation, heir) => {
+                return self.activate(to, entity, activation, heir);
+            }
+            Out::Deliver(entity, inputs) => {
+                if self.planted == Planted::AckBeforeJournal {
+                    for input in &inputs {
+                        let done = partition::In::Completed(entity, input.id);
+                        self.world.mail(to, u128::from(partition), Note::Dispatch(partition, done));
+                    }
+                }
+                self.mail_actor(to, entity, |counter| {
+                    Note::Feed(entity, counter, In::Deliver(inputs))
+                });
+            }
+            Out::AskActor(ask, entity, input) => {
+                let known = self
+                    .mail_actor(to, entity, |counter| Note::AskActor(entity, counter, ask, input));
+                if !known {
+                    self.says(to, ask, OwnerSays::NotMine);
+                }
+            }
+            Out::AnswerHeld(ask) => self.says(to, ask, OwnerSays::Held),
+            Out::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
+            // Best effort: nobody waits for the answer to a ring.
+            Out::AnswerRung(_) => {}
+            Out::Ring(process, entity, input) => {
+                self.world.send(process, Note::Rung(entity, input));
+            }
+            // Best effort, too, and placement may be wrong: any other one.
+            Out::RingNext(entity, input) => {
+                let other = self.processes.keys().find(|other| **other != to).copied();
+                if let Some(other) = other {
+                    self.world.send(other, Note::Rung(entity, input));
+                }
+            }
+            // All processes of this world are of one version.
+            Out::Forward(entity, ..) => {
+                let came = partition::In::Forwarded(entity, partition::Forwarded::Nobody);
+                self.mail_dispatcher(to, partition, came);
+            }
+            Out::Ack(handle) => self.answer_delivery(to, handle, true, Request::Ack),
+            Out::Progress(handle) => self.answer_delivery(to, handle, false, Request::Progress),
+            Out::Nak(handle, wait) => {
+                self.answer_delivery(to, handle, true, |token| Request::Nak(token, wait));
+            }
+            Out::Forget(handle) => {
+                if let Some(process) = self.processes.get_mut(&to) {
+                    process.handles.remove(&handle);
+                }
+            }
+            Out::Drained => self.drained(to),
+        }
+        Ok(())
+    }
+
+    fn ask_store(&mut self, from: ProcessId, request: Request, op: Op) {
+        let ticket = self.world.submit(from, request);
+        self.expect(from, ticket, op);
+    }
+
+    fn answer_delivery(
+        &mut self,
+        from: ProcessId,
+        handle: HandleId,
+        last: bool,
+        request: impl FnOnce(Token) -> Request,
+    ) {
+        let Some(process) = self.processes.get_mut(&from) else { return };
+        let token = if last {
+            process.handles.remove(&handle)
+        } else {
+            process.handles.get(&handle).copied()
+        };
+        if let Some(token) = token {
+            self.world.submit(from, request(token));
+        }
+    }
+
+    /// Puts something into the mailbox of an entity's actor; says whether there is one.
+    fn mail_actor(
+        &mut self,
+        process: ProcessId,
+        entity: EntityId,
+        what: impl FnOnce(u64) -> Note,
+    ) -> bool {
+        let actor = self.processes.get(&process).and_then(|it| it.actors.get(&entity));
+        let Some(counter) = actor.map(|actor| actor.counter) else { return false };
+        self.world.mail(process, entity.as_u128(), what(counter));
+        true
+    }
+
+    fn activate(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        activation: Activation,
+        heir: Heir,
+    ) -> Result<(), Violation> {
+        let now = self.now(to);
+        let options = self.plan.machine;
+        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
+        let counter = process.number();
+        let incarnation = Incarnation { process: to, counter };
+        let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
+        let machine = machine.heir(heir);
+        let actor =
+            Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
+        process.actors.insert(entity, actor);
+        self.perform_all(to, entity, counter, outs)
+    }
+
+    // === the trace ===
+
+    pub(super) fn note(&mut self, to: ProcessId, happening: &Happening<Note>) {
+        let kind = match happening {
+            Happening::Answer(ticket, _) => ticket.0 << 2,
+            Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
+            Happening::Own(_) => 2,
+            Happening::Job(delivered) => delivered.token.0.0 << 2 | 3,
+        };
+        let [.., a, b, c, d] = to.as_u128().to_be_bytes();
+        let who = u64::from(u32::from_be_bytes([a, b, c, d]));
+        for word in [self.world.now().0, who, kind] {
+            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        let tick = matches!(
+            happening,
+            Happening::Own(Note::Tick | Note::Watch | Note::Dispatch(_, partition::In::Tick))
+        );
+        if let Some(trace) = &mut self.trace
+            && !tick
+        {
+            let at = self.world.now().0.saturating_sub(self.started);
+            let mut what = format!("{happening:?}");
+            if what.len() > 360 {
+                what = what.chars().take(360).collect();
+            }
+            trace.keep(format!("{at:>7} {} {what}", short(to)));
+        }
+    }
+
+    pub(super) fn mix(&mut self, change: &Change) {
+        if let Change::Appended { record: clawnode_cluster::Record { position, bytes }, .. } =
+            change
+        {
+            let digest = clawnode_proto::Digest::of(bytes);
+            let word = digest
+                .as_bytes()
+                .iter()
+                .fold(position.0, |sum, byte| sum.rotate_left(7) ^ u64::from(*byte));
+            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        if let Some(trace) = &mut self.trace {
+            let at = self.world.now().0.saturating_sub(self.started);
+            trace.keep(format!("{at:>7} store   {}", told(change)));
+        }
+    }
+
+    pub(super) fn remark(&mut self, of: ProcessId, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let at = self.world.now().0.saturating_sub(self.started);
+            trace.keep(format!("{at:>7} {} {}", short(of), what()));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What is said of an invariant that does not hold.
+
+use clawnode_actors::session::Session;
+use clawnode_kernel::{Entity, FoldError};
+use clawnode_proto::event::RecordError;
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub name: &'static str,
+    /// What was found.
+    pub detail: String,
+}
+
+// === impl Violation ===
+
+impl Violation {
+    pub(super) fn new(name: &'static str, detail: String) -> Self {
+        Self { name, detail }
+    }
+}
+
+pub(super) fn encoded(entity: &Entity<Session>) -> Result<Vec<u8>, Violation> {
+    entity.snapshot().map_err(|error| Violation::new("I1", error.to_string()))
+}
+
+/// Which invariant a journal that cannot be folded breaks.
+pub(super) fn of_fold(error: &FoldError) -> Violation {
+    let name = match error {
+        FoldError::Record { source: RecordError::Epoch { .. }, .. } => "I2",
+        FoldError::Record { .. }
+        | FoldError::Body { .. }
+        | FoldError::Unknown { .. }
+        | FoldError::Input { .. }
+        | FoldError::Kind { .. } => "I1",
+        FoldError::Violation { source, .. } if source.0.contains("(I2)") => "I2",
+        FoldError::Violation { source, .. } if source.0.contains("(HOOK-1)") => "HOOK-1",
+        FoldError::Violation { .. } => "I3",
+    };
+    Violation::new(name, clawnode_proto::ErrorChain(error).to_string())
+}
