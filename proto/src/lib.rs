@@ -46,6 +46,7 @@ pub mod subject;
 pub mod timeout;
 pub mod tool;
 pub mod tree;
+pub mod units;
 pub mod usage;
 pub mod view;
 pub mod visible;

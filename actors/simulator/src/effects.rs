@@ -3,12 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_actors::{
-    agent::{AgentOptions, Permit},
-    session::{
-        CallKey, Outcome, SessionJob,
-        kind::{Effect, Grant},
-        prepare::CallJob,
-    },
+    agent::{AgentOptions, Grant, Permit},
+    session::{CallKey, Outcome, SessionJob, kind::Effect, prepare::CallJob},
 };
 use clawnode_kernel::{In, Planted};
 use clawnode_proto::{

@@ -6,19 +6,25 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use clawnode_guard::latch::{LatchDoor, Work};
 use clawnode_proto::{AgentName, agents::AgentView, latch::Latch, session::Profile};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::AgentOptions;
-use crate::{
-    latch::{LatchDoor, Work},
-    session::kind::Grant,
-};
 
 /// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.
 const WAITING_MAX: usize = 65_536;
+
+/// The right to make calls now, and the configuration to make them with.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The agent's configuration.
+    pub profile: Arc<Profile>,
+    /// Gives the place back when the call's job is dropped.
+    pub permit: Arc<Permit>,
+}
 
 /// Where the answer to an admission goes. Dropped ungranted, whoever asked has to ask again.
 pub trait AdmitPort: Send + 'static {

@@ -14,6 +14,6 @@ mod actor;
 mod options;
 mod registry;
 
-pub use actor::{AdmitPort, AgentHandle, Permit};
+pub use actor::{AdmitPort, AgentHandle, Grant, Permit};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};

@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
+use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::supervise::{ChildKind, Factory, Supervisor};
 use clawnode_proto::{
     AgentName, Digest, Position, agents::AgentView, codec, session::Profile,
@@ -18,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::{AgentHandle, AgentOptions};
-use crate::latch::LatchDoor;
 
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
@@ -279,7 +279,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::{agent::AdmitPort, session::kind::Grant};
+    use crate::{agent::AdmitPort, agent::Grant};
 
     /// Tells what becomes of a question: granted, or dropped.
     struct Asking(mpsc::Sender<Option<Grant>>, bool);

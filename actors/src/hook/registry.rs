@@ -13,9 +13,8 @@ use clawnode_proto::{
     hook::{HookFault, HookPoint, HookSpec},
     provider::{HOOK_PREFIX, ProviderKind},
 };
+use clawnode_tool::Providers;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-use crate::tool::Providers;
 
 /// Hooks of one process that run at once (32); more wait, and their time does not run meanwhile.
 const AT_ONCE: usize = 32;

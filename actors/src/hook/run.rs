@@ -12,6 +12,7 @@ use clawnode_proto::{
     hook::{HookFault, HookSpec},
     limits::HOOK_TIMEOUT_MAX,
 };
+use clawnode_tool::keeper::keeper_arguments;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
@@ -21,7 +22,6 @@ use tokio::{
 use tracing::debug;
 
 use super::{About, Hooks, Keeper, answer::Answer, chain::Unanswered, found};
-use crate::tool::mcp::keeper_arguments;
 
 /// Bytes that a hook is shown (8 MiB): a model's whole window fits.
 const SHOWN_BYTES: usize = 8 << 20;

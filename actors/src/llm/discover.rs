@@ -85,7 +85,7 @@ pub async fn ollama_models(base: BaseUrl) -> Vec<String> {
     }
     let listed = async {
         let client = Client::builder()
-            .tls_backend_preconfigured(super::http::tls(base.is_tls()).ok()?)
+            .tls_backend_preconfigured(clawnode_tool::egress::tls(base.is_tls()).ok()?)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .ok()?;

@@ -42,7 +42,6 @@ use clawnode_proto::{
 use futures_util::stream::BoxStream;
 
 pub use discover::{Choice, demo as demo_model, discover, ollama_models};
-pub(crate) use http::tls;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
 

@@ -10,11 +10,10 @@ use std::{
     time::Duration,
 };
 
+use clawnode_proto::units::duration;
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-use crate::units::duration;
 
 /// Bytes of a key file; a longer one is not a key but a mistake.
 const KEY_FILE_BYTES: u64 = 16 << 10;

@@ -9,10 +9,10 @@ use clawnode_proto::{
 };
 
 use super::{
-    kind::{CallKey, Grant, Outcome, Session},
+    kind::{CallKey, Outcome, Session},
     prepare::CallJob,
 };
-use crate::agent::AdmitPort;
+use crate::agent::{AdmitPort, Grant};
 
 /// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
 /// removed, or has too many waiting), it says so, and the session asks again.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use clawnode_cluster::{Record, StoreError};
 use clawnode_kernel::core::snapshot_blob;
 use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
+use clawnode_tool::archive;
 
 use super::{client::Sessions, inspect::texts_of_input, send_error::SendError};
-use crate::tool::archive;
 
 /// The jobs that the records of a journal ask for and that have not ended, without folding it: nobody
 /// would take their results.

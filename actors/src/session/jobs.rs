@@ -17,6 +17,7 @@ use clawnode_proto::{
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
 };
+use clawnode_tool::{Available, RunSink, ToolRun};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -28,7 +29,6 @@ use super::{
     texts::stored_outcome,
     tools,
 };
-use crate::tool::{Available, RunSink, ToolRun};
 
 /// How soon the state of a job is looked at again that somebody runs who is alive.
 const RUNS_ON: Duration = Duration::from_secs(2);
@@ -302,16 +302,16 @@ mod tests {
     use crate::{
         agent::Agents,
         hook::Hooks,
-        latch::LatchDoor,
         llm::Model,
         session::{
             FrameHub, SessionJob,
             played::{Run, key},
             run::ResolveModel,
         },
-        tool::Available,
     };
+    use clawnode_guard::latch::LatchDoor;
     use clawnode_kernel::{driver::Runner, supervise::Supervisor};
+    use clawnode_tool::Available;
 
     #[derive(Debug)]
     struct NoModel;

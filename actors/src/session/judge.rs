@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clawnode_guard::latch::Work;
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     CallId, EntityId, SessionKey, ToolName, TurnId,
@@ -25,7 +26,6 @@ use super::{
 };
 use crate::{
     hook::{self, About, ModelChange, Subject},
-    latch::Work,
     llm::PlainMessage,
 };
 
@@ -291,7 +291,7 @@ impl Subject for ToolSubject {
         }
         let arguments = arguments.to_string();
         if arguments.len() > HOOK_ARGUMENTS_BYTES
-            || crate::tool::schema::judge(&self.spec, &arguments).is_err()
+            || clawnode_tool::schema::judge(&self.spec, &arguments).is_err()
         {
             return Err(HookFault::Unfit);
         }

@@ -26,7 +26,7 @@ use super::{
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tools::Asked,
 };
-use crate::agent::Permit;
+use crate::agent::Grant;
 
 /// The session entity kind.
 #[derive(Debug)]
@@ -116,15 +116,6 @@ pub enum CallKey {
     Time(TurnId, u32, Timestamp),
     /// A turn's post-turn effects.
     Emit(TurnId),
-}
-
-/// The right to make calls now, and the configuration to make them with.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// The agent's configuration.
-    pub profile: Arc<Profile>,
-    /// Gives the place back when the call's job is dropped.
-    pub permit: Arc<Permit>,
 }
 
 /// How a call ended, or what hooks decided about it.

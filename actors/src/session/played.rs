@@ -22,10 +22,9 @@ use clawnode_proto::{
 
 use super::{
     CallKey, Outcome, Session, SessionJob,
-    kind::Grant,
     prepare::{JudgeJob, JudgeSubject},
 };
-use crate::agent::{AgentOptions, Permit};
+use crate::agent::{AgentOptions, Grant, Permit};
 
 const SCHEMA: &str =
     r#"{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}"#;

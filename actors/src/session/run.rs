@@ -4,6 +4,7 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Clock, Feed, Peek, StoreError, Substrate, membership::Members};
+use clawnode_guard::latch::{Stopped, Work};
 use clawnode_kernel::{
     Stop,
     driver::{Port, Runner},
@@ -18,6 +19,7 @@ use clawnode_proto::{
     llm::{FailureClass, ModelFailure, ModelRef, UsageRecord},
     provider::ProviderKind,
 };
+use clawnode_tool::Available;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span, warn};
@@ -30,16 +32,14 @@ use super::{
     erase::{erase, open_jobs},
     follow::refusal_key,
     frames::FrameHub,
-    kind::{CallKey, Effect, Grant, Outcome, Session},
+    kind::{CallKey, Effect, Outcome, Session},
     prepare::{CallJob, EmitJob, SessionJob},
     texts::stored_text,
 };
 use crate::{
-    agent::{AdmitPort as _, AgentHandle, Agents},
+    agent::{AdmitPort as _, AgentHandle, Agents, Grant},
     hook::Hooks,
-    latch::{Stopped, Work},
     llm::{Model, Models},
-    tool::Available,
 };
 
 /// The first and the longest wait before a store or bus that failed is tried again.

@@ -3,6 +3,7 @@
 //! All of it is pure: a call's fate is decided from folded state and recorded, so it is the same
 //! after a crash.
 
+use clawnode_guard::policy;
 use clawnode_proto::{
     Attempt, CallId, Capability, Digest, EventId, Frame, FrameBody, FrameKey, JobId, SessionKey,
     Timestamp, TurnId,
@@ -18,16 +19,14 @@ use clawnode_proto::{
     timeout::TimeLimit,
     tool::{ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
+use clawnode_tool::schema;
+use clawnode_tool::workspace_path;
 use serde::{Deserialize, Serialize};
 
 use super::{
     approval::ApprovalState,
     hooks::{self, Fate, ToolJudged},
     state::{Step, StepEnd, Turn},
-};
-use crate::{
-    policy,
-    tool::{schema, workspace},
 };
 
 /// One tool call of a model's reply.
@@ -360,7 +359,7 @@ fn permitted(
         return refused("its arguments are not a JSON object".to_owned());
     };
     // As hooks left it, and before a person is asked about what cannot run anyway.
-    if let Some(why) = workspace::refusal(spec, &arguments) {
+    if let Some(why) = workspace_path::refusal(spec, &arguments) {
         return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
     }
     let judgement = policy::judge(&profile.policy, spec, &arguments);

@@ -17,7 +17,7 @@
 //! Without the feature `engine` the crate is empty: the engine takes minutes to compile.
 //!
 //! Not here: manifests, what configuration grants, names of tools and the door that the host opens
-//! (`actors::tool::plugin`).
+//! (`clawnode_executors::plugin`).
 
 #[cfg(feature = "engine")]
 mod bindings;

@@ -21,13 +21,14 @@ use bollard::{
     },
 };
 use clap::Parser;
-use clawnode_actors::tool::{
-    Executor, RunSink, SandboxOptions, ToolRun, Toolbox, ToolboxError,
+use clawnode_bench::{Row, Table, percentile};
+use clawnode_executors::{
+    SandboxOptions,
     sandbox::{Commands, Docker, Owner, Processes},
 };
-use clawnode_bench::{Row, Table, percentile};
 use clawnode_proto::{CallId, JobId, ProcessId, id::ParseIdError};
 use clawnode_tests::{docker::Engine, process::ProcessError};
+use clawnode_tool::{Executor, RunSink, ToolRun, Toolbox, ToolboxError};
 use futures_util::StreamExt;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

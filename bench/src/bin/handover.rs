@@ -56,7 +56,7 @@ async fn main() -> Result<(), Error> {
     let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
     let mut home = Home::new(ground).map_err(other)?.openai(&model);
     if args.log.is_some() {
-        home = home.var("RUST_LOG", "info,clawnode_actors=debug");
+        home = home.var("RUST_LOG", "info,clawnode_kernel=debug");
     }
     let gateway = Node::start(&home, Start::role("gateway")).await.map_err(other)?;
     let client = gateway.client().map_err(other)?;

@@ -3,8 +3,9 @@
 use std::{ffi::OsString, io::IsTerminal as _, pin::Pin};
 
 use clap::{ArgMatches, FromArgMatches as _};
-use clawnode_actors::tool::{mcp::keep, sandbox};
+use clawnode_executors::sandbox;
 use clawnode_proto::node::NodeRole;
+use clawnode_tool::keeper::keep;
 
 #[cfg(feature = "tui")]
 use super::top;

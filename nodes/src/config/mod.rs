@@ -25,7 +25,7 @@ mod tree;
 mod validate;
 
 pub use agents::{AgentOptions, Binding, ProviderOptions, Wire};
-pub use clawnode_actors::units::{self, parse_duration};
+pub use clawnode_proto::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load};

@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::tool::{
-    EgressOptions, SandboxOptions, WorkspaceOptions, plugin::PluginOptions, ssh::SshHostOptions,
-};
 use clawnode_cluster::membership::MembershipOptions;
+use clawnode_executors::{
+    SandboxOptions, WorkspaceOptions, plugin::PluginOptions, ssh::SshHostOptions,
+};
 use clawnode_proto::{AgentName, NodeName, limits, subject::Prefix};
+use clawnode_tool::EgressOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use clawnode_actors::tool::ArchiveOptions;
 use clawnode_proto::{
     McpServerName, ToolName,
     id::ParseIdError,
     timeout::{TimeBound, ToolTime},
     tool::{LoopGuard, ToolSpec},
 };
+use clawnode_tool::ArchiveOptions;
 use serde::{Deserialize, Serialize};
 
 use super::units;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_actors::policy::ReadOnly;
+use clawnode_guard::policy::ReadOnly;
 use clawnode_proto::{
     limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
     policy::Verdict,

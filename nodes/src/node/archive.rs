@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_actors::{session::Sessions, tool::archive};
+use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Peek, StoreError, membership::Members};
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
@@ -17,6 +17,7 @@ use clawnode_proto::{
     limits::LOG_LINE_COST,
     node::{Heartbeat, NodeReply, NodeRequest, NodeRole},
 };
+use clawnode_tool::archive;
 use tokio::sync::watch;
 use tracing::debug;
 

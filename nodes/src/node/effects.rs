@@ -5,12 +5,12 @@
 //! answered; a probe asks there for the key. With `none` it knows the tools and cannot run them.
 
 use async_trait::async_trait;
-use clawnode_actors::tool::{Executor, ToolRun};
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     ToolName,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
+use clawnode_tool::{Executor, ToolRun};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Env;

@@ -9,7 +9,6 @@ use clawnode_actors::{
         Sessions, TurnBody,
         execute::{ExecuteError, Known, Stored},
     },
-    tool::schema,
 };
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, ExecutionId, SessionKey, ToolName, Traceparent, TurnId,
@@ -20,6 +19,7 @@ use clawnode_proto::{
     session::Profile,
     tool::ToolSpec,
 };
+use clawnode_tool::schema;
 use futures_util::StreamExt as _;
 
 use super::{panic::Switch, scheduler};

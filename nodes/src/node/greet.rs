@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::{agent::Agents, tool::Available};
+use clawnode_actors::agent::Agents;
 use clawnode_cluster::{
     BusEvent, Peek, PeekSeen, Substrate,
     membership::{Announcer, ClusterClock, Members},
@@ -24,6 +24,7 @@ use clawnode_proto::{
     provider::ProviderReport,
     view::WarningView,
 };
+use clawnode_tool::Available;
 use futures_util::StreamExt;
 use semver::Version;
 use tokio::{

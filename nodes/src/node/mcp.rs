@@ -9,18 +9,12 @@ use std::{
     sync::Arc,
 };
 
-use clawnode_actors::{
-    latch::LatchDoor,
-    tool::{
-        Egress, Executor,
-        mcp::{
-            self, ApproveError, HttpOptions, McpContext, McpOptions, McpServer, McpTools,
-            McpTransport, PinPolicy, Pins, StdioOptions, ToolOverride,
-        },
-        schema,
-    },
-};
 use clawnode_cluster::{BucketError, Clock, Peek, Substrate, membership::Members};
+use clawnode_executors::mcp::{
+    self, ApproveError, HttpOptions, McpContext, McpOptions, McpServer, McpTools, McpTransport,
+    PinPolicy, Pins, StdioOptions, ToolOverride,
+};
+use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
     AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName, ProcessId,
@@ -31,6 +25,7 @@ use clawnode_proto::{
     provider::ProviderStatus,
     tool::ToolSpec,
 };
+use clawnode_tool::{Egress, Executor, schema};
 use futures_util::future::join_all;
 use ractor::SpawnErr;
 use secrecy::SecretString;

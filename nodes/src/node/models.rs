@@ -13,9 +13,9 @@ use clawnode_actors::{
         ResolveModel,
         route::{self, Routes},
     },
-    tool::mcp::Pins,
 };
 use clawnode_cluster::{Clock, SystemClock};
+use clawnode_executors::mcp::Pins;
 use clawnode_proto::{
     AgentName, Capability, ErrorChain, ToolName,
     llm::{ModelFailure, ModelRef},

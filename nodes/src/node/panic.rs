@@ -2,17 +2,15 @@
 //! each took it.
 //!
 //! The record in the bucket is what holds: a node that does not answer follows it as soon as it
-//! sees it, and one that cannot see it stops by itself ([`clawnode_actors::latch`]). Telling the
+//! sees it, and one that cannot see it stops by itself ([`clawnode_guard::latch`]). Telling the
 //! nodes only makes them look sooner, and nobody takes the teller's word: each reads the record.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_actors::{
-    agent::{AgentOptions, Agents},
-    latch::{self, LatchDoor, LatchError},
-};
+use clawnode_actors::agent::{AgentOptions, Agents};
 use clawnode_cluster::{Feed, RequestError, Substrate};
+use clawnode_guard::latch::{self, LatchDoor, LatchError};
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode, LatchId, Position, ProcessId,

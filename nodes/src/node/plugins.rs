@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use clawnode_actors::{
-    latch::LatchDoor,
-    tool::{Executor, Providers, plugin::PluginName},
-};
 use clawnode_cluster::Bucket;
+use clawnode_executors::plugin::PluginName;
+use clawnode_guard::latch::LatchDoor;
 use clawnode_proto::{AgentName, ToolName, provider::PLUGIN_PREFIX};
+use clawnode_tool::{Executor, Providers};
 use tracing::info;
 #[cfg(not(feature = "wasm"))]
 use tracing::warn;
@@ -22,7 +21,7 @@ const COMPILED: &str = "plugins";
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
     #[cfg(feature = "wasm")]
-    loaded: clawnode_actors::tool::plugin::Plugins,
+    loaded: clawnode_executors::plugin::Plugins,
     /// Configured.
     all: Arc<[PluginName]>,
     /// Configured, and not loaded: why.
@@ -34,7 +33,8 @@ impl Plugins {
     /// about it.
     #[cfg(feature = "wasm")]
     pub async fn load(config: &Config) -> Self {
-        use clawnode_actors::tool::{Egress, plugin};
+        use clawnode_executors::plugin;
+        use clawnode_tool::Egress;
 
         let egress = Egress::new(config.egress.clone());
         let compiled = config.node.data_dir.join(COMPILED);
@@ -60,7 +60,7 @@ impl Plugins {
         let absent = all.iter().map(|name| (name.clone(), why.to_owned())).collect();
         Self {
             #[cfg(feature = "wasm")]
-            loaded: clawnode_actors::tool::plugin::Plugins::default(),
+            loaded: clawnode_executors::plugin::Plugins::default(),
             all,
             absent,
         }

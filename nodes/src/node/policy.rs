@@ -1,9 +1,7 @@
 //! What an agent's policy says of a call, without making it.
 
-use clawnode_actors::{
-    agent::Agents,
-    policy::{judge, risk_of},
-};
+use clawnode_actors::agent::Agents;
+use clawnode_guard::policy::{judge, risk_of};
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode,
     api::{PolicyCheck, PolicyContext},

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use clawnode_actors::{agent::Agents, hook::Hooks, session::route::Routes, tool::mcp::Pins};
+use clawnode_actors::{agent::Agents, hook::Hooks, session::route::Routes};
 use clawnode_cluster::{Clock, PeekSeen, SystemClock};
+use clawnode_executors::mcp::Pins;
 use clawnode_proto::{
     ErrorChain,
     limits::FILE_PROBLEM_CHARS,

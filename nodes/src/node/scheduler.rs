@@ -6,7 +6,7 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use clawnode_actors::{agent::Agents, tool::LOCAL};
+use clawnode_actors::agent::Agents;
 use clawnode_cluster::JOB_RANK_MAX;
 use clawnode_proto::{
     AgentName, Capability, ErrorBody, ErrorCode,
@@ -17,6 +17,7 @@ use clawnode_proto::{
         ProviderStatus, ScoreView, ScoreWeights,
     },
 };
+use clawnode_tool::LOCAL;
 
 use super::execute::{of_step, unknown_action};
 use crate::config::agents::DEFAULT_AGENT;

@@ -12,11 +12,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_actors::{
-    latch::{self, LatchDoor},
-    tool::{Archive, JobRunner},
-};
+use clawnode_actors::runner::JobRunner;
 use clawnode_cluster::{Bucket, Peek};
+use clawnode_guard::latch::{self, LatchDoor};
 use clawnode_kernel::driver::TakeOrders;
 use clawnode_proto::{
     JobId, Position,
@@ -24,6 +22,7 @@ use clawnode_proto::{
     latch::LatchScope,
     node::FileState,
 };
+use clawnode_tool::Archive;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};

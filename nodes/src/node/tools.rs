@@ -4,20 +4,23 @@ use std::{error::Error, fs::DirBuilder, os::unix::fs::DirBuilderExt as _, sync::
 
 use clawnode_actors::{
     hook::Hooks,
-    latch::LatchDoor,
-    tool::{
-        Archive, ArchiveContext, ArchiveOptions, Available, Basics, Egress, Executor, Executors,
-        HttpFetch, JobRank, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
-        sandbox::{self, Commands, Docker, Owner, ProcessOptions, Processes, Steps},
-        schema, ssh, workspace,
-    },
+    runner::{JobRank, JobRunner, RunnerContext, RunnerOptions},
 };
 use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
+use clawnode_executors::{
+    Basics, HttpFetch, Workspace, WorkspaceOptions,
+    sandbox::{self, Commands, Docker, Owner, ProcessOptions, Processes, Steps},
+    ssh, workspace,
+};
+use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::driver::Context;
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
     tool::ToolSpec,
+};
+use clawnode_tool::{
+    Archive, ArchiveContext, ArchiveOptions, Available, Egress, Executor, Executors, schema,
 };
 use tokio::sync::watch;
 use tracing::debug;

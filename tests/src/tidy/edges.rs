@@ -24,7 +24,18 @@ const CRATES: &[Crate] = &[
     Crate { folder: "cluster/sim", name: "sim", may: &["proto", "cluster", "local"] },
     Crate { folder: "actors/wasm", name: "wasm", may: &[] },
     Crate { folder: "actors/kernel", name: "kernel", may: &["proto", "cluster"] },
-    Crate { folder: "actors", name: "actors", may: &["proto", "cluster", "kernel", "wasm"] },
+    Crate { folder: "actors/guard", name: "guard", may: &["proto", "cluster"] },
+    Crate { folder: "actors/tool", name: "tool", may: &["proto", "cluster", "kernel", "guard"] },
+    Crate {
+        folder: "actors/executors",
+        name: "executors",
+        may: &["proto", "cluster", "kernel", "guard", "tool", "wasm"],
+    },
+    Crate {
+        folder: "actors",
+        name: "actors",
+        may: &["proto", "cluster", "kernel", "guard", "tool"],
+    },
     // For tests.
     Crate {
         folder: "actors/simulator",
@@ -34,13 +45,23 @@ const CRATES: &[Crate] = &[
     Crate {
         folder: "nodes",
         name: "nodes",
-        may: &["proto", "cluster", "local", "nats", "kernel", "actors", "wasm"],
+        may: &[
+            "proto",
+            "cluster",
+            "local",
+            "nats",
+            "kernel",
+            "guard",
+            "tool",
+            "executors",
+            "actors",
+        ],
     },
 ];
 
 /// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`.
 const ONLY: &[(&str, &[&str])] = &[
-    ("bollard", &["actors"]),
+    ("bollard", &["executors"]),
     ("async-nats", &["nats"]),
     ("sled", &["local"]),
     ("ractor", &["kernel", "actors", "nodes"]),
@@ -50,11 +71,25 @@ const ONLY: &[(&str, &[&str])] = &[
     ("tokio-tungstenite", &["nodes"]),
     ("sse-stream", &["actors"]),
     ("wasmtime", &["wasm"]),
-    ("russh", &["actors"]),
-    ("landlock", &["actors"]),
-    ("seccompiler", &["actors"]),
+    ("russh", &["executors"]),
+    ("landlock", &["executors"]),
+    ("seccompiler", &["tool"]),
     ("close_fds", &["nodes"]),
-    ("tokio", &["cluster", "local", "nats", "sim", "kernel", "actors", "nodes"]),
+    (
+        "tokio",
+        &[
+            "cluster",
+            "local",
+            "nats",
+            "sim",
+            "kernel",
+            "guard",
+            "tool",
+            "executors",
+            "actors",
+            "nodes",
+        ],
+    ),
 ];
 
 /// The crate that a file is a source of.

@@ -35,7 +35,7 @@ pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
 
 /// Where variables of the environment are spelled: those that are read, and those that commands of
 /// agents are told.
-const VARIABLES: [&str; 2] = ["nodes/src/config/", "actors/src/tool/sandbox/spec.rs"];
+const VARIABLES: [&str; 2] = ["nodes/src/config/", "actors/executors/src/sandbox/spec.rs"];
 
 pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
     name: "our environment variables are spelled only in the configuration",

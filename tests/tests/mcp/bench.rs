@@ -2,17 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use clawnode_actors::{
-    latch::LatchDoor,
-    tool::{
-        Executor, ToolRun, Toolbox,
-        mcp::{
-            self, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, Planted,
-            StdioOptions,
-        },
-    },
-};
 use clawnode_cluster::{Substrate, SystemClock, membership::Members};
+use clawnode_executors::mcp::{
+    self, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, Planted, StdioOptions,
+};
+use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::jobs::Probe;
 use clawnode_local as local;
 use clawnode_proto::{CallId, ProcessId, tool::ToolOutcome};
@@ -20,6 +14,7 @@ use clawnode_tests::{
     mcp::{MARK, hostile, marked},
     wait::until,
 };
+use clawnode_tool::{Executor, ToolRun, Toolbox};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -70,7 +65,7 @@ fn run(tool: &str, arguments: serde_json::Map<String, serde_json::Value>) -> Too
         idempotency_key: "job_7".to_owned(),
         timeout: Duration::from_secs(30),
         limit: None,
-        sink: clawnode_actors::tool::RunSink::default(),
+        sink: clawnode_tool::RunSink::default(),
     }
 }
 

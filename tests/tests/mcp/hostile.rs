@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use clawnode_actors::tool::{Executor, mcp::ToolOverride};
+use clawnode_executors::mcp::ToolOverride;
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::tool::{EffectClass, ToolFailure, ToolOutcome};
 use clawnode_tests::{
     mcp::{MARK, marked},
     wait::until,
 };
+use clawnode_tool::Executor;
 use serde_json::{Value, json};
 
 use super::bench::{Bench, harmful};

@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::tool::{
-    Egress, EgressOptions, Executor as _,
-    mcp::{HttpOptions, McpOptions, McpTransport},
-};
+use clawnode_executors::mcp::{HttpOptions, McpOptions, McpTransport};
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::mcp::reference;
+use clawnode_tool::{Egress, EgressOptions, Executor as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,

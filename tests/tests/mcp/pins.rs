@@ -2,13 +2,11 @@
 
 use std::{fs, time::Duration};
 
-use clawnode_actors::tool::{
-    Executor as _,
-    mcp::{self, Planted},
-};
 use clawnode_cluster::Peek;
+use clawnode_executors::mcp::{self, Planted};
 use clawnode_proto::{mcp::McpToolState, tool::ToolFailure};
 use clawnode_tests::wait::until;
+use clawnode_tool::Executor as _;
 use serde_json::json;
 
 use super::bench::{Bench, harmful};

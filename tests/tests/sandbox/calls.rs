@@ -4,9 +4,10 @@
 
 use std::{process::Command, process::Stdio};
 
-use clawnode_actors::tool::{Toolbox, sandbox::Planted};
+use clawnode_executors::sandbox::Planted;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::process::binary;
+use clawnode_tool::Toolbox;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

@@ -8,14 +8,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_actors::{
-    policy::Planted as PolicyPlanted,
-    tool::{
-        Basics, Executor, SandboxOptions, ToolRun, Toolbox,
-        sandbox::{Commands, Docker, Owner, Processes},
-    },
-};
 use clawnode_cluster::SystemClock;
+use clawnode_executors::{
+    Basics, SandboxOptions,
+    sandbox::{Commands, Docker, Owner, Processes},
+};
+use clawnode_guard::policy::Planted as PolicyPlanted;
 use clawnode_proto::{
     CallId, JobId,
     job::Callbacks,
@@ -23,6 +21,7 @@ use clawnode_proto::{
     session::ToolEnd,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
+use clawnode_tool::{Executor, ToolRun, Toolbox};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -171,7 +170,7 @@ impl Place {
             idempotency_key: JobId::from(call).to_string(),
             timeout: Duration::from_secs(330),
             limit: None,
-            sink: clawnode_actors::tool::RunSink::default(),
+            sink: clawnode_tool::RunSink::default(),
         };
         let here = ["docker", "process"].map(|it| it.parse().unwrap()).into();
         let calling = (Some(self.callbacks()), here);

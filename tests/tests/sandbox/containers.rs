@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_actors::tool::sandbox::Planted;
+use clawnode_executors::sandbox::Planted;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{docker::Engine, process::ProcessError, wait::until};
 use serde_json::json;

@@ -12,7 +12,7 @@ use axum::{
     http::{StatusCode, Uri},
     routing::{delete, get, post},
 };
-use clawnode_actors::tool::{SandboxOptions, sandbox::Planted};
+use clawnode_executors::{SandboxOptions, sandbox::Planted};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixListener;

@@ -2,14 +2,12 @@
 
 use std::{path::Path, sync::Arc};
 
-use clawnode_actors::latch::LatchDoor;
-use clawnode_actors::tool::{
-    Executor, Executors,
-    sandbox::{Commands, Docker, Owner, Planted},
-};
 use clawnode_cluster::Peek;
+use clawnode_executors::sandbox::{Commands, Docker, Owner, Planted};
+use clawnode_guard::latch::LatchDoor;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{process::ProcessError, wait::until};
+use clawnode_tool::{Executor, Executors};
 use serde_json::json;
 
 use super::{Bench, DEAD, ME, OTHER, Outcome, engine, told};
@@ -95,13 +93,13 @@ async fn the_containers_of_the_dead_are_removed_and_no_others() -> Outcome {
         .unwrap();
         let owner = Owner::new(cluster, process);
         let docker = Docker::new(
-            clawnode_actors::tool::SandboxOptions::clone(&options).docker,
+            clawnode_executors::SandboxOptions::clone(&options).docker,
             owner,
             Arc::new(|_| false),
         );
         let commands: Arc<dyn Executor> =
             Arc::new(Commands::in_docker(&options, docker.clone(), None));
-        let toolbox = clawnode_actors::tool::Toolbox::new([commands]).unwrap();
+        let toolbox = clawnode_tool::Toolbox::new([commands]).unwrap();
         let keeping = tokio::spawn(docker.clone().keep());
         let arguments = json!({ "command": "true" });
         let done = super::call(

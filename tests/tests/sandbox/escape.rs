@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use clawnode_actors::tool::sandbox::Planted;
+use clawnode_executors::sandbox::Planted;
 use clawnode_tests::{docker::Engine, process::ProcessError, wait::until};
 use serde_json::json;
 

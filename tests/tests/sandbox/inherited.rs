@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use clawnode_actors::tool::sandbox::Planted;
+use clawnode_executors::sandbox::Planted;
 use clawnode_tests::process::{Ground, Home, Node, binary};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;

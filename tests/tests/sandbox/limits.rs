@@ -2,12 +2,13 @@
 
 use std::{fs, path::PathBuf, process::Command, process::Stdio, sync::Arc};
 
-use clawnode_actors::tool::{
-    Executor, SandboxOptions, Toolbox,
+use clawnode_executors::{
+    SandboxOptions,
     sandbox::{Commands, Held, Planted, Processes},
 };
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{process::binary, wait::until};
+use clawnode_tool::{Executor, Toolbox};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

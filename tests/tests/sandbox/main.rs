@@ -15,8 +15,8 @@ mod walls;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use clawnode_actors::tool::{
-    Executor, SandboxOptions, ToolRun, Toolbox,
+use clawnode_executors::{
+    SandboxOptions,
     sandbox::{Commands, Docker, Owner, Planted, Processes, Steps},
 };
 use clawnode_proto::{
@@ -27,6 +27,7 @@ use clawnode_tests::{
     docker::Engine,
     process::{ProcessError, binary},
 };
+use clawnode_tool::{Executor, ToolRun, Toolbox};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -125,7 +126,7 @@ async fn call(
         arguments,
         idempotency_key: JobId::from(call).to_string(),
         timeout: Duration::from_millis(u64::from(timeout)),
-        sink: clawnode_actors::tool::RunSink::default(),
+        sink: clawnode_tool::RunSink::default(),
         limit: None,
     };
     toolbox.execute(run, cancelled).await

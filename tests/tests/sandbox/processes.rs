@@ -8,12 +8,13 @@ use std::{
     time::Instant,
 };
 
-use clawnode_actors::tool::{
-    Executor, SandboxOptions, Toolbox, Workspace, WorkspaceOptions,
+use clawnode_executors::{
+    SandboxOptions, Workspace, WorkspaceOptions,
     sandbox::{Planted, Processes},
 };
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::wait::until;
+use clawnode_tool::{Executor, Toolbox};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -15,11 +15,12 @@ use std::{
     process::Command,
 };
 
-use clawnode_actors::tool::{
-    SandboxOptions, Toolbox,
+use clawnode_executors::{
+    SandboxOptions,
     sandbox::{Planted, Processes, Steps},
 };
 use clawnode_proto::tool::ToolFailure;
+use clawnode_tool::Toolbox;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use clawnode_actors::tool::ssh::{SshContext, SshHost};
+use clawnode_executors::ssh::{SshContext, SshHost};
 use clawnode_proto::{ssh::SshPin, tool::ToolFailure};
 use serde_json::json;
 

@@ -12,14 +12,12 @@ mod two_hosts;
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_actors::tool::{
-    Executor, ToolRun, Toolbox,
-    ssh::{SshContext, SshHost, SshHostOptions},
-};
 use clawnode_cluster::{Bucket, SystemClock};
+use clawnode_executors::ssh::{SshContext, SshHost, SshHostOptions};
 use clawnode_local as local;
 use clawnode_proto::{CallId, JobId, session::ToolEnd, tool::ToolFailure};
 use clawnode_tests::process::ProcessError;
+use clawnode_tool::{Executor, ToolRun, Toolbox};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +64,7 @@ async fn end(toolbox: &Toolbox, arguments: Value, cancelled: CancellationToken) 
         idempotency_key: JobId::from(call).to_string(),
         timeout: Duration::from_secs(140),
         limit: None,
-        sink: clawnode_actors::tool::RunSink::default(),
+        sink: clawnode_tool::RunSink::default(),
     };
     toolbox.end(run, cancelled).await
 }

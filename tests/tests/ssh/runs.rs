@@ -1,9 +1,10 @@
 //! What comes of commands, and what is left of those that were ended.
 
-use clawnode_actors::{latch::LatchDoor, tool::Executors};
 use clawnode_cluster::Peek;
+use clawnode_guard::latch::LatchDoor;
 use clawnode_proto::{session::ToolEnd, tool::ToolFailure};
 use clawnode_tests::wait::until;
+use clawnode_tool::Executors;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -116,7 +117,7 @@ async fn a_host_is_a_capability_while_it_lets_us_in() {
     let made = |options| {
         let host = cluster.host("a", options);
         async move {
-            let list: Vec<std::sync::Arc<dyn clawnode_actors::tool::Executor>> = vec![host];
+            let list: Vec<std::sync::Arc<dyn clawnode_tool::Executor>> = vec![host];
             Executors::open(list, LatchDoor::default()).await.unwrap()
         }
     };

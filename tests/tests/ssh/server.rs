@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use clawnode_actors::tool::ssh::SshHostOptions;
+use clawnode_executors::ssh::SshHostOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clawnode_actors::tool::{Egress, EgressOptions};
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::tool::{EffectClass, Risk, ToolFailure};
+use clawnode_tool::{Egress, EgressOptions};
 use clawnode_wasm::{limits, text::Text};
 use futures_util::future::join_all;
 use serde_json::json;

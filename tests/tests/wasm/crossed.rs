@@ -9,9 +9,9 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_actors::tool::{Egress, EgressOptions};
 use clawnode_cluster::{Bucket, BucketError, Change, Entry, StoreError};
 use clawnode_proto::{Position, tool::ToolFailure};
+use clawnode_tool::{Egress, EgressOptions};
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Router, response::Redirect, routing::get};
-use clawnode_actors::tool::{
+use clawnode_tool::{
     Egress, EgressOptions, Toolbox,
     egress::{Planted, SystemResolver},
 };

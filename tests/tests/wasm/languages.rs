@@ -3,11 +3,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use clawnode_actors::tool::{
-    Egress, Executor, Toolbox,
-    plugin::{PluginOptions, Plugins},
-};
+use clawnode_executors::plugin::{PluginOptions, Plugins};
 use clawnode_proto::tool::ToolFailure;
+use clawnode_tool::{Egress, Executor, Toolbox};
 use serde_json::json;
 
 use super::{Folder, http, plugins, rust::call, said, stores::on_disk};

@@ -14,11 +14,9 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::tool::{
-    Egress, Executor, ToolRun, Toolbox,
-    plugin::{PluginOptions, Plugins},
-};
+use clawnode_executors::plugin::{PluginOptions, Plugins};
 use clawnode_proto::{CallId, tool::ToolOutcome};
+use clawnode_tool::{Egress, Executor, ToolRun, Toolbox};
 use clawnode_wasm::text::Text;
 use serde_json::json;
 use tempfile::TempDir;
@@ -77,7 +75,7 @@ fn run(tool: &str) -> ToolRun {
         idempotency_key: "job_7".to_owned(),
         timeout: Duration::from_mins(1),
         limit: None,
-        sink: clawnode_actors::tool::RunSink::default(),
+        sink: clawnode_tool::RunSink::default(),
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-use clawnode_actors::tool::{Egress, Toolbox, plugin::PluginOptions};
+use clawnode_executors::plugin::PluginOptions;
 use clawnode_proto::tool::{ToolFailure, ToolOutcome};
+use clawnode_tool::{Egress, Toolbox};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

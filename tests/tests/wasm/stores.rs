@@ -3,11 +3,8 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_actors::tool::{
-    Egress, EgressOptions, Executor, Toolbox,
-    plugin::{PluginOptions, PluginStores, Plugins, StoreFailure, StoreName},
-};
 use clawnode_cluster::{Bucket, Substrate, SystemClock};
+use clawnode_executors::plugin::{PluginOptions, PluginStores, Plugins, StoreFailure, StoreName};
 use clawnode_local as local;
 use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_proto::{
@@ -16,6 +13,7 @@ use clawnode_proto::{
     plugin::StoreKeys,
 };
 use clawnode_tests::nats::{NatsServer, ServerOptions};
+use clawnode_tool::{Egress, EgressOptions, Executor, Toolbox};
 use clawnode_wasm::text::Text;
 use futures_util::future::join_all;
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use clawnode_actors::{
-    agent::{AgentOptions, Permit},
-    session::{CallKey, Outcome, Session, SessionJob, kind::Grant},
+    agent::{AgentOptions, Grant, Permit},
+    session::{CallKey, Outcome, Session, SessionJob},
 };
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_kernel::{

@@ -1,5 +1,6 @@
 //! What hooks decided, and what follows from it.
 
+use clawnode_guard::policy::Pattern;
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     CallId, Digest,
@@ -16,7 +17,6 @@ use super::super::{
     state::{SessionState, Step, Turn},
     tools::ToolCall,
 };
-use crate::policy::Pattern;
 
 /// Calls of one reply that hooks are asked about at a time: what they change of them fits into one
 /// append.
@@ -191,7 +191,7 @@ pub(in crate::session) fn fate(
         return Err(ToolOutcome::failed(ToolFailure::Refused, why));
     }
     if let Some(arguments) = &judged.arguments
-        && let Err(why) = crate::tool::schema::judge(spec, arguments)
+        && let Err(why) = clawnode_tool::schema::judge(spec, arguments)
     {
         let why = format!("a hook changed the arguments to ones that the tool refuses: {why}");
         return Err(ToolOutcome::failed(ToolFailure::Refused, why));

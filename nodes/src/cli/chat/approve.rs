@@ -1,7 +1,7 @@
 //! What a person at the terminal sees of a tool call that waits for them: all of it, and the rule
 //! that would allow such calls from then on. Pure.
 
-use clawnode_actors::policy;
+use clawnode_guard::policy;
 use clawnode_proto::{
     policy::{Approval, Rule},
     tool::Risk,

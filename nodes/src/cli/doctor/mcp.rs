@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use clawnode_actors::tool::mcp::{NOT_HIDDEN, keeper_arguments};
+use clawnode_tool::keeper::{NOT_HIDDEN, keeper_arguments};
 use tokio::{process::Command, time::timeout};
 
 use super::Check;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use clawnode_actors::tool::{
+use clawnode_executors::{
     SandboxOptions,
     sandbox::{Docker, Isolation, Landlock, Owner, Place, Processes, spec::Image},
 };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clawnode_actors::tool::sandbox::WorkspaceAccess;
+use clawnode_executors::sandbox::WorkspaceAccess;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::Check;
@@ -43,7 +43,7 @@ fn judge(root: &Path, mount: Result<StatVfsMountFlags, String>) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_actors::tool::WorkspaceOptions;
+    use clawnode_executors::WorkspaceOptions;
 
     use super::{super::Verdict, *};
 

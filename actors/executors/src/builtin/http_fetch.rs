@@ -1,0 +1,215 @@
+//! `http_fetch`: reads what is on the web, through the one way out.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clawnode_proto::{
+    ErrorChain, ToolName,
+    tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
+};
+use clawnode_tool::{
+    Executor, ToolRun,
+    append::append,
+    arguments,
+    egress::{Decoded, Egress, EgressError, HeaderBounds, Reply, Request},
+    spec::BuiltIn,
+};
+use reqwest::{
+    Method,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+const HTTP_FETCH: &str = "http_fetch";
+/// What a node needs to run it.
+const CAPABILITY: &str = "egress";
+/// Bytes of a body when nothing else is asked for (256 KiB): more than a model is shown of it.
+const DEFAULT_BYTES: usize = 256 << 10;
+/// Headers that a call may set, and their bytes together.
+const HEADERS: HeaderBounds = HeaderBounds { most: 20, bytes: 8 << 10 };
+/// Headers of a reply that are worth reading.
+const SHOWN_HEADERS: [&str; 9] = [
+    "content-type",
+    "content-length",
+    "content-range",
+    "last-modified",
+    "etag",
+    "location",
+    "retry-after",
+    "link",
+    "www-authenticate",
+];
+/// Characters of one header of a reply.
+const SHOWN_CHARS: usize = 500;
+/// What a run may take beside the request itself.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Fetches from the web.
+#[derive(Clone, Debug)]
+pub struct HttpFetch {
+    egress: Egress,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    url: String,
+    #[serde(default)]
+    method: FetchMethod,
+    #[serde(default)]
+    headers: Map<String, Value>,
+    max_bytes: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum FetchMethod {
+    #[default]
+    Get,
+    Head,
+}
+
+impl HttpFetch {
+    /// It leaves through `egress`.
+    pub const fn new(egress: Egress) -> Self {
+        Self { egress }
+    }
+
+    async fn run(&self, mut run: ToolRun) -> Result<ToolOutcome, ToolOutcome> {
+        let agent = run.agent.clone();
+        let Arguments { url, method, headers, max_bytes } = arguments::read(&mut run)?;
+        let invalid = |why| ToolOutcome::failed(ToolFailure::Invalid, why);
+        // The schema has judged that all are texts.
+        let given =
+            headers.iter().map(|(name, value)| (&**name, value.as_str().unwrap_or_default()));
+        let request = Request {
+            url,
+            method: match method {
+                FetchMethod::Get => Method::GET,
+                FetchMethod::Head => Method::HEAD,
+            },
+            headers: HEADERS.read(given).map_err(invalid)?,
+            max_bytes: max_bytes.unwrap_or(DEFAULT_BYTES),
+        };
+        let told = |error: EgressError| {
+            ToolOutcome::failed(error.failure(), ErrorChain(&error).to_string())
+        };
+        let reply = self.egress.fetch(Some(&agent), request).await.map_err(told)?;
+        Ok(tell(&reply))
+    }
+}
+
+#[async_trait]
+impl Executor for HttpFetch {
+    fn reaches_out(&self, _tool: &ToolName) -> bool {
+        true
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        let options = self.egress.options();
+        let fetch = BuiltIn {
+            name: HTTP_FETCH,
+            description: "Fetches a URL from the public web and returns the status line, some \
+                          headers and the body as text (HTML as it is). Use it to read a page, a \
+                          document or an API that needs no login. It cannot reach private or \
+                          local addresses, sends no body, and does not run scripts; up to a few \
+                          redirects are followed. A status such as 404 is a result, not an error. \
+                          Bodies that are not text are only named, with their type and size.",
+            input: json!({
+                "type": "object",
+                "properties": {
+                    "url": {
+                        "type": "string",
+                        "description": "Absolute, `http://` or `https://`.",
+                        "examples": ["https://example.org/"],
+                        "minLength": 8,
+                        "maxLength": 8192,
+                    },
+                    "method": {
+                        "type": "string",
+                        "enum": ["GET", "HEAD"],
+                        "description": "HEAD returns no body. Default: GET.",
+                    },
+                    "headers": {
+                        "type": "object",
+                        "description": "Request headers, for example `{\"Accept\": \
+                                        \"application/json\"}`. Those of the connection itself \
+                                        cannot be set.",
+                        "additionalProperties": {"type": "string"},
+                        "maxProperties": HEADERS.most,
+                    },
+                    "max_bytes": {
+                        "type": "integer",
+                        "description": "Bytes of the body to read; the rest is cut off. \
+                                        Default: 262144.",
+                        "minimum": 1,
+                        "maximum": options.max_body_bytes,
+                    },
+                },
+                "required": ["url"],
+                "additionalProperties": false,
+            }),
+            class: EffectClass::Safe,
+            risk: Risk::ReadOnly,
+            capability: Some(CAPABILITY),
+            timeout: options.total_timeout + MARGIN,
+        };
+        vec![fetch.spec()]
+    }
+
+    async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        tokio::select! {
+            outcome = self.run(run) => outcome.unwrap_or_else(|failed| failed),
+            () = cancelled.cancelled() => ToolOutcome::failed(ToolFailure::Cancelled, ""),
+        }
+    }
+
+    async fn health_check(&self) -> Result<(), String> {
+        self.egress.health_check().map_err(|error| ErrorChain(&error).to_string())
+    }
+}
+
+/// A reply as a model reads it.
+fn tell(reply: &Reply) -> ToolOutcome {
+    let mut text = format!("HTTP {}\n", reply.status);
+    if reply.redirects > 0 {
+        append(&mut text, format_args!("url: {} (after redirects)\n", reply.url));
+    }
+    for name in SHOWN_HEADERS {
+        for value in reply.headers.get_all(name) {
+            let shown: String =
+                String::from_utf8_lossy(value.as_bytes()).chars().take(SHOWN_CHARS).collect();
+            append(&mut text, format_args!("{name}: {shown}\n"));
+        }
+    }
+    let of = |name: HeaderName| reply.headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = of(CONTENT_TYPE).unwrap_or_default();
+    let body = &reply.body;
+    let size = of(CONTENT_LENGTH).map_or_else(
+        || format!("{}{} bytes", if body.is_cut { "more than " } else { "" }, body.bytes.len()),
+        |length| format!("{length} bytes"),
+    );
+    match Decoded::of(&body.bytes, kind, body.is_cut) {
+        Decoded::Text { text: shown, note } => {
+            append(&mut text, format_args!("\n{shown}"));
+            if body.is_cut {
+                let read = body.bytes.len();
+                append(&mut text, format_args!("\n[cut: the first {read} bytes of {size}]"));
+            }
+            if let Some(note) = note {
+                append(&mut text, format_args!("\n[{note}]"));
+            }
+            ToolOutcome::done(text)
+        }
+        Decoded::Binary => {
+            let kind = if kind.is_empty() { "an unknown type" } else { kind };
+            append(
+                &mut text,
+                format_args!("\nThe body is not text and is not shown: {kind}, {size}."),
+            );
+            ToolOutcome::failed(ToolFailure::Failed, text)
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The executors of tools. Only the program and tests name this crate.
+//!
+//! Built in are [`Basics`] (`time_now`, `calculate`: pure, beside the session), [`HttpFetch`]
+//! (capability `egress`) and [`Workspace`] (`file_*`, capability `workspace`). Commands run in a
+//! [`sandbox`], in containers (capability `docker`) or as isolated processes (`process`), and on other
+//! hosts over [`ssh`]. [`mcp`] has MCP servers, [`plugin`] WebAssembly components. Whatever touches an
+//! agent's files goes through the directory handles of [`workspace`].
+#![forbid(unsafe_code)]
+
+mod builtin;
+pub mod mcp;
+pub mod plugin;
+pub mod sandbox;
+pub mod ssh;
+pub mod workspace;
+
+pub use builtin::{Basics, HttpFetch};
+pub use sandbox::SandboxOptions;
+pub use workspace::{Workspace, WorkspaceOptions};

@@ -1,0 +1,54 @@
+//! MCP servers: their tools, run by one host for the whole cluster.
+//!
+//! Each server is kept by one supervised task on each node that has it configured ([`McpServer`]).
+//! It runs where [`hosts_it`] says, on one of them at a time; the others stand by. Which node takes
+//! the calls is decided by the capability `mcp.NAME` alone, so every session of the cluster shares
+//! the one server, over the queue of its jobs. Two at once for a moment are harmless: placement is
+//! liveness.
+//!
+//! Supervised by: the node, as a task that is started again. Messages come from: its tools' runs,
+//! the pins, the membership. Phases: stands by, starts, is up, is down (with why) and waits to start
+//! again, for a bounded time that doubles; it never gives up.
+//!
+//! - [`options`](McpOptions): what is configured.
+//! - `keeper`: the process between a node and a server that is a program. It ends all that the
+//!   server has started, whatever happens to the node (**MCP-1**: no orphan).
+//! - `child` starts and stops it; `wire` reads what it writes, bounded; `http`
+//!   is the same for a service.
+//! - `session`: one connection, from its greeting to its end, and a call on it.
+//! - `pins`: what of a server's tools is approved, in the bucket. **MCP-2**: a model is told of a
+//!   tool what was approved, and a tool that the server describes otherwise is not run.
+//! - `phase`: what a server is doing here.
+//! - `reply`: what a server answers, as an outcome.
+//!
+//! What an operator stops ends: a program is killed whose call is stopped, because nobody can know
+//! whether it listens to being told (**LATCH-2**); what it ran for others is lost with it, and once
+//! everything may go on it is started again. A service that is reached by a URL is told, and no more.
+//!
+//! On crash: the server dies with its node and is started on another; a call in flight is followed
+//! by its effect class. Not here: prompts, resources, sampling, elicitation and roots. A server that
+//! asks for something is refused.
+
+mod child;
+mod executor;
+mod http;
+mod options;
+mod phase;
+mod pins;
+mod place;
+#[cfg(feature = "test-util")]
+mod planted;
+mod reply;
+mod restarts;
+mod secrets;
+mod server;
+mod session;
+mod wire;
+
+pub use executor::McpTools;
+pub use options::{HttpOptions, McpOptions, McpTransport, PinPolicy, StdioOptions, ToolOverride};
+pub use pins::{ApproveError, Pins, approve, follow, load};
+pub use place::hosts_it;
+#[cfg(feature = "test-util")]
+pub use planted::Planted;
+pub use server::{McpContext, McpServer};

@@ -1,0 +1,494 @@
+//! The life of one MCP server on one node.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use clawnode_cluster::{Bucket, Clock, Peek, membership::Members};
+use clawnode_guard::latch::LatchDoor;
+use clawnode_proto::{
+    Capability, Digest, ErrorChain, McpServerName, NodeName, ProcessId, ToolName,
+    mcp::mcp_digest,
+    timeout::{TimeBound, ToolTime},
+    tool::{EffectClass, Risk, ToolSpec},
+};
+use clawnode_tool::schema;
+use rmcp::{RoleClient, model::Tool, transport::Transport};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    child::Process,
+    http::Service,
+    options::{McpOptions, McpTransport, PinPolicy},
+    phase::{Life, Phase, Up},
+    pins::{self, Heard, Pins},
+    place::hosts_it,
+    restarts::Restarts,
+    secrets::Secrets,
+    session::{Session, TOOLS, bounded},
+    wire::{Ending, Wire},
+};
+
+/// How often a server that says nothing is asked for its tools again (1 min): how long it may
+/// describe a tool otherwise unseen.
+const RELIST: Duration = Duration::from_mins(1);
+/// How soon after a list the next one may be asked for, however often it says that it has changed.
+const RELIST_PAUSE: Duration = Duration::from_secs(1);
+/// How long calls may take to end when the server moves to another node (30 s).
+const MOVE_GRACE: Duration = Duration::from_secs(30);
+/// How long calls are still served after the server moved (2 s): what this node takes until it no
+/// longer announces the server.
+const LEAVE: Duration = Duration::from_secs(2);
+/// Bytes of the descriptions and schemas of one server's tools (256 KiB): they are one value of the
+/// bucket, twice.
+const LISTING_BYTES: usize = 256 << 10;
+
+/// What a server needs of its node.
+#[derive(Clone)]
+pub struct McpContext {
+    /// Where what is approved is kept.
+    pub bucket: Arc<dyn Bucket>,
+    /// For what is written down.
+    pub clock: Arc<dyn Clock>,
+    /// What people call this node.
+    pub node: NodeName,
+    /// This process.
+    pub process: ProcessId,
+    /// Whether others may run the server as well.
+    pub shared: bool,
+    /// Who is there.
+    pub peers: watch::Receiver<Members>,
+    /// What is approved.
+    pub pins: watch::Receiver<Pins>,
+    /// What operators have stopped.
+    pub door: LatchDoor,
+}
+
+/// One server on this node: the only door to it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct McpServer(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) options: McpOptions,
+    pub(super) context: McpContext,
+    phase: watch::Sender<Phase>,
+    /// Told whenever the phase or what is approved has changed.
+    pub(super) changed: Notify,
+    /// Told when a call was given up: the server may hang.
+    pub(super) suspected: Notify,
+    /// Calls that are under way.
+    calls: watch::Sender<usize>,
+    stop: CancellationToken,
+    #[cfg(feature = "test-util")]
+    pub(super) planted: super::Planted,
+}
+
+/// One call under way; dropping it ends the count.
+#[derive(Debug)]
+pub(super) struct UnderWay<'a>(&'a watch::Sender<usize>);
+
+/// Why a server is not run on.
+enum End {
+    /// Another node runs it from now on.
+    Moved,
+    /// This node ends.
+    Stopped,
+    /// An operator stopped a call that it ran.
+    Cut,
+    /// It is started again.
+    Broken(String),
+}
+
+// === impl McpServer ===
+
+impl McpServer {
+    /// A server that is not run yet.
+    pub fn new(options: McpOptions, context: McpContext) -> Self {
+        Self(Arc::new(Inner {
+            options,
+            context,
+            phase: watch::Sender::new(Phase::Starts),
+            changed: Notify::new(),
+            suspected: Notify::new(),
+            calls: watch::Sender::new(0),
+            stop: CancellationToken::new(),
+            #[cfg(feature = "test-util")]
+            planted: super::Planted::None,
+        }))
+    }
+
+    /// One with a bug in it.
+    #[cfg(feature = "test-util")]
+    pub fn with_bug(options: McpOptions, context: McpContext, planted: super::Planted) -> Self {
+        let mut server = Self::new(options, context);
+        if let Some(inner) = Arc::get_mut(&mut server.0) {
+            inner.planted = planted;
+        }
+        server
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &McpServerName {
+        &self.0.options.name
+    }
+
+    /// Runs it whenever it is this node's to run; returns after [`Self::stop`]. To be started again
+    /// should it end otherwise.
+    pub async fn run(self) {
+        self.0.run().await;
+        if self.0.stop.is_cancelled() {
+            // Who ends is started again.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Ends it; returns once nothing of it is left.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        let mut phase = self.0.phase.subscribe();
+        // It ends only with the last server of this name, which is here.
+        drop(phase.wait_for(|phase| matches!(phase, Phase::Stopped)).await);
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    pub(super) fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Counts a call until the answer is dropped.
+    pub(super) fn begin(&self) -> UnderWay<'_> {
+        self.calls.send_modify(|calls| *calls += 1);
+        UnderWay(&self.calls)
+    }
+
+    fn is_down(&self) -> bool {
+        self.phase.peek(|phase| matches!(phase, Phase::Down(_)))
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.send_replace(phase);
+        self.changed.notify_one();
+    }
+
+    async fn run(&self) {
+        let server = &self.options.name;
+        let mut restarts = Restarts::new(&self.options);
+        loop {
+            if self.context.shared && !self.is_down() {
+                self.enter(Phase::StandsBy);
+            }
+            tokio::select! {
+                () = self.turn(true) => {}
+                () = self.stop.cancelled() => break,
+            }
+            let began = Instant::now();
+            match Box::pin(self.serve()).await {
+                End::Moved => {
+                    info!(%server, "another node runs an MCP server from now on");
+                    self.enter(Phase::StandsBy);
+                }
+                End::Stopped => break,
+                End::Cut => {
+                    warn!(%server, "an MCP server was killed, because a call that it ran is stopped");
+                    let mut view = self.context.door.view();
+                    tokio::select! {
+                        // The context holds the sender.
+                        _ = view.wait_for(|latches| latches.all().is_none()) => {}
+                        () = self.stop.cancelled() => break,
+                    }
+                }
+                End::Broken(why) => {
+                    let wait = restarts.wait(&why, began.elapsed());
+                    self.enter(Phase::Down(why));
+                    tokio::select! {
+                        () = sleep(wait) => {}
+                        () = self.stop.cancelled() => break,
+                    }
+                }
+            }
+        }
+        self.enter(Phase::Stopped);
+    }
+
+    /// Waits until it is this node's turn to run it, or no longer.
+    async fn turn(&self, mine: bool) {
+        if !self.context.shared {
+            if !mine {
+                std::future::pending::<()>().await;
+            }
+            return;
+        }
+        let (server, me) = (&self.options.name, self.context.process);
+        let mut peers = self.context.peers.clone();
+        let turned = peers.wait_for(|members| hosts_it(server, me, members) == mine).await.is_ok();
+        if !turned {
+            // Nobody tells any more who is there: it stays as it is.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Starts it and keeps it up, until it ends or is no longer wanted here.
+    async fn serve(&self) -> End {
+        // Until it is up again, why it went down is what people ask for.
+        if !self.is_down() {
+            self.enter(Phase::Starts);
+        }
+        let secrets = Arc::new(Secrets::of(&self.options.transport));
+        let ending = Arc::new(Ending::new(Arc::clone(&secrets)));
+        let relist = Arc::new(Notify::new());
+        match &self.options.transport {
+            McpTransport::Stdio(stdio) => {
+                match Process::start(&self.options.name, stdio, secrets) {
+                    Ok((process, streams)) => {
+                        let wire = Wire::new(streams, Arc::clone(&relist), Arc::clone(&ending));
+                        self.serve_on(wire, ending, &relist, Some(process)).await
+                    }
+                    Err(error) => {
+                        End::Broken(ending.shown(&format!("it cannot be started: {error}")))
+                    }
+                }
+            }
+            McpTransport::Http(http) => {
+                let service = Service::new(http, Arc::clone(&relist), Arc::clone(&ending)).await;
+                match service {
+                    Ok(service) => self.serve_on(service, ending, &relist, None).await,
+                    Err(why) => End::Broken(why),
+                }
+            }
+        }
+    }
+
+    async fn serve_on<T>(
+        &self,
+        transport: T,
+        ending: Arc<Ending>,
+        relist: &Notify,
+        process: Option<Process>,
+    ) -> End
+    where
+        T: Transport<RoleClient> + 'static,
+    {
+        let greeting = Session::greet(transport, ending, self.options.start_timeout);
+        let greeted = tokio::select! {
+            greeted = greeting => greeted,
+            () = self.stop.cancelled() => {
+                drop(stop(process).await);
+                return End::Stopped;
+            }
+        };
+        let session = match greeted {
+            Ok(session) => session,
+            Err(error) => {
+                let said = stop(process).await;
+                let said = if said.is_empty() { said } else { format!("; it said: {said}") };
+                return End::Broken(format!("{}{said}", ErrorChain(&error)));
+            }
+        };
+        let life = Life::default();
+        let mut end = tokio::select! {
+            end = Box::pin(self.keep_up(&session, (relist, &life))) => end,
+            () = life.cut.cancelled() => End::Cut,
+        };
+        let is_cut = tokio::select! {
+            biased;
+            () = life.cut.cancelled() => true,
+            () = self.leave(&end) => false,
+        };
+        match process {
+            Some(process) if is_cut => {
+                self.enter(Phase::Down("an operator stopped a call that it ran".to_owned()));
+                process.kill().await;
+                end = End::Cut;
+            }
+            process => {
+                session.close().await;
+                // What it said may be content of a conversation by now.
+                drop(stop(process).await);
+            }
+        }
+        life.over.cancel();
+        end
+    }
+
+    /// Calls that run may end, if the server is only wanted elsewhere.
+    async fn leave(&self, end: &End) {
+        match end {
+            End::Moved => {
+                let up = self.phase.peek(|phase| match phase {
+                    Phase::Up(up) => Some(up.clone()),
+                    _ => None,
+                });
+                if let Some(up) = up {
+                    self.enter(Phase::Leaves(up));
+                    sleep(LEAVE).await;
+                }
+                let mut calls = self.calls.subscribe();
+                let ended = calls.wait_for(|calls| *calls == 0);
+                if tokio::time::timeout(MOVE_GRACE, ended).await.is_err() {
+                    warn!(server = %self.options.name, "calls are cut off: the server has moved");
+                }
+            }
+            End::Broken(why) => self.enter(Phase::Down(why.clone())),
+            End::Stopped | End::Cut => self.enter(Phase::Starts),
+        }
+    }
+
+    async fn keep_up(&self, session: &Session, (relist, life): (&Notify, &Life)) -> End {
+        let server = &self.options.name;
+        let calls = session.calls();
+        let mut pins = self.context.pins.clone();
+        let mut known: Option<Arc<BTreeMap<String, ToolSpec>>> = None;
+        let mut due = true;
+        loop {
+            if due {
+                let listed = tokio::select! {
+                    listed = calls.list(self.options.start_timeout) => listed,
+                    () = self.stop.cancelled() => return End::Stopped,
+                };
+                let tools = match listed {
+                    Ok(tools) => tools,
+                    Err(error) => return End::Broken(ErrorChain(&error).to_string()),
+                };
+                let listed = Arc::new(self.specs(&tools, known.is_none()));
+                if !self.note(&listed).await {
+                    return End::Broken("cannot store the list of its tools".to_owned());
+                }
+                if known.as_ref() != Some(&listed) {
+                    info!(%server, tools = listed.len(), "an MCP server is up");
+                    known = Some(Arc::clone(&listed));
+                    let (calls, life) = (calls.clone(), life.clone());
+                    self.enter(Phase::Up(Up { calls, listed, life }));
+                }
+            }
+            due = false;
+            tokio::select! {
+                why = session.over() => return End::Broken(why),
+                () = self.stop.cancelled() => return End::Stopped,
+                () = self.turn(false) => return End::Moved,
+                () = sleep(RELIST) => due = true,
+                () = relist.notified() => {
+                    due = true;
+                    sleep(RELIST_PAUSE).await;
+                }
+                () = self.suspected.notified() => if !calls.answers().await {
+                    return End::Broken("it does not answer".to_owned());
+                },
+                changed = pins.changed() => {
+                    self.changed.notify_one();
+                    if changed.is_err() {
+                        return End::Stopped;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes down what it offers; whether that was possible.
+    async fn note(&self, listed: &BTreeMap<String, ToolSpec>) -> bool {
+        let (server, context) = (&self.options.name, &self.context);
+        let (policy, node, at): (PinPolicy, _, _) =
+            (self.options.pin, &context.node, context.clock.now());
+        let heard = Heard { server, listed, policy, node, at };
+        match pins::heard(&*context.bucket, heard).await {
+            Ok(_) => true,
+            Err(error) => {
+                let error = ErrorChain(&error);
+                warn!(%server, %error, "cannot store the list of an MCP server's tools");
+                false
+            }
+        }
+    }
+
+    /// Its tools, as agents may be given them. What does not fit is left out.
+    fn specs(&self, tools: &BTreeMap<String, Tool>, tell: bool) -> BTreeMap<String, ToolSpec> {
+        let server = &self.options.name;
+        let (mut specs, mut bytes) = (BTreeMap::new(), 0);
+        for (name, tool) in tools {
+            let made = self.spec(name, tool).and_then(|spec| {
+                bytes += spec.description.len() + spec.input_schema.len();
+                match (specs.len() < TOOLS, bytes <= LISTING_BYTES) {
+                    (true, true) => Ok(spec),
+                    (false, _) => Err(format!("it has more than {TOOLS} tools")),
+                    (_, false) => Err(format!("its tools take more than {LISTING_BYTES} bytes")),
+                }
+            });
+            match made {
+                Ok(spec) => drop(specs.insert(name.clone(), spec)),
+                Err(why) if tell => {
+                    warn!(%server, tool = bounded(name), why, "a tool of an MCP server is left out");
+                }
+                Err(why) => debug!(%server, tool = bounded(name), why, "a tool is left out"),
+            }
+        }
+        specs
+    }
+
+    fn spec(&self, name: &str, tool: &Tool) -> Result<ToolSpec, String> {
+        let server = &self.options.name;
+        let known = self.options.tools.get(name).cloned().unwrap_or_default();
+        let timeout = known.timeout.unwrap_or(self.options.call_timeout);
+        let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+        let mut spec = ToolSpec {
+            name: ToolName::of_mcp(server, name).map_err(|error| error.to_string())?,
+            description: description.to_owned(),
+            input_schema: tool.schema_as_json_value().to_string(),
+            class: known.class.unwrap_or(EffectClass::Once),
+            risk: known.risk.unwrap_or(Risk::Write),
+            capability: Some(Capability::of_mcp(server)),
+            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            pin: None,
+            time: None,
+        };
+        let set_in = match known.timeout {
+            Some(_) => format!("mcp_servers.{server}.tools.{name}.timeout"),
+            None => format!("mcp_servers.{server}.call_timeout"),
+        };
+        spec.time = Some(ToolTime {
+            command: TimeBound { ms: spec.timeout_ms, set_in },
+            ..ToolTime::of_tool(name, spec.timeout_ms)
+        });
+        // What a person allows is a call of the tool as it was described then.
+        let described = mcp_digest(&spec);
+        spec.pin = Some(match &known.probe {
+            Some(probe) => Digest::of(format!("{described} probe {probe}").as_bytes()),
+            None => described,
+        });
+        schema::check(&spec).map_err(|error| ErrorChain(&error).to_string())?;
+        Ok(spec)
+    }
+}
+
+/// Ends the program, if it is one; its last words.
+async fn stop(process: Option<Process>) -> String {
+    match process {
+        Some(process) => process.stop().await,
+        None => String::new(),
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpServer")
+            .field("name", &self.options.name)
+            .field("phase", &self.phase.peek(Clone::clone))
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for McpContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpContext").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|calls| *calls = calls.saturating_sub(1));
+    }
+}

@@ -1,0 +1,37 @@
+//! Commands of agents in sandboxes: containers of a Docker engine, or processes with bubblewrap.
+//!
+//! A tool's call becomes a [`Command`](spec::Command) (by its recipe) and a
+//! [`Policy`](spec::Policy) (by the configuration alone); what can be said of a sandbox ends there.
+//! [`Docker`] and [`Processes`] turn both into what their engine is asked for, in one pure function
+//! each, follow the command, and end it with everything that it has started. [`Commands`] is the
+//! executor of either: `run_command`, `run_python`, `execute_code` and the tools of
+//! `[sandbox.tools]`.
+//!
+//! Where the place that a tool names is missing, its calls are refused or go to another node. They
+//! never run anywhere else.
+//!
+//! Not here: who may call what (policy), and the network of containers (`bridge` is the engine's).
+
+mod code;
+mod docker;
+mod error;
+mod executor;
+pub mod limits;
+mod options;
+pub mod output;
+#[cfg(feature = "test-util")]
+mod planted;
+mod process;
+mod recipe;
+pub mod spec;
+mod talk;
+
+pub use docker::{Docker, DockerOptions, IsDead, Owner};
+pub use error::SandboxError;
+pub use executor::{Commands, specs};
+pub use options::{
+    CommandTool, MaxTimeout, Place, SandboxOptions, SandboxOptionsError, WorkspaceAccess,
+};
+#[cfg(feature = "test-util")]
+pub use planted::Planted;
+pub use process::{Held, Isolation, Landlock, ProcessOptions, Processes, Steps, Strength, step};

@@ -1,0 +1,477 @@
+//! Runs a command as a process, and ends it with all that it has started.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use clawnode_proto::ErrorChain;
+use clawnode_tool::RunSink;
+use rustix::process::Signal;
+use tokio::{
+    process::{Child, Command as Start},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    Isolation, ProcessOptions,
+    argv::{self, Inside, PATH, PRLIMIT, Shown, WORKSPACE},
+    enter::{GO, Steps, Walls},
+    groups::{self, Group, Groups, Held},
+    outlet::{self, Outlet},
+    second::{Around, Second},
+    streams::{Listening, feed},
+    tree,
+    wall::{Strength, Wall},
+};
+#[cfg(feature = "test-util")]
+use crate::sandbox::planted::Planted;
+use crate::sandbox::{
+    SandboxError,
+    output::{End, Ran},
+    spec::{Argv, Command, Network, Policy, RUN, User},
+    talk::{Ears, Wires},
+};
+
+/// How long a command that was asked to end (SIGTERM) may take before it is ended (SIGKILL).
+const GRACE: Duration = Duration::from_millis(500);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long what was said before the end may take to be read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the probe may take.
+const PROBE_WAIT: Duration = Duration::from_secs(4);
+/// What `/proc` tells of the keys of this host, where it does.
+const HIDDEN: [&str; 2] = ["/proc/keys", "/proc/key-users"];
+/// What makes the kernel end commands before the node when the host's memory ends.
+const FIRST_TO_GO: &str = "1000";
+/// Rounds of the hunt for processes that are not isolated; each may have started another meanwhile.
+const ROUNDS: usize = 10;
+
+/// Runs commands as processes of this host.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    options: ProcessOptions,
+    is_root: bool,
+    second: Arc<Second>,
+    /// Where limits hold for all processes of a command together.
+    groups: Option<Arc<Groups>>,
+    #[cfg(feature = "test-util")]
+    planted: Planted,
+}
+
+/// A command that runs; what is left of it is ended when this is dropped.
+struct Running {
+    child: Child,
+    /// What all its processes have in their environment, where they are not isolated.
+    mark: Option<String>,
+    /// What its processes may use together.
+    group: Option<Group>,
+    /// What the first step waits for.
+    go: &'static [u8],
+}
+
+// === impl Processes ===
+
+impl Processes {
+    /// By these settings.
+    pub fn new(options: ProcessOptions) -> Self {
+        if options.isolation == Isolation::None {
+            warn!(
+                "`sandbox.process.isolation` is \"none\": commands of agents run on this host with \
+                 all rights of the node, its files, network and secrets included"
+            );
+        }
+        outlet::sweep();
+        let second = Arc::new(Second::new(options.landlock, None));
+        Self {
+            options,
+            second,
+            groups: None,
+            is_root: rustix::process::geteuid().is_root(),
+            #[cfg(feature = "test-util")]
+            planted: Planted::None,
+        }
+    }
+
+    /// The same, with a second wall that this program puts up.
+    #[must_use]
+    pub fn walled_by(mut self, steps: Steps) -> Self {
+        self.second = Arc::new(Second::new(self.options.landlock, Some(steps)));
+        self
+    }
+
+    /// The same, with limits for all processes of a command together, where this process may divide
+    /// a control group; it moves into a part of that group.
+    #[must_use]
+    pub fn in_groups(mut self) -> Self {
+        if self.options.isolation == Isolation::Bubblewrap {
+            match Groups::open(self.options.cgroup.as_deref()) {
+                Ok(groups) => {
+                    info!(limits = %groups.held(), "commands are limited as a whole");
+                    self.groups = Some(Arc::new(groups));
+                }
+                // A person named it, and relies on it.
+                Err(why) if self.options.cgroup.is_some() => {
+                    warn!(why, "commands are limited process by process only");
+                }
+                Err(why) => debug!(why, "commands are limited process by process only"),
+            }
+        }
+        self
+    }
+
+    /// What control groups hold for the commands of process `pid`, or why they hold nothing.
+    pub fn limits_of(&self, pid: u32) -> Result<Held, String> {
+        let group = groups::delegated(self.options.cgroup.as_deref(), pid)?;
+        groups::look(&group)
+    }
+
+    /// What the second wall keeps, or why there is none, for people.
+    pub fn second_wall(&self) -> Result<Strength, String> {
+        self.second.wall()
+    }
+
+    /// Whether system calls are filtered, or why not, for people.
+    pub fn filter(&self) -> Result<(), String> {
+        self.second.filter()
+    }
+
+    /// The same with a bug in it.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub const fn with_bug(mut self, planted: Planted) -> Self {
+        self.planted = planted;
+        self
+    }
+
+    /// What holds for its commands.
+    pub const fn options(&self) -> &ProcessOptions {
+        &self.options
+    }
+
+    /// Whether commands can be isolated here, by isolating one that does nothing.
+    pub async fn health_check(&self) -> Result<(), SandboxError> {
+        if self.options.isolation == Isolation::None {
+            return Ok(());
+        }
+        let around = self.second.of_command()?;
+        let Some((_, shut)) = around else { return self.probe(None).await?.map_err(no) };
+        let Err(why) = self.probe(around).await? else {
+            self.second.works(shut);
+            return Ok(());
+        };
+        // Which of the walls does not stand?
+        let mut last = why.clone();
+        for less in self.second.less(shut) {
+            match self.probe(less).await? {
+                Ok(()) if self.second.fails(less, &why) => return Ok(()),
+                Ok(()) => {
+                    let why = format!("it does not work here: {why}");
+                    return Err(SandboxError::NoSecondWall(why));
+                }
+                Err(why) => last = why,
+            }
+        }
+        Err(no(last))
+    }
+
+    /// Runs a command that does nothing; the inner error is what it said instead.
+    async fn probe(&self, around: Around<'_>) -> Result<Result<(), String>, SandboxError> {
+        let nothing = Argv::new(vec!["true".to_owned()]).map_err(|error| no(error.to_string()))?;
+        let command = Command {
+            argv: nothing,
+            stdin: Vec::new(),
+            idempotency_key: "probe".to_owned(),
+            timeout: PROBE_WAIT,
+            sink: RunSink::default(),
+        };
+        let policy = Policy {
+            image: None,
+            limits: self.options.limits(),
+            network: Network::None,
+            workspace: None,
+            user: User::nobody(),
+        };
+        let never = CancellationToken::new();
+        let ran = match self.run_within(around, (&policy, &command), None, &never).await {
+            Ok(ran) => ran,
+            // What puts the second wall up cannot even be started.
+            Err(error @ SandboxError::Io { .. }) if around.is_some() => {
+                return Ok(Err(ErrorChain(&error).to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        if ran.end == End::Exited(0) {
+            return Ok(Ok(()));
+        }
+        let is_late = matches!(ran.end, End::TimedOut(_));
+        let said = ran.outcome().content.inline().unwrap_or_default().replace('\n', " ");
+        let said = said.chars().take(300).collect();
+        // That it takes long says nothing of any wall.
+        if is_late { Err(no(said)) } else { Ok(Err(said)) }
+    }
+
+    /// Runs a command until it ends, takes too long or is cancelled; nothing of it is left.
+    pub(in crate::sandbox) async fn run(
+        &self,
+        policy: &Policy,
+        command: &Command,
+        wires: Option<Wires>,
+        cancelled: &CancellationToken,
+    ) -> Result<Ran, SandboxError> {
+        let around = match self.options.isolation {
+            Isolation::Bubblewrap => self.second.of_command()?,
+            Isolation::None => None,
+        };
+        self.run_within(around, (policy, command), wires, cancelled).await
+    }
+
+    async fn run_within(
+        &self,
+        around: Around<'_>,
+        (policy, command): (&Policy, &Command),
+        wires: Option<Wires>,
+        cancelled: &CancellationToken,
+    ) -> Result<Ran, SandboxError> {
+        let deadline = Instant::now() + command.timeout;
+        let outlet = self.outlet(policy, command);
+        let mut running = self.start(around, (policy, command), outlet.as_ref())?;
+        let (stdout, stderr, stdin) =
+            (running.child.stdout.take(), running.child.stderr.take(), running.child.stdin.take());
+        let (Some(mut stdout), Some(mut stderr)) = (stdout, stderr) else {
+            return Err(SandboxError::Io {
+                what: "read a command's output",
+                source: io::ErrorKind::BrokenPipe.into(),
+            });
+        };
+        let (mut ears, told) = Ears::new(wires, &command.sink);
+        let mut feeding = Box::pin(feed(stdin, (running.go, &command.stdin), told));
+        let mut is_fed = false;
+        let mut listening = Listening::new();
+        let end = loop {
+            tokio::select! {
+                biased;
+                () = cancelled.cancelled() => break End::Cancelled,
+                () = sleep_until(deadline) => break End::TimedOut(command.timeout),
+                () = &mut feeding, if !is_fed => is_fed = true,
+                ended = running.child.wait() => break End::Exited(code(ended)?),
+                () = listening.next(&mut stdout, &mut stderr, &mut ears),
+                    if !(ears.are_open() && listening.is_over()) => {}
+            }
+        };
+        let end = match end {
+            End::Exited(_) if running.is_out_of_memory() => End::OutOfMemory(policy.limits.memory),
+            end => end,
+        };
+        match end {
+            End::Cancelled | End::TimedOut(_) => running.end().await,
+            // It has ended; what it left behind has not, where nothing isolates it.
+            _ => running.hunt().await,
+        }
+        let rest = async {
+            while !listening.is_over() {
+                listening.next(&mut stdout, &mut stderr, &mut ears).await;
+            }
+            ears.open().await;
+        };
+        drop(timeout(LAST_WORDS, rest).await);
+        if let (Some(outlet), Some(collecting)) = (outlet, command.sink.collect())
+            && matches!(end, End::Exited(_))
+        {
+            // The call does not wait for it.
+            drop(tokio::task::spawn_blocking(move || collecting.made(outlet.read())));
+        }
+        Ok(Ran { capture: ears.into_capture(), end })
+    }
+
+    /// Where the command's files leave its sandbox, if somebody wants them and they can.
+    fn outlet(&self, policy: &Policy, command: &Command) -> Option<Outlet> {
+        let is_isolated = self.options.isolation == Isolation::Bubblewrap;
+        if !is_isolated || !command.sink.is_read() || !outlet::is_possible(&self.options.paths) {
+            return None;
+        }
+        Outlet::make(policy.user, self.is_root)
+            .inspect_err(|error| warn!(%error, "files that commands leave cannot be collected"))
+            .ok()
+    }
+
+    fn start(
+        &self,
+        around: Around<'_>,
+        (policy, command): (&Policy, &Command),
+        outlet: Option<&Outlet>,
+    ) -> Result<Running, SandboxError> {
+        let is_isolated = self.options.isolation == Isolation::Bubblewrap;
+        let mut argv = argv::limits(&policy.limits, policy.limits.tmp.bytes());
+        let mut program = OsString::from(PRLIMIT);
+        if is_isolated {
+            let walls = around.map(|(steps, shut)| {
+                let inside = (WORKSPACE, outlet);
+                let wall = |strength| Wall::new(strength, &self.options.paths, policy, inside);
+                let filter = shut.filter;
+                #[cfg(feature = "test-util")]
+                let filter = filter && self.planted != Planted::NoFilter;
+                (steps, Walls { files: shut.wall.map(wall), filter })
+            });
+            let walls = walls.as_ref().map(|(steps, walls)| (*steps, walls));
+            let isolated = argv::isolated(
+                &self.options,
+                &shown(&self.options.paths),
+                policy,
+                Inside { command, outlet, walls },
+                #[cfg(feature = "test-util")]
+                self.planted,
+            );
+            argv.extend(isolated.map_err(|error| no(error.to_string()))?);
+        } else {
+            argv.extend(command.argv.items().iter().map(OsString::from));
+        }
+        if let Some((steps, _)) = around {
+            let [step, begin] = steps.begin();
+            argv.splice(
+                0..0,
+                [step, begin, std::mem::replace(&mut program, steps.binary.clone().into())],
+            );
+        }
+        let mut start = Start::new(program);
+        start
+            .args(argv)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| PATH.into()));
+        start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        start.process_group(0).kill_on_drop(true).current_dir(Path::new("/"));
+        let mut mark = None;
+        if is_isolated {
+            if self.is_root {
+                start.uid(policy.user.uid()).gid(policy.user.gid());
+            }
+        } else {
+            start.envs(command.environment());
+            let run = ulid::Ulid::generate().to_string();
+            start.env(RUN, &run);
+            mark = Some(format!("{RUN}={run}"));
+            if let Some(files) = &policy.workspace {
+                start.current_dir(&files.directory);
+            }
+        }
+        let group = self.group(policy)?;
+        let child = start.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if around.is_none() => {
+                no(format!("`{PRLIMIT}` is not installed (util-linux)"))
+            }
+            _ => SandboxError::Io { what: "start a command", source: error },
+        })?;
+        // Dropped on an error, which kills it. It does nothing yet: it waits to be told to.
+        let running = Running { child, mark, group, go: if around.is_some() { GO } else { b"" } };
+        running.limit()?;
+        Ok(running)
+    }
+
+    /// A group for a command, where there are any.
+    fn group(&self, policy: &Policy) -> Result<Option<Group>, SandboxError> {
+        let Some(groups) = &self.groups else { return Ok(None) };
+        let made = groups.make(&policy.limits);
+        let made = made.map_err(|source| SandboxError::Io { what: "limit a command", source })?;
+        Ok(Some(made))
+    }
+}
+
+fn no(why: String) -> SandboxError {
+    SandboxError::NoIsolation(why)
+}
+
+/// As shells tell it: 128 and the signal for one that was killed.
+fn code(ended: io::Result<ExitStatus>) -> Result<i64, SandboxError> {
+    let ended = ended.map_err(|source| SandboxError::Io { what: "wait for a command", source })?;
+    let code = ended.code().or_else(|| ended.signal().map(|signal| 128 + signal));
+    Ok(i64::from(code.unwrap_or(-1)))
+}
+
+fn shown(paths: &[PathBuf]) -> Vec<Shown> {
+    let shown = |path: &PathBuf| match std::fs::read_link(path) {
+        Ok(target) => Shown::Link(path.clone(), target),
+        Err(_no_link) => Shown::Tree(path.clone()),
+    };
+    let hidden = HIDDEN.iter().map(PathBuf::from).filter(|path| path.exists());
+    paths.iter().map(shown).chain(hidden.map(Shown::Hidden)).collect()
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Holds it within its limits, before it has started anything.
+    fn limit(&self) -> Result<(), SandboxError> {
+        // Without an id it has ended already.
+        let Some(pid) = self.child.id() else { return Ok(()) };
+        if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), FIRST_TO_GO) {
+            debug!(%error, "the kernel may not end a command first when memory is short");
+        }
+        let taken = self.group.as_ref().map_or(Ok(()), |group| group.take(pid));
+        taken.map_err(|source| SandboxError::Io { what: "limit a command", source })
+    }
+
+    /// Whether the kernel ended a part of it for want of memory.
+    fn is_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::is_out_of_memory)
+    }
+
+    /// Asks all processes of the command to end, and ends those that do not.
+    async fn end(&mut self) {
+        tree::signal(&self.all(), Signal::TERM);
+        let until = Instant::now() + GRACE;
+        while Instant::now() < until {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                break;
+            }
+            sleep(LOOK).await;
+        }
+        // With bubblewrap the process namespace goes with its first process, which dies with this.
+        if let Err(error) = self.child.start_kill() {
+            debug!(%error, "a command has ended by itself");
+        }
+        if let Err(error) = self.child.wait().await {
+            debug!(%error, "a command cannot be waited for");
+        }
+        self.hunt().await;
+    }
+
+    /// Ends what is left where nothing isolates it.
+    async fn hunt(&self) {
+        let Some(mark) = &self.mark else { return };
+        for _ in 0..ROUNDS {
+            let left = tree::marked(mark);
+            if left.is_empty() {
+                return;
+            }
+            tree::signal(&left, Signal::KILL);
+            sleep(LOOK).await;
+        }
+        warn!("processes of a command that is not isolated cannot be ended");
+    }
+
+    /// The command's processes, without those that only hold it.
+    fn all(&self) -> Vec<rustix::process::Pid> {
+        let root = self.child.id();
+        match &self.mark {
+            Some(mark) => tree::marked(mark),
+            None => root.map(tree::descendants).unwrap_or_default(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The child itself is killed by its own drop.
+        if let Some(mark) = &self.mark {
+            tree::signal(&tree::marked(mark), Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The archive of jobs: what a run says and makes, for people.
+//!
+//! An executor writes into the [`RunSink`] of its run, which never makes it wait. While the run goes
+//! on, [`Archive`] answers others who ask what it has said; when it has ended, the log and the files
+//! go to the blob store, and a record in the bucket says so. Records and blobs are removed when they
+//! are [`ArchiveOptions::keep`] old, when a person says so ([`clean`]), and with their session.
+//!
+//! It is never on the path of correctness: nothing is decided by it, a run's result does not wait
+//! for it, and what cannot be kept is told and let go. Every blob of a run holds whose it is, so
+//! none is shared with another run, a session or a snapshot, and removing it takes nothing from
+//! them. A long result is its session's: it is named here and never removed here.
+//!
+//! On crash: what a run had said is lost with its process; its record stays, and says that it runs
+//! on a process that is gone. The next attempt is a run of its own in the same record.
+//!
+//! Bounds: [`limits`](clawnode_proto::limits) has those of a run; [`recorder`] how many are
+//! recorded at a time.
+
+mod clean;
+pub mod files;
+mod lines;
+mod recorder;
+mod sink;
+mod store;
+
+pub use clean::{clean, forget};
+pub use recorder::{Archive, ArchiveContext, ArchiveOptions};
+pub use sink::Collecting;
+pub use sink::RunSink;
+pub use store::{content_of, list, load_log, record};

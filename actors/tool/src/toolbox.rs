@@ -1,0 +1,715 @@
+//! Tools by name, and what holds for each run of any of them.
+//!
+//! However an executor behaves, a run ends: on its timeout or when it is cancelled the executor is
+//! asked to stop and given a moment to clean up; then its future is dropped. A panic is an outcome
+//! like another, and no output is longer than [`OUTPUT_BYTES`]. Nothing runs without a pass of the
+//! latch's door, and what an operator stops has a shorter moment.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use clawnode_guard::latch::{LatchDoor, Pass, Stopped, Work};
+use clawnode_kernel::jobs::Probe;
+use clawnode_proto::{
+    Capability, Digest, ToolName,
+    job::Callbacks,
+    llm::Text,
+    policy::Action,
+    provider::ProviderKind,
+    session::ToolEnd,
+    timeout::TimeLimit,
+    tool::{EffectClass, ToolFailure, ToolOutcome, ToolSpec},
+};
+use futures_util::FutureExt;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+use crate::{
+    CallBack, Executor, ToolRun,
+    append::append,
+    providers::{Providers, name_of},
+};
+
+/// Bytes of output that an executor may hand on (1 MiB): more is cut, and the cut is told. What
+/// fits into a journal is a smaller matter, which the caller settles with the blob store.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+/// How long an executor that was asked to stop may take to clean up.
+const GRACE: Duration = Duration::from_secs(5);
+/// The same where an operator stopped it, who waits to hear that it is dead.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// A tool that can be run.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    spec: ToolSpec,
+    executor: Arc<dyn Executor>,
+    door: LatchDoor,
+    providers: Providers,
+}
+
+/// Tools by name. Cheap to clone; made anew when an executor's tools change.
+#[derive(Clone, Debug, Default)]
+pub struct Toolbox {
+    tools: Arc<BTreeMap<ToolName, Tool>>,
+    #[cfg(feature = "test-util")]
+    planted: clawnode_guard::policy::Planted,
+}
+
+/// Executors that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToolboxError {
+    /// Which of two would be run is nobody's guess.
+    #[error("two tools are called `{0}`")]
+    Duplicate(ToolName),
+}
+
+/// Why a run is stopped.
+#[derive(Clone, Debug)]
+enum Stop {
+    TimedOut(Duration, Option<TimeLimit>),
+    Cancelled,
+    Stopped(Stopped),
+}
+
+// === impl Toolbox ===
+
+impl Toolbox {
+    /// The tools that these executors have now.
+    pub fn new(
+        executors: impl IntoIterator<Item = Arc<dyn Executor>>,
+    ) -> Result<Self, ToolboxError> {
+        let mut tools = BTreeMap::new();
+        for executor in executors {
+            for spec in executor.tools() {
+                let name = spec.name.clone();
+                let (executor, door) = (Arc::clone(&executor), LatchDoor::default());
+                let tool = Tool { spec, executor, door, providers: Providers::default() };
+                if tools.insert(name.clone(), tool).is_some() {
+                    return Err(ToolboxError::Duplicate(name));
+                }
+            }
+        }
+        Ok(Self { tools: Arc::new(tools), ..Self::default() })
+    }
+
+    /// The same, with a bug in it.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn plant(self, planted: clawnode_guard::policy::Planted) -> Self {
+        Self { planted, ..self }
+    }
+
+    /// The same, whose runs an operator can stop.
+    #[must_use]
+    pub fn behind(&self, door: &LatchDoor) -> Self {
+        let tools = self.tools.iter().map(|(name, tool)| {
+            let tool = Tool { door: door.clone(), ..tool.clone() };
+            (name.clone(), tool)
+        });
+        Self { tools: Arc::new(tools.collect()), ..self.clone() }
+    }
+
+    /// The same, whose runs are told of there.
+    #[must_use]
+    pub fn told(&self, providers: &Providers) -> Self {
+        let tools = self.tools.iter().map(|(name, tool)| {
+            let tool = Tool { providers: providers.clone(), ..tool.clone() };
+            (name.clone(), tool)
+        });
+        Self { tools: Arc::new(tools.collect()), ..self.clone() }
+    }
+
+    /// The tool of this name.
+    pub fn find(&self, name: &ToolName) -> Option<&Tool> {
+        self.tools.get(name)
+    }
+
+    /// Whether the same executors would run the same tools.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let same = |one: &Tool, another: &Tool| {
+            one.spec == another.spec && Arc::ptr_eq(&one.executor, &another.executor)
+        };
+        self.tools.len() == other.tools.len()
+            && self.tools.values().zip(other.tools.values()).all(|(a, b)| same(a, b))
+    }
+
+    /// All of them, by name.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.tools.values().map(Tool::spec)
+    }
+
+    /// Whether an action, with what is behind its tool here, is the one that was decided on (APR-2);
+    /// a tool that is not here is for [`Self::execute`] to miss.
+    ///
+    /// # Errors
+    /// The refusal, for the model.
+    pub fn is_decided(&self, action: Action, decided: Digest) -> Result<(), ToolOutcome> {
+        #[cfg(feature = "test-util")]
+        if self.planted == clawnode_guard::policy::Planted::NotCompared {
+            return Ok(());
+        }
+        let Some(tool) = self.find(&action.tool) else { return Ok(()) };
+        let name = action.tool.clone();
+        let here = Action { pin: tool.spec.pin, ..action };
+        if here.digest().ok() == Some(decided) {
+            return Ok(());
+        }
+        let why = format!(
+            "the settings of `{name}` on this node differ from those that were approved, or have \
+             changed since"
+        );
+        Err(ToolOutcome::failed(ToolFailure::Refused, why))
+    }
+
+    /// Runs a call to its end; a tool that is not here is unavailable.
+    pub async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        outcome_of(self.end(run, cancelled).await)
+    }
+
+    /// The same, which says so where nobody knows what an interrupted run has done.
+    pub async fn end(&self, run: ToolRun, cancelled: CancellationToken) -> ToolEnd {
+        let Some(tool) = self.find(&run.tool) else {
+            let why = format!("no executor here has a tool `{}`", run.tool);
+            let outcome = ToolOutcome::failed(ToolFailure::Unavailable, why);
+            return ToolEnd::Known { outcome };
+        };
+        tool.end(run, CallBack::default(), cancelled).await
+    }
+
+    /// The same for a run that may call `callbacks` meanwhile, as far as a node that has these
+    /// capabilities can run them.
+    pub async fn end_calling(
+        &self,
+        run: ToolRun,
+        (callbacks, capabilities): (Option<Callbacks>, BTreeSet<Capability>),
+        cancelled: CancellationToken,
+    ) -> ToolEnd {
+        match self.find(&run.tool) {
+            Some(tool) if callbacks.is_some() => {
+                let back = CallBack::new(self.clone(), capabilities, callbacks);
+                tool.end(run, back, cancelled).await
+            }
+            _ => self.end(run, cancelled).await,
+        }
+    }
+
+    /// Whether what running code calls is held against the policy: always, but for tests that look
+    /// whether somebody notices.
+    #[cfg_attr(not(feature = "test-util"), expect(clippy::unused_self, reason = "nothing planted"))]
+    pub(super) fn obeys_policy(&self) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.planted == clawnode_guard::policy::Planted::CodeUnjudged {
+            return false;
+        }
+        true
+    }
+
+    /// Whether an earlier run of a call has happened.
+    pub async fn probe(&self, run: ToolRun) -> Probe {
+        match self.find(&run.tool) {
+            Some(tool) => tool.probe(run).await,
+            None => Probe::Unclear(format!("no executor here has a tool `{}`", run.tool)),
+        }
+    }
+}
+
+// === impl Tool ===
+
+impl Tool {
+    /// What it is.
+    pub const fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    /// Whether its executor can run anything now.
+    pub async fn health_check(&self) -> Result<(), String> {
+        self.executor.health_check().await
+    }
+
+    /// Runs a call of it to its end, within its timeout.
+    pub async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        outcome_of(self.end(run, CallBack::default(), cancelled).await)
+    }
+
+    /// The same, which says so where nobody knows what an interrupted run has done, for a run that
+    /// may call other tools meanwhile.
+    async fn end(&self, run: ToolRun, back: CallBack, cancelled: CancellationToken) -> ToolEnd {
+        let known = |outcome| ToolEnd::Known { outcome };
+        let pass = tokio::select! {
+            biased;
+            entered = self.door.pass(self.work(&run)) => match entered {
+                Ok(pass) => pass,
+                Err(latch) => {
+                    let why = format!("not run: {latch}");
+                    return known(ToolOutcome::failed(ToolFailure::Refused, why));
+                }
+            },
+            () = cancelled.cancelled() => return known(Stop::Cancelled.outcome()),
+        };
+        let name = name_of(&self.spec);
+        let in_hand = self.providers.begin(ProviderKind::Execution, &name);
+        let end = self.run(run, back, (cancelled, &pass)).await;
+        in_hand.ran(&end);
+        end
+    }
+
+    /// Runs a call to its end, or to that of its time or right to run.
+    async fn run(
+        &self,
+        run: ToolRun,
+        back: CallBack,
+        (cancelled, pass): (CancellationToken, &Pass),
+    ) -> ToolEnd {
+        let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
+        // What an executor needs beside is not a matter of the call.
+        let longest = run.timeout + self.margin();
+        // The guard tells what the executor has started elsewhere when this future is dropped.
+        let asked = cancelled.child_token();
+        let _guard = asked.clone().drop_guard();
+        let mut work =
+            AssertUnwindSafe(self.executor.end(run, back, asked.clone())).catch_unwind().boxed();
+        let stop = tokio::select! {
+            biased;
+            ended = &mut work => {
+                return match ended {
+                    Ok(end) => bounded_end(end),
+                    Err(panic) => ToolEnd::Known { outcome: crashed(&name, panic.as_ref()) },
+                };
+            }
+            why = pass.stopped() => Stop::Stopped(why),
+            () = cancelled.cancelled() => Stop::Cancelled,
+            () = sleep(longest) => Stop::TimedOut(longest, limit),
+        };
+        asked.cancel();
+        debug!(%call, tool = %name, ?stop, "asked to stop");
+        match timeout(stop.grace(), work).await {
+            Ok(Ok(ToolEnd::Known { outcome })) => stop.end(self.spec.class, bounded(outcome)),
+            Ok(Ok(uncertain @ ToolEnd::Uncertain { .. })) => uncertain,
+            Ok(Err(panic)) => stop.end(self.spec.class, crashed(&name, panic.as_ref())),
+            Err(_elapsed) => stop.end(self.spec.class, stop.outcome()),
+        }
+    }
+
+    /// Whether an earlier run of a call has happened.
+    async fn probe(&self, run: ToolRun) -> Probe {
+        let pass = match self.door.pass(self.work(&run)).await {
+            Ok(pass) => pass,
+            Err(latch) => return Probe::Unclear(latch.to_string()),
+        };
+        let (name, margin) = (run.tool.clone(), self.margin());
+        let longest = run.timeout + margin;
+        tokio::select! {
+            biased;
+            probe = AssertUnwindSafe(self.executor.probe(run)).catch_unwind() => match probe {
+                Ok(Probe::Happened(outcome)) => Probe::Happened(bounded(outcome)),
+                Ok(probe) => probe,
+                Err(panic) => {
+                    crashed(&name, panic.as_ref());
+                    Probe::Unclear("its probe crashed".to_owned())
+                }
+            },
+            why = pass.stopped() => Probe::Unclear(why.to_string()),
+            () = sleep(longest) => {
+                Probe::Unclear(format!("its probe took longer than {} s", longest.as_secs_f64()))
+            }
+        }
+    }
+
+    /// What its executor needs beside a call's own time.
+    fn margin(&self) -> Duration {
+        let margin = self.spec.time.as_ref().map_or(0, |time| time.margin_ms);
+        Duration::from_millis(u64::from(margin))
+    }
+
+    fn work(&self, run: &ToolRun) -> Work {
+        let (agent, tool) = (run.agent.clone(), run.tool.clone());
+        let reaches_out = self.executor.reaches_out(&tool);
+        Work::Tool { agent, tool, reaches_out }
+    }
+}
+
+// === impl Stop ===
+
+impl Stop {
+    const fn grace(&self) -> Duration {
+        match self {
+            Self::Stopped(_) => STOP_GRACE,
+            Self::TimedOut(..) | Self::Cancelled => GRACE,
+        }
+    }
+
+    const fn failure(&self) -> ToolFailure {
+        match self {
+            Self::TimedOut(..) => ToolFailure::TimedOut,
+            Self::Cancelled | Self::Stopped(_) => ToolFailure::Cancelled,
+        }
+    }
+
+    /// What is known of a run that was stopped and ended so. An operator stops whatever runs, so
+    /// nobody has judged whether this tool may be stopped half-way.
+    fn end(&self, class: EffectClass, outcome: ToolOutcome) -> ToolEnd {
+        let outcome = self.settle(outcome);
+        let unknown =
+            matches!(outcome.failure, Some(ToolFailure::Cancelled | ToolFailure::Crashed));
+        match (self, class) {
+            (Self::Stopped(why), EffectClass::Once | EffectClass::Check) if unknown => {
+                ToolEnd::Uncertain { detail: format!("it was stopped while it ran: {why}") }
+            }
+            _ => ToolEnd::Known { outcome },
+        }
+    }
+
+    fn outcome(&self) -> ToolOutcome {
+        let why = match self {
+            Self::TimedOut(longest, limit) => {
+                let said = format!("stopped: it ran longer than {} s", longest.as_secs_f64());
+                limit.as_ref().map_or_else(|| said.clone(), |limit| format!("{said}: {limit}"))
+            }
+            Self::Cancelled => "stopped: the call was cancelled".to_owned(),
+            Self::Stopped(why) => format!("stopped while it ran: {why}"),
+        };
+        ToolOutcome::failed(self.failure(), why)
+    }
+
+    /// What an outcome means that came after the executor was asked to stop. One that says how the
+    /// call ended stands; "cancelled" only repeats what it was asked.
+    fn settle(&self, outcome: ToolOutcome) -> ToolOutcome {
+        match outcome.failure {
+            Some(ToolFailure::Cancelled) if outcome.content.bytes() == 0 => self.outcome(),
+            Some(ToolFailure::Cancelled) => {
+                ToolOutcome { failure: Some(self.failure()), ..outcome }
+            }
+            _ => outcome,
+        }
+    }
+}
+
+/// What a caller is told that knows no uncertain ends.
+fn outcome_of(end: ToolEnd) -> ToolOutcome {
+    match end {
+        ToolEnd::Known { outcome } => outcome,
+        ToolEnd::Uncertain { detail } => ToolOutcome::failed(ToolFailure::Cancelled, detail),
+    }
+}
+
+fn crashed(name: &ToolName, panic: &(dyn Any + Send)) -> ToolOutcome {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    error!(tool = %name, panic = said.unwrap_or("?"), "an executor panicked");
+    let why = format!("`{name}` crashed; it is unknown whether the call did anything");
+    ToolOutcome::failed(ToolFailure::Crashed, why)
+}
+
+fn bounded_end(end: ToolEnd) -> ToolEnd {
+    match end {
+        ToolEnd::Known { outcome } => ToolEnd::Known { outcome: bounded(outcome) },
+        uncertain @ ToolEnd::Uncertain { .. } => uncertain,
+    }
+}
+
+fn bounded(mut outcome: ToolOutcome) -> ToolOutcome {
+    if let Text::Inline { text } = &mut outcome.content
+        && text.len() > OUTPUT_BYTES
+    {
+        let bytes = text.len();
+        text.truncate(text.floor_char_boundary(OUTPUT_BYTES));
+        append(text, format_args!("\n[cut: the first {OUTPUT_BYTES} of {bytes} bytes]"));
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Mutex};
+
+    use async_trait::async_trait;
+    use clawnode_proto::{
+        CallId, LatchId, Position, Timestamp,
+        latch::{Latch, LatchRecord},
+        tool::Risk,
+    };
+
+    use super::*;
+    use clawnode_guard::latch::Planted;
+
+    /// Does what the tool's name says.
+    #[derive(Debug, Default)]
+    struct Various {
+        tools: Vec<&'static str>,
+        /// What it was seen to clean up.
+        cleaned: Mutex<Vec<String>>,
+    }
+
+    fn spec(name: &str) -> ToolSpec {
+        ToolSpec {
+            name: name.parse().unwrap(),
+            description: String::new(),
+            input_schema: r#"{"type":"object"}"#.to_owned(),
+            class: EffectClass::Safe,
+            risk: Risk::ReadOnly,
+            capability: None,
+            timeout_ms: 1_000,
+            pin: None,
+            time: None,
+        }
+    }
+
+    #[async_trait]
+    impl Executor for Various {
+        fn tools(&self) -> Vec<ToolSpec> {
+            self.tools.iter().map(|name| spec(name)).collect()
+        }
+
+        async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+            match run.tool.as_str() {
+                "echo" => ToolOutcome::done(run.idempotency_key),
+                "long" => ToolOutcome::done("é".repeat(OUTPUT_BYTES)),
+                "panic" => panic!("on purpose"),
+                "deaf" => pending().await,
+                "part" => {
+                    cancelled.cancelled().await;
+                    ToolOutcome::failed(ToolFailure::Cancelled, "line 1")
+                }
+                "late" => {
+                    cancelled.cancelled().await;
+                    ToolOutcome::done("just done")
+                }
+                _ => {
+                    cancelled.cancelled().await;
+                    self.cleaned.lock().unwrap().push(run.tool.to_string());
+                    ToolOutcome::failed(ToolFailure::Cancelled, "")
+                }
+            }
+        }
+
+        async fn health_check(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn toolbox() -> (Toolbox, Arc<Various>) {
+        let tools = vec!["echo", "long", "panic", "deaf", "part", "late", "clean"];
+        let various = Arc::new(Various { tools, ..Various::default() });
+        let executor: Arc<dyn Executor> = various.clone();
+        (Toolbox::new([executor]).unwrap(), various)
+    }
+
+    fn run(tool: &str) -> ToolRun {
+        ToolRun {
+            call: CallId::from_u128(7),
+            agent: "main".parse().unwrap(),
+            tool: tool.parse().unwrap(),
+            arguments: serde_json::Map::new(),
+            idempotency_key: "job_7".to_owned(),
+            timeout: Duration::from_secs(30),
+            sink: crate::RunSink::default(),
+            limit: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_ends_whatever_its_executor_does() {
+        let (toolbox, various) = toolbox();
+        for (tool, failure, content) in [
+            ("echo", None, "job_7"),
+            ("none", Some(ToolFailure::Unavailable), "no executor here has a tool `none`"),
+            ("panic", Some(ToolFailure::Crashed), "unknown whether the call did anything"),
+            ("deaf", Some(ToolFailure::TimedOut), "it ran longer than 30 s"),
+            ("part", Some(ToolFailure::TimedOut), "line 1"),
+            ("late", None, "just done"),
+            ("clean", Some(ToolFailure::TimedOut), "it ran longer than 30 s"),
+        ] {
+            let outcome = toolbox.execute(run(tool), CancellationToken::new()).await;
+            assert_eq!(outcome.failure, failure, "{tool}");
+            assert!(outcome.content.inline().unwrap().contains(content), "{tool}: {outcome:?}");
+        }
+        assert_eq!(*various.cleaned.lock().unwrap(), ["clean"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_run_may_clean_up_and_no_more() {
+        let (toolbox, various) = toolbox();
+        for (tool, failure) in [
+            ("clean", Some(ToolFailure::Cancelled)),
+            ("deaf", Some(ToolFailure::Cancelled)),
+            ("late", None),
+        ] {
+            let cancelled = CancellationToken::new();
+            cancelled.cancel();
+            let outcome = toolbox.execute(run(tool), cancelled).await;
+            assert_eq!(outcome.failure, failure, "{tool}");
+        }
+        assert_eq!(*various.cleaned.lock().unwrap(), ["clean"]);
+    }
+
+    #[tokio::test]
+    async fn dropping_a_run_tells_its_executor() {
+        #[derive(Debug)]
+        struct Watched(tokio::sync::watch::Sender<Option<CancellationToken>>);
+
+        #[async_trait]
+        impl Executor for Watched {
+            fn tools(&self) -> Vec<ToolSpec> {
+                vec![spec("watched")]
+            }
+            async fn execute(&self, _: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+                self.0.send_replace(Some(cancelled));
+                pending().await
+            }
+            async fn health_check(&self) -> Result<(), String> {
+                Ok(())
+            }
+        }
+
+        let (sender, mut seen) = tokio::sync::watch::channel(None);
+        let executor: Arc<dyn Executor> = Arc::new(Watched(sender));
+        let toolbox = Toolbox::new([executor]).unwrap();
+        let token = tokio::select! {
+            _ = toolbox.execute(run("watched"), CancellationToken::new()) => unreachable!(),
+            token = seen.wait_for(Option::is_some) => token.unwrap().clone().unwrap(),
+        };
+        assert!(token.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn long_output_is_cut_between_characters() {
+        let (toolbox, _) = toolbox();
+        let outcome = toolbox.execute(run("long"), CancellationToken::new()).await;
+        let text = outcome.content.inline().unwrap();
+        assert!(text.len() < OUTPUT_BYTES + 100 && text.ends_with("of 2097152 bytes]"));
+    }
+
+    #[test]
+    fn no_two_tools_have_one_name() {
+        let one: Arc<dyn Executor> = Arc::new(Various { tools: vec!["a"], ..Various::default() });
+        let two: Arc<dyn Executor> =
+            Arc::new(Various { tools: vec!["b", "a"], ..Various::default() });
+        let error = Toolbox::new([one, two]).unwrap_err();
+        assert_eq!(error.to_string(), "two tools are called `a`");
+    }
+
+    fn stopped(scope: &str) -> LatchRecord {
+        let latch = Latch {
+            id: LatchId::from_u128(1),
+            scope: scope.parse().unwrap(),
+            by: "token at a".to_owned(),
+            at: Timestamp(1),
+            why: "enough".to_owned(),
+        };
+        LatchRecord::Set { latch }
+    }
+
+    /// Waits for ever, and is of this class; counts its runs.
+    #[derive(Debug)]
+    struct Endless(EffectClass, bool, Mutex<u32>);
+
+    #[async_trait]
+    impl Executor for Endless {
+        fn tools(&self) -> Vec<ToolSpec> {
+            vec![ToolSpec { class: self.0, ..spec("endless") }, spec("other")]
+        }
+        fn reaches_out(&self, tool: &ToolName) -> bool {
+            self.1 && tool.as_str() == "endless"
+        }
+        async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+            *self.2.lock().unwrap() += 1;
+            if run.tool.as_str() == "other" {
+                return ToolOutcome::done("other");
+            }
+            cancelled.cancelled().await;
+            ToolOutcome::failed(ToolFailure::Cancelled, "")
+        }
+        async fn health_check(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn endless(class: EffectClass, reaches_out: bool, door: &LatchDoor) -> (Toolbox, Arc<Endless>) {
+        let executor = Arc::new(Endless(class, reaches_out, Mutex::default()));
+        let shared: Arc<dyn Executor> = executor.clone();
+        (Toolbox::new([shared]).unwrap().behind(door), executor)
+    }
+
+    /// LATCH-1 and LATCH-2 for runs of tools: the failure if this door has a bug.
+    async fn obeys_the_latch(door: LatchDoor) -> Result<(), String> {
+        let (toolbox, executor) = endless(EffectClass::Safe, false, &door);
+        let running = tokio::spawn({
+            let toolbox = toolbox.clone();
+            async move { toolbox.end(run("endless"), CancellationToken::new()).await }
+        });
+        let any = "all".parse().unwrap();
+        while door.running(&any) == 0 {
+            tokio::task::yield_now().await;
+        }
+        door.take(Position(1), stopped("tool:endless"));
+        let end = timeout(Duration::from_secs(20), running).await;
+        let Ok(Ok(ToolEnd::Known { outcome })) = end else {
+            return Err(format!("LATCH-2: {end:?}"));
+        };
+        if outcome.failure != Some(ToolFailure::Cancelled) {
+            return Err(format!("LATCH-2: {outcome:?}"));
+        }
+        let before = *executor.2.lock().unwrap();
+        let again = timeout(
+            Duration::from_secs(20),
+            toolbox.execute(run("endless"), CancellationToken::new()),
+        );
+        match again.await {
+            Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content })
+                if content.inline().is_some_and(|it| it.contains("token at a: enough")) => {}
+            other => return Err(format!("LATCH-1: {other:?}")),
+        }
+        if *executor.2.lock().unwrap() != before {
+            return Err("LATCH-1: it ran".to_owned());
+        }
+        let other = toolbox.execute(run("other"), CancellationToken::new()).await;
+        assert_eq!(other.failure, None, "another tool goes on");
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latch_1_a_frozen_tool_is_cancelled_and_refused_and_others_go_on() {
+        assert_eq!(obeys_the_latch(LatchDoor::default()).await, Ok(()));
+    }
+
+    /// The twin of the test before.
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_does_not_ask_the_latch_is_found() {
+        for planted in [Planted::ToolsUnasked, Planted::NothingCancelled] {
+            assert!(obeys_the_latch(LatchDoor::planted(planted)).await.is_err(), "{planted:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_interrupted_run_has_done_is_told_by_its_class() {
+        use EffectClass::{Check, Idempotent, Once, Safe};
+        for (class, uncertain) in [(Safe, false), (Idempotent, false), (Check, true), (Once, true)]
+        {
+            for scope in ["all", "agent:main", "egress"] {
+                let door = LatchDoor::default();
+                let (toolbox, _) = endless(class, true, &door);
+                let running = tokio::spawn({
+                    let toolbox = toolbox.clone();
+                    async move { toolbox.end(run("endless"), CancellationToken::new()).await }
+                });
+                let any = "all".parse().unwrap();
+                while door.running(&any) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                door.take(Position(1), stopped(scope));
+                let end = running.await.unwrap();
+                let is_uncertain = matches!(end, ToolEnd::Uncertain { .. });
+                assert_eq!(is_uncertain, uncertain, "{class:?} {scope}: {end:?}");
+                // What is refused has not run, whatever its class.
+                let end = toolbox.end(run("endless"), CancellationToken::new()).await;
+                assert!(matches!(end, ToolEnd::Known { .. }), "{class:?} {scope}: {end:?}");
+            }
+        }
+    }
+}
