@@ -22,6 +22,7 @@ use clawnode_cluster::{
     Clock, Feed, Peek, Substrate,
     membership::{Announcer, ClusterClock, Members, Membership},
 };
+use clawnode_gateway::Serving;
 use clawnode_proto::{ProcessId, feed::EventBody, node::NodeRole};
 use tokio::{
     runtime::Handle,
@@ -36,7 +37,6 @@ use crate::{
     client::{NodeFile, ensure_token},
     config::{Config, Loaded, Secret},
     failure::{Exit, Failure},
-    gateway::{self, Serving},
     host,
     node::{
         backend::NodeBackend,
@@ -321,7 +321,7 @@ async fn open_gateway(
     let token = token(loaded)?;
     let options = gateway_options(&loaded.config, token.as_ref(), clock);
     let stop = running.shutdown.clone();
-    let serving = gateway::serve(options, backend, stop).await.map_err(|e| refused(&e))?;
+    let serving = clawnode_gateway::serve(options, backend, stop).await.map_err(|e| refused(&e))?;
     ready.url.clone_from(&serving.url);
     running.operations.roots.gateway.get_or_init(|| serving.url.clone());
     // Set once, here.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
-    frame::FrameBatch, session::TurnOutcome,
+    frame::FrameBatch,
+    session::TurnOutcome,
+    turn::{TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tokio::{sync::mpsc, time::Instant};
@@ -17,7 +19,7 @@ use tracing::debug;
 use super::{
     client::Sessions,
     look::{Glance, Look, shared_frames},
-    progress::{Progress, TurnBody, TurnEvent},
+    progress::Progress,
     state::{SEAM, Turn},
     tools,
 };

@@ -207,7 +207,7 @@ fn service(it: &McpServerOptions) -> Option<Wrong> {
     }
     let names =
         names([&mut it.headers.keys(), &mut it.header_vars.keys(), &mut it.header_files.keys()]);
-    let is_wrong = |name: &&&String| axum::http::HeaderName::try_from(name.as_str()).is_err();
+    let is_wrong = |name: &&&String| http::HeaderName::try_from(name.as_str()).is_err();
     if let Some(name) = names.iter().find(is_wrong) {
         let what = format!("`{name}` cannot be the name of a header");
         return Some(("headers", what, "use letters, digits and `-`"));

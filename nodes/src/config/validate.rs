@@ -426,7 +426,7 @@ impl Checks<'_> {
 
 /// Whether clients could use this address, and nothing in it is a secret.
 pub(super) fn is_http(url: &str) -> bool {
-    url.parse::<axum::http::Uri>().is_ok_and(|url| {
+    url.parse::<http::Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
             && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
     })

@@ -6,11 +6,12 @@ use std::{collections::BTreeMap, time::Duration};
 use clawnode_actors::{
     agent::Agents,
     session::{
-        Sessions, TurnBody,
+        Sessions,
         execute::{ExecuteError, Known, Stored},
     },
     tool::schema,
 };
+use clawnode_gateway::ExecuteRequest;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, ExecutionId, SessionKey, ToolName, Traceparent, TurnId,
     execute::{ExecutionView, Plan, PlanStep},
@@ -19,11 +20,12 @@ use clawnode_proto::{
     provider::{ExecutionSpec, StepSpec},
     session::Profile,
     tool::ToolSpec,
+    turn::TurnBody,
 };
 use futures_util::StreamExt as _;
 
 use super::{panic::Switch, scheduler};
-use crate::{config::agents::DEFAULT_AGENT, gateway::ExecuteRequest};
+use crate::config::agents::DEFAULT_AGENT;
 
 /// Characters of the name of an action that a refusal repeats.
 const ACTION_SHOWN: usize = 80;

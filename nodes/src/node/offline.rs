@@ -8,6 +8,7 @@ use clawnode_cluster::{
     SystemClock,
     local::{self, LocalControl},
 };
+use clawnode_gateway::SessionRef;
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
     api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
@@ -20,7 +21,6 @@ use crate::{
     cli::offline::{Offline, ReplayRow, ReplayView},
     config::Config,
     failure::{Exit, Failure},
-    gateway::SessionRef,
 };
 
 /// Rows of a list unless somebody says otherwise.

@@ -13,7 +13,11 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use clawnode_proto::{ErrorBody, ErrorCode, FrameKey, TurnId, api::Method};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, FrameKey, TurnId,
+    api::Method,
+    turn::{TurnBody, TurnEvent},
+};
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -21,7 +25,7 @@ use futures_util::{
 use serde_json::{Map, Value};
 
 use super::{
-    backend::{Following, TurnBody, TurnEvent},
+    backend::Following,
     error::{Dialect, json},
     frame::{coalesce, done_early, said},
     guard::Trace,

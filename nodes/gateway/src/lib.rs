@@ -13,6 +13,7 @@
 //! - GATE-3: a slow reader slows nothing but itself: its streams are told `lagged` and resume.
 //! - GATE-4: a lost client cancels nothing.
 //! - GATE-5: any gateway goes on from any gateway's cursor; nothing is missed, nothing repeated.
+#![forbid(unsafe_code)]
 
 mod auth;
 mod backend;
@@ -43,7 +44,7 @@ mod tls;
 mod turn;
 mod ws;
 
-pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef, TurnBody, TurnEvent};
+pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef};
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobArchive, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};

@@ -2,11 +2,14 @@
 
 use std::time::Instant;
 
-use clawnode_proto::{ErrorBody, ErrorCode, FrameKey};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, FrameKey,
+    turn::{TurnBody, TurnEvent},
+};
 use futures_util::{StreamExt as _, stream::BoxStream};
 
 use super::{
-    backend::{Following, SessionRef, TurnBody, TurnEvent},
+    backend::{Following, SessionRef},
     frame::{RequestId, coalesce},
     outbox::{Closed, Outbox, Refused},
     serve::Gateway,

@@ -5,7 +5,6 @@
 
 use std::time::Instant;
 
-use clawnode_actors::session::route::Inbound;
 use clawnode_proto::{
     AgentName, CallId, Digest, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, McpServerName, Seq,
     SessionKey, Traceparent, TurnId,
@@ -21,6 +20,7 @@ use clawnode_proto::{
     llm::Text,
     policy::Decision,
     provider::DiagnoseParams,
+    route::Inbound,
     session::UserMessage,
     usage::UsageParams,
     view::{DoneView, TicketView},

@@ -6,16 +6,17 @@
 use std::fmt::Write as _;
 
 use clawnode_proto::{
-    CallId, Digest, ErrorBody, ErrorCode, FrameKey, Timestamp, TurnId, llm::Usage,
-    session::TurnOutcome, tool::Risk, view::AcceptedView,
+    CallId, Digest, ErrorBody, ErrorCode, FrameKey, Timestamp, TurnId,
+    llm::Usage,
+    session::TurnOutcome,
+    tool::Risk,
+    turn::{TurnBody, TurnEvent},
+    view::AcceptedView,
 };
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    backend::{TurnBody, TurnEvent},
-    error::json,
-};
+use super::error::json;
 
 /// Bytes of a client's request id, as JSON.
 const ID_BYTES: usize = 256;

@@ -15,15 +15,16 @@ use std::{
 };
 
 use axum::http::HeaderMap;
-use clawnode_proto::{Digest, IdempotencyKey};
+use clawnode_proto::{
+    Digest, IdempotencyKey,
+    turn::{TurnBody, TurnEvent},
+};
 use futures_util::{
     Stream, StreamExt as _,
     stream::{self, BoxStream},
 };
 use serde::Deserialize;
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
-
-use super::super::backend::{TurnBody, TurnEvent};
 
 /// How many times the client has sent a request before, as the clients of `OpenAI` and Anthropic say it.
 const RETRY_COUNT: &str = "x-stainless-retry-count";

@@ -1,9 +1,11 @@
 //! OpenAI's shapes, to the letter.
 
-use clawnode::gateway::TurnBody;
-use clawnode_actors::session::ApprovalRequest;
 use clawnode_cluster::Peek as _;
-use clawnode_proto::{CallId, Digest, Timestamp, tool::Risk};
+use clawnode_proto::{
+    CallId, Digest, Timestamp,
+    tool::Risk,
+    turn::{ApprovalRequest, TurnBody},
+};
 use serde_json::{Value, json};
 
 use super::{

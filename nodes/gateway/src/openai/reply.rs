@@ -4,10 +4,11 @@ use clawnode_proto::{
     ErrorBody, ErrorCode, TurnId,
     llm::{StopReason, Usage},
     session::TurnOutcome,
+    turn::TurnBody,
 };
 use serde::Serialize;
 
-use super::super::{backend::TurnBody, error::json};
+use super::super::error::json;
 
 /// The reply so far, and how far it can still be said as a stream, which takes nothing back.
 #[derive(Debug, Default)]

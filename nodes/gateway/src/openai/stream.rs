@@ -17,7 +17,10 @@ use axum::{
     http::{HeaderName, HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
-use clawnode_proto::{ErrorBody, ErrorCode, FrameKey};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, FrameKey,
+    turn::{TurnBody, TurnEvent},
+};
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -25,7 +28,7 @@ use futures_util::{
 
 use super::{
     super::{
-        backend::{Following, TurnBody, TurnEvent},
+        backend::Following,
         error::OpenAiError,
         serve::Gateway,
         turn::{count, lost},

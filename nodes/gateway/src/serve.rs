@@ -10,6 +10,7 @@ use std::{
 
 use axum::Router;
 use clawnode_proto::{ErrorBody, ErrorCode, Timestamp};
+use futures_util::future::BoxFuture;
 use hyper::{
     Request,
     body::Incoming,
@@ -97,7 +98,17 @@ pub struct Serving {
 pub struct Clients(Connections);
 
 /// Listens, and serves until `shutdown`; then lets open streams end, for `options.drain` at most.
-pub async fn serve(
+///
+/// Boxed, so that only this crate compiles what it runs.
+pub fn serve(
+    options: GatewayOptions,
+    backend: Arc<dyn Backend>,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<Serving, ServeError>> {
+    Box::pin(start(options, backend, shutdown))
+}
+
+async fn start(
     options: GatewayOptions,
     backend: Arc<dyn Backend>,
     shutdown: CancellationToken,
@@ -365,10 +376,12 @@ impl Serving {
     }
 
     /// Returns when all is over; only after the shutdown that `serve` was given.
-    pub async fn ended(self) {
-        let Self { task, _guard, .. } = self;
-        if let Err(error) = task.await {
-            tracing::error!(%error, "the gateway ended with an error");
-        }
+    pub fn ended(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Self { task, _guard, .. } = self;
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the gateway ended with an error");
+            }
+        })
     }
 }

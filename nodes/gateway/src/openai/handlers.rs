@@ -8,8 +8,8 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{AgentName, ErrorBody, ErrorCode, IdempotencyKey};
-use futures_util::StreamExt as _;
+use clawnode_proto::{AgentName, ErrorBody, ErrorCode, IdempotencyKey, turn::TurnEvent};
+use futures_util::{StreamExt as _, stream::BoxStream};
 use serde::Serialize;
 
 use super::{
@@ -149,11 +149,7 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
 }
 
 /// Counts how a turn ends whose error was told already; `done` follows an error at once.
-pub(super) fn drain(
-    gateway: &Gateway,
-    mut events: futures_util::stream::BoxStream<'static, super::super::TurnEvent>,
-    sent: Instant,
-) {
+pub(super) fn drain(gateway: &Gateway, mut events: BoxStream<'static, TurnEvent>, sent: Instant) {
     use futures_util::FutureExt as _;
     while let Some(Some(event)) = events.next().now_or_never() {
         count(gateway, &event.body, sent);

@@ -15,12 +15,11 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode::gateway::{
-    Backend, CleanFilter, ExecuteRequest, Following, JobArchive, JobFilter, LogFilter, NodeOrder,
-    SendRequest, SessionRef, TurnBody, TurnEvent,
-};
-use clawnode_actors::session::route::Inbound;
 use clawnode_cluster::Peek as _;
+use clawnode_gateway::{
+    Backend, CleanFilter, ExecuteRequest, Following, JobArchive, JobFilter, LogFilter, NodeOrder,
+    SendRequest, SessionRef,
+};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, InputId, JobId, LatchId, McpServerName, ProcessId, Seq, SessionKey, Timestamp,
@@ -36,9 +35,11 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     policy::{Action, Approval, Decided, Decision, Policy, Verdict},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView, ScoreWeights},
+    route::Inbound,
     session::TurnOutcome,
     timeout::TurnTime,
     tool::{EffectClass, Risk},
+    turn::{TurnBody, TurnEvent},
     usage::{UsageParams, UsageView},
     view::{
         AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,

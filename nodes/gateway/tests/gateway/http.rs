@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
-use clawnode::gateway::{GatewayOptions, ServeError, TlsFiles, serve};
+#[cfg(feature = "tls")]
+use clawnode_gateway::TlsFiles;
+use clawnode_gateway::{GatewayOptions, ServeError, serve};
 use reqwest::Method as Verb;
 use serde_json::{Value, json};
 use tokio::{
@@ -420,6 +422,7 @@ async fn what_cannot_start_says_why() {
     taken.stop().await;
 }
 
+#[cfg(feature = "tls")]
 fn files() -> TlsFiles {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gateway/tls");
     TlsFiles { cert: format!("{folder}/cert.pem").into(), key: format!("{folder}/key.pem").into() }

@@ -263,7 +263,6 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Env, Sources, load};
 
     fn names(tls: bool) -> Names {
         let hosts = ["claw.example".to_owned(), "lan.example:8443".to_owned()];
@@ -432,29 +431,6 @@ mod tests {
         assert_eq!(verdict("http://localhost:3100"), Err(Foreign::OriginUnknown));
         let plain = names(true).verdict(local(), &[b"claw.example:80"], &[]);
         assert_eq!(plain, Err(Foreign::HostUnknown));
-    }
-
-    #[test]
-    fn hints_name_settings_that_exist() {
-        let refusals = [
-            Foreign::HostMalformed,
-            Foreign::HostUnknown,
-            Foreign::OriginMalformed,
-            Foreign::OriginUnknown,
-        ];
-        let mut keys = 0;
-        for hint in refusals.map(Foreign::hint) {
-            for key in hint.split('`').filter_map(|part| part.strip_prefix("gateway.")) {
-                let home = tempfile::tempdir().unwrap();
-                let file = home.path().join("config.toml");
-                std::fs::write(&file, format!("[gateway]\n{key} = []\n")).unwrap();
-                let env = Env::from([("HOME", "/home/ada")]);
-                let sources = Sources { env, file: Some(file), flags: Vec::new() };
-                assert!(load(&sources).is_ok(), "`gateway.{key}` is no setting");
-                keys += 1;
-            }
-        }
-        assert_eq!(keys, 3);
     }
 
     #[test]

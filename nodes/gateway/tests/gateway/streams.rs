@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering};
 
-use clawnode::gateway::{SendRequest, TurnBody};
 use clawnode_cluster::Peek as _;
-use clawnode_proto::{TurnId, api::SendMode, llm::Usage};
+use clawnode_gateway::SendRequest;
+use clawnode_proto::{TurnId, api::SendMode, llm::Usage, turn::TurnBody};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, sync::Semaphore};
 

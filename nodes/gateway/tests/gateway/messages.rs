@@ -1,8 +1,7 @@
 //! `POST /v1/sessions/{session}/messages`, and problems as RFC 9457 has them.
 
-use clawnode::gateway::TurnBody;
 use clawnode_cluster::Peek as _;
-use clawnode_proto::api::SendMode;
+use clawnode_proto::{api::SendMode, turn::TurnBody};
 use reqwest::Response;
 use serde_json::{Value, json};
 

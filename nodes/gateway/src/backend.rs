@@ -5,8 +5,6 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-use clawnode_actors::session::route::Inbound;
-pub use clawnode_actors::session::{TurnBody, TurnEvent};
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ExecutionId, FrameKey, IdempotencyKey,
     McpServerName, Seq, SessionKey, Traceparent, TurnId,
@@ -18,7 +16,9 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     policy::{Approval, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
+    route::Inbound,
     session::UserMessage,
+    turn::TurnEvent,
     usage::{UsageParams, UsageView},
     view::{
         AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
@@ -77,10 +77,10 @@ pub enum NodeOrder {
 pub struct Following {
     /// The session, the turn, and where to resume from before any event was seen.
     pub accepted: AcceptedView,
-    /// What happens, in order; ends after [`TurnBody::Done`].
+    /// What happens, in order; ends after [`TurnBody::Done`](clawnode_proto::turn::TurnBody::Done).
     ///
     /// Bounded, and never a brake: an implementation drops what is not taken in time, says
-    /// [`TurnBody::Lagged`], and goes on from where it can. An end without `Done` means that the
+    /// [`TurnBody::Lagged`](clawnode_proto::turn::TurnBody::Lagged), and goes on from where it can. An end without `Done` means that the
     /// node lost sight of the turn, not that the turn ended.
     pub events: BoxStream<'static, TurnEvent>,
 }

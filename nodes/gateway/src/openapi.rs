@@ -29,9 +29,9 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::DOCUMENT;
-    use crate::gateway::routes::{Body, Kind, ROUTES, Route, Serves, Verb};
+    use crate::routes::{Body, Kind, ROUTES, Route, Serves, Verb};
 
-    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
     /// Stands for what has a shape of its own that is not ours to state.
     const ANY_OBJECT: &str = "object";
 

@@ -1,7 +1,6 @@
 //! A turn as server-sent events, and what `Last-Event-ID` makes of it.
 
-use clawnode::gateway::TurnBody;
-use clawnode_proto::{FrameKey, TurnId};
+use clawnode_proto::{FrameKey, TurnId, turn::TurnBody};
 use serde_json::{Value, json};
 
 use super::harness::{Gateway, TOKEN, patiently};

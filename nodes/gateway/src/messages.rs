@@ -14,13 +14,14 @@ use clawnode_proto::{
     api::{CONVERSATION, ChatSend, Method, SessionMessage},
     llm::Usage,
     session::TurnOutcome,
+    turn::TurnBody,
     view::ReplyView,
 };
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::{
-    backend::{Following, TurnBody},
+    backend::Following,
     error::{Dialect, ended, json},
     events,
     guard::Trace,

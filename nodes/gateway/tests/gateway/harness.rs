@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode::gateway::{GatewayOptions, Serving, serve};
 use clawnode_cluster::clock::Clock;
+use clawnode_gateway::{GatewayOptions, Serving, serve};
 use clawnode_proto::Timestamp;
 use futures_util::{SinkExt as _, StreamExt as _};
 

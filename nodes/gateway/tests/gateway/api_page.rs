@@ -7,9 +7,9 @@ use reqwest::StatusCode;
 
 use super::harness::{Gateway, TOKEN, http_client};
 
-const PAGE: &str = include_str!("../../../docs/api.md");
+const PAGE: &str = include_str!("../../../../docs/api.md");
 /// The table of routes.
-const TABLE: &str = include_str!("../../src/gateway/routes.rs");
+const TABLE: &str = include_str!("../../src/routes.rs");
 
 /// The verbs and routes of the page.
 fn documented() -> BTreeSet<(String, String)> {
