@@ -4,9 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Clock, SystemClock, local};
+use clawnode_proto::offline::{BackupView, ImportView, RepairView};
 
 use crate::{
-    cli::offline::{BackupView, ImportView, Offline, RepairView},
     config::{Config, Loaded},
     failure::{Exit, Failure},
     node::{
@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    Ok(Box::new(Directory::open(config).await?))
+pub async fn open_read_only(config: &Config) -> Result<Directory, Failure> {
+    Directory::open(config).await
 }
 
 /// Looks for damage in the data directory, and repairs it if `apply`.

@@ -33,6 +33,7 @@ pub mod mcp;
 mod methods;
 mod name;
 pub mod node;
+pub mod offline;
 mod outcome;
 pub mod overview;
 pub mod plugin;

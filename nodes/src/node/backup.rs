@@ -18,10 +18,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use clawnode_proto::offline::BackupView;
 use tar::EntryType;
 
 use crate::{
-    cli::offline::BackupView,
     client::TOKEN_FILE,
     failure::{Exit, Failure},
 };

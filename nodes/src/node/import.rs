@@ -22,15 +22,13 @@ use clawnode_proto::{
     EntityId, ErrorChain, Input, Position,
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
+    offline::{ImportRefusal, ImportView},
     subject::{JOB_KEYS, USAGE_KEYS},
 };
 use futures_util::{StreamExt, stream};
 
 use super::{ground::refused, transfer};
-use crate::{
-    cli::offline::{ImportRefusal, ImportView},
-    failure::{Exit, Failure},
-};
+use crate::failure::{Exit, Failure};
 
 /// Sessions and blobs that are copied at the same time.
 const AT_ONCE: usize = 8;

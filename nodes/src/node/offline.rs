@@ -2,7 +2,6 @@
 
 use std::{path::PathBuf, str::FromStr, sync::Arc};
 
-use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{
     SystemClock,
@@ -12,13 +11,13 @@ use clawnode_gateway::SessionRef;
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
     api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
+    offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{backend::named, ground::refused, wanted};
 use crate::{
-    cli::offline::{Offline, ReplayRow, ReplayView},
     config::Config,
     failure::{Exit, Failure},
 };
@@ -74,11 +73,11 @@ impl Directory {
             all.extend(page);
         }
     }
-}
 
-#[async_trait]
-impl Offline for Directory {
-    async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
+    /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show`,
+    /// `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
+    /// documents as a node; any other method is `unsupported`.
+    pub async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
                 let wanted = wanted::wanted(read(params)?, self.sessions.now())?;
@@ -133,7 +132,9 @@ impl Offline for Directory {
         }
     }
 
-    async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
+    /// Plays recorded turns again without a model and compares what the model would be shown with
+    /// what it was shown; of one session, or of all.
+    pub async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
         let ids = match session {
             Some(text) => vec![id(text)?],
             None => self.all().await?,

@@ -1,21 +1,9 @@
-//! What commands need of a data directory that no node runs on. The composition root lends it.
+//! What commands on a data directory show when no node runs on it: `journal replay`, `journal
+//! repair`, `backup`, `restore` and `import`.
+//!
+//! With `--json` these are the documents themselves. Fields are only ever added.
 
-use async_trait::async_trait;
-use clawnode_proto::{ErrorBody, api::Method};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-/// A data directory, opened read-only.
-#[async_trait]
-pub trait Offline: Send + Sync {
-    /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show` and
-    /// `journal.verify` with the same documents as a node; any other method is `unsupported`.
-    async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody>;
-
-    /// Plays recorded turns again without a model and compares what the model would be shown with
-    /// what it was shown; of one session, or of all.
-    async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody>;
-}
 
 /// What `journal replay` found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,20 +36,20 @@ pub struct RepairView {
 /// What `backup` and `restore` did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {
-    /// The backup.
+    /// The path of the backup, as it was given.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Sessions in it.
+    /// How many sessions it has.
     pub sessions: u64,
 }
 
 /// What `import` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportView {
-    /// The data directory.
+    /// The path of the data directory.
     pub from: String,
-    /// The cluster.
+    /// The cluster: its servers and its prefix, without passwords.
     pub to: String,
     /// Sessions that are in the cluster now, as they were in the directory or further on.
     pub sessions: u64,
@@ -87,6 +75,6 @@ pub struct ImportView {
 pub struct ImportRefusal {
     /// A session, by key and id, or a setting.
     pub what: String,
-    /// Why.
+    /// Why it stays, for people.
     pub why: String,
 }
