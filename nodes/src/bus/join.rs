@@ -19,11 +19,10 @@ use clawnode_cluster::nats::{
 use clawnode_proto::{ErrorChain, node::NodeRole, subject::Prefix};
 use serde::{Deserialize, Serialize};
 
-use super::files;
+use super::{cluster::unconnected, files};
 use crate::{
     config::{Loaded, Origin, Secret},
     failure::{Exit, Failure},
-    node::ground,
 };
 
 const FOLDER: &str = "bus";
@@ -146,7 +145,7 @@ fn unadmitted(error: &AdmitError, token: &JoinToken) -> Failure {
                            it is of another cluster";
             Failure::new(Exit::Refused, "join_token_refused", message).hint(hint)
         }
-        AdmitError::Connect(error) => ground::unconnected(error),
+        AdmitError::Connect(error) => unconnected(error),
         AdmitError::Credential(_) => {
             Failure::new(Exit::Failed, "join_failed", ErrorChain(error).to_string()).hint(hint)
         }

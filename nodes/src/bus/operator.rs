@@ -25,11 +25,14 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{ErrorChain, NodeName, subject::Prefix};
 
-use super::{certificates, files};
+use super::{
+    certificates,
+    cluster::{replicas, unconnected},
+    files,
+};
 use crate::{
     config::Config,
     failure::{Exit, Failure},
-    node::ground,
 };
 
 const AUTHORITY: &str = "authority.json";
@@ -194,7 +197,7 @@ impl Operator {
         Ok(NatsOptions {
             credential: Some(credential),
             partitions: config.cluster.partitions,
-            replicas: ground::replicas(config),
+            replicas: replicas(config),
             known: self.authority.born().cloned(),
             birth,
             ..self.options()
@@ -205,7 +208,7 @@ impl Operator {
     /// it was born, so that this can be said again.
     async fn cluster(&mut self, config: &Config, birth: Birth) -> Result<Substrate, Failure> {
         let options = self.cluster_options(config, birth)?;
-        let opened = connect(options).await.map_err(|error| ground::unconnected(&error))?;
+        let opened = connect(options).await.map_err(|error| unconnected(&error))?;
         if let Some(cluster) = opened.health.cluster()
             && self.authority.remember(Known { cluster, partitions: opened.partitions })
         {
@@ -258,13 +261,13 @@ impl Operator {
     /// Has the servers keep every record for so long; `None`: for ever. Says in which streams.
     pub async fn mirror(&self, keep: Option<Duration>) -> Result<Vec<String>, Failure> {
         let made = mirror(&self.keeper_options()?, keep).await;
-        made.map_err(|error| ground::unconnected(&error))
+        made.map_err(|error| unconnected(&error))
     }
 
     /// Brings back what was kept, but for what was stored in the last `without`.
     pub async fn restore(&self, without: Duration) -> Result<Vec<Restored>, Failure> {
         let restored = restore(&self.keeper_options()?, without).await;
-        restored.map_err(|error| ground::unconnected(&error))
+        restored.map_err(|error| unconnected(&error))
     }
 
     /// Tells the servers what the keys say now.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "nats")]
-use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
+use clawnode_cluster::nats::{Birth, ConnectError, NatsOptions, connect};
 use clawnode_cluster::{
     Clock, Lost, Substrate,
     local::{self, LocalControl, LocalOptions, OpenError},
@@ -14,7 +14,10 @@ use clawnode_proto::{ErrorChain, ProcessId, node::NodeRole};
 
 #[cfg(feature = "nats")]
 use crate::{
-    bus::join::{self, Member},
+    bus::{
+        cluster::{replicas, unconnected},
+        join::{self, Member},
+    },
     config::Config,
 };
 use crate::{
@@ -51,7 +54,7 @@ pub async fn open(
     let config = &loaded.config;
     #[cfg(feature = "nats")]
     {
-        let member = crate::bus::join::member(loaded, roles, join).await?;
+        let member = join::member(loaded, roles, join).await?;
         if member.is_some() || config.cluster.nats.is_some() {
             // It holds this node's credential and token.
             local::keep_private(&config.node.data_dir);
@@ -229,33 +232,6 @@ async fn nats(
         join::remember(data_dir, &cluster)?;
     }
     Ok(substrate)
-}
-
-/// How many copies the settings ask for.
-#[cfg(feature = "nats")]
-pub fn replicas(config: &Config) -> Replicas {
-    match config.cluster.replicas {
-        None => Replicas::Auto,
-        Some(1) => Replicas::One,
-        Some(_) => Replicas::Three,
-    }
-}
-
-/// A cluster that cannot be opened as a command's end.
-#[cfg(feature = "nats")]
-pub fn unconnected(error: &ConnectError) -> Failure {
-    let message = ErrorChain(error).to_string();
-    match error {
-        ConnectError::Unreachable { .. } => {
-            Failure::new(Exit::Unreachable, "nats_unreachable", message)
-        }
-        ConnectError::NotReady { .. } => Failure::new(Exit::Unreachable, "nats_not_ready", message),
-        ConnectError::Login { .. } | ConnectError::Expired { .. } => {
-            Failure::new(Exit::Refused, "nats_refused", message)
-        }
-        ConnectError::OtherCluster { .. } => Failure::new(Exit::Config, "other_cluster", message),
-        _ => Failure::new(Exit::Config, "nats_unusable", message),
-    }
 }
 
 #[cfg(test)]
