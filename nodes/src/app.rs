@@ -34,10 +34,10 @@ use tracing::{error, info, warn};
 #[cfg(feature = "nats")]
 use crate::bus::name;
 use crate::{
-    client::{NodeFile, ensure_token},
-    config::{Config, Loaded, Secret},
+    config::{Config, Loaded},
     failure::{Exit, Failure},
     host,
+    local::{NodeFile, Secret, ensure_token},
     node::{
         backend::NodeBackend,
         greet::{self, Saying},

@@ -3,7 +3,7 @@
 use clawnode_proto::{ErrorBody, ErrorCode};
 use serde::Serialize;
 
-use crate::{client::ClientError, config::ConfigError};
+use crate::{client::ClientError, config::ConfigError, local::LocalFileError};
 
 /// What the process tells its caller. Documented in `--help`; never renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,12 @@ impl From<ClientError> for Failure {
             ClientError::Local { .. } => Self::new(Exit::Failed, "local_file", message)
                 .hint("check the file's owner and permissions, or name another with a flag"),
         }
+    }
+}
+
+impl From<LocalFileError> for Failure {
+    fn from(error: LocalFileError) -> Self {
+        Self::from(ClientError::from(error))
     }
 }
 

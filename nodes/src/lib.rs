@@ -12,6 +12,7 @@ pub mod failure;
 mod files;
 pub mod host;
 pub mod keeping;
+pub mod local;
 pub mod log_file;
 pub mod node;
 pub mod telemetry;

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{cluster::unconnected, files};
 use crate::{
-    config::{Loaded, Origin, Secret},
+    config::{Loaded, Origin},
     failure::{Exit, Failure},
+    local::Secret,
 };
 
 const FOLDER: &str = "bus";

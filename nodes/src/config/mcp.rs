@@ -9,9 +9,10 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    secret::{self, Secret, ServerUrl},
+    secret::{self, ServerUrl},
     units,
 };
+use crate::local::Secret;
 
 /// `[[mcp_servers]]`: a server whose tools agents may be given, as `NAME__TOOL` or `NAME__*`. One of
 /// the workers that have it configured runs it, for all of the cluster.

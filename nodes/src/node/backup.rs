@@ -22,8 +22,8 @@ use clawnode_proto::offline::BackupView;
 use tar::EntryType;
 
 use crate::{
-    client::TOKEN_FILE,
     failure::{Exit, Failure},
+    local::TOKEN_FILE,
 };
 
 /// What is kept, beside the directory's root; all else is made anew.

@@ -21,8 +21,9 @@ use crate::{
     config::Config,
 };
 use crate::{
-    config::{Loaded, Secret},
+    config::Loaded,
     failure::{Exit, Failure},
+    local::Secret,
 };
 
 /// Free bytes on the disk below which new input is refused, in tests.

@@ -40,11 +40,12 @@ use tracing::warn;
 use super::health;
 use crate::{
     config::{
-        Config, Env, Secret,
+        Config, Env,
         mcp::{McpPin, McpServerOptions, McpToolOptions},
         tools::ToolChoice,
     },
     failure::{Exit, Failure},
+    local::Secret,
 };
 
 /// The command of this program that makes it the keeper of an MCP server, or of a hook.

@@ -9,9 +9,9 @@ use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
 
 use crate::{
-    client::SOCKET_FILE,
-    config::{Config, Secret},
+    config::Config,
     failure::{Exit, Failure},
+    local::{SOCKET_FILE, Secret},
     telemetry,
 };
 

@@ -1,7 +1,9 @@
-//! The two files by which commands find a node on the same machine: `node.json` (where it is) and
-//! `token` (mode 0600). The node writes them, commands read them.
+//! What a node and its commands share on one machine: the two files by which commands find it,
+//! `node.json` (where it is) and `token` (mode 0600), and a text that is never shown. The node writes
+//! the files, commands read them.
 
 use std::{
+    fmt,
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
@@ -10,10 +12,8 @@ use std::{
 
 use clawnode_proto::ProcessId;
 use rand::TryRngCore;
-use serde::{Deserialize, Serialize};
-
-use super::ClientError;
-use crate::config::Secret;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The file with the node's address.
 const NODE_FILE: &str = "node.json";
@@ -25,6 +25,23 @@ pub const TOKEN_FILE: &str = "token";
 const TOKEN_BYTES: usize = 32;
 /// Longest token that is read; more is not a token but a wrong file.
 const TOKEN_MOST: usize = 4_096;
+
+/// What stands in a secret's place wherever it would be shown.
+pub const REDACTED: &str = "[redacted]";
+
+/// A text that is never shown; only [`Secret::expose`] gives it.
+#[derive(Clone)]
+pub struct Secret(SecretString);
+
+/// A file that leads to the node cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use `{}`: {detail}", path.display())]
+pub struct LocalFileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why.
+    pub detail: String,
+}
 
 /// Where a node is, as it says itself once it serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +56,46 @@ pub struct NodeFile {
     /// Its process id in the cluster.
     pub process: ProcessId,
 }
+
+// === impl Secret ===
+
+impl Secret {
+    /// Keeps `text` from being shown.
+    pub fn new(text: String) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose() == other.expose()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(REDACTED)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
+// === impl NodeFile ===
 
 impl NodeFile {
     /// Says in `data_dir` where the node is; replaces what an earlier one said, in one step.
@@ -57,7 +114,7 @@ impl NodeFile {
     }
 
     /// What the last node on `data_dir` said; it may be gone.
-    pub fn read(data_dir: &Path) -> Result<Option<Self>, ClientError> {
+    pub fn read(data_dir: &Path) -> Result<Option<Self>, LocalFileError> {
         let path = data_dir.join(NODE_FILE);
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -81,8 +138,10 @@ impl NodeFile {
     }
 }
 
+// === the token ===
+
 /// The token of the node on `data_dir`, if it has one.
-pub fn read_token(path: &Path) -> Result<Option<Secret>, ClientError> {
+pub fn read_token(path: &Path) -> Result<Option<Secret>, LocalFileError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if is_absent(&error) => return Ok(None),
@@ -100,7 +159,7 @@ pub fn read_token(path: &Path) -> Result<Option<Secret>, ClientError> {
 }
 
 /// The token of `data_dir`; made at first, readable by its owner only.
-pub fn ensure_token(data_dir: &Path) -> Result<Secret, ClientError> {
+pub fn ensure_token(data_dir: &Path) -> Result<Secret, LocalFileError> {
     let path = data_dir.join(TOKEN_FILE);
     if let Some(token) = read_token(&path)? {
         return Ok(token);
@@ -127,8 +186,8 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn local(path: PathBuf, why: &dyn std::fmt::Display) -> ClientError {
-    ClientError::Local { path, detail: why.to_string() }
+fn local(path: PathBuf, why: &dyn std::fmt::Display) -> LocalFileError {
+    LocalFileError { path, detail: why.to_string() }
 }
 
 #[cfg(test)]
@@ -147,7 +206,15 @@ mod tests {
         assert_eq!(ensure_token(dir.path()).unwrap(), made);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&path, "two\nlines").unwrap();
-        assert!(matches!(read_token(&path), Err(ClientError::Local { .. })));
+        assert!(matches!(read_token(&path), Err(LocalFileError { .. })));
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let secret = Secret::new("sk-hunter2".to_owned());
+        let shown = format!("{secret:?} {}", serde_json::to_string(&secret).unwrap());
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert_eq!(secret.expose(), "sk-hunter2");
     }
 
     #[test]
