@@ -136,7 +136,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     if let Err(failure) = name::begin(&mut loaded, (process, &substrate), &supervisor).await {
         supervisor.stop().await;
         substrate.health.close().await;
-        return Err(failure);
+        return Err(failure.into());
     }
     let standing = Standing::new(stop.clone(), &loaded.config.node, latch);
     let health = Arc::clone(&substrate.health);
@@ -163,11 +163,11 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     tokio::select! {
         () = stop.cancelled() => {
             Box::pin(running.stop()).await;
-            standing.misfit().map_or(Ok(()), Err)
+            standing.misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
         }
         lost = health.lost() => {
             error!(?lost, "the bus is lost; the process ends");
-            Err(ground::lost(lost))
+            Err(ground::lost(lost).into())
         }
         why = fatal => {
             error!(why, "the store has failed; the process ends");

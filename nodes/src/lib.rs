@@ -15,5 +15,6 @@ pub mod keeping;
 pub mod local;
 pub mod log_file;
 pub mod node;
+pub mod start_error;
 pub mod telemetry;
 pub mod watchdog;

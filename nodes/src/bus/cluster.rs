@@ -3,10 +3,7 @@
 use clawnode_cluster::nats::{ConnectError, Replicas};
 use clawnode_proto::ErrorChain;
 
-use crate::{
-    config::Config,
-    failure::{Exit, Failure},
-};
+use crate::{config::Config, start_error::StartError};
 
 /// How many copies the settings ask for.
 pub fn replicas(config: &Config) -> Replicas {
@@ -18,17 +15,15 @@ pub fn replicas(config: &Config) -> Replicas {
 }
 
 /// A cluster that cannot be opened as a command's end.
-pub fn unconnected(error: &ConnectError) -> Failure {
+pub fn unconnected(error: &ConnectError) -> StartError {
     let message = ErrorChain(error).to_string();
     match error {
-        ConnectError::Unreachable { .. } => {
-            Failure::new(Exit::Unreachable, "nats_unreachable", message)
-        }
-        ConnectError::NotReady { .. } => Failure::new(Exit::Unreachable, "nats_not_ready", message),
+        ConnectError::Unreachable { .. } => StartError::unreachable("nats_unreachable", message),
+        ConnectError::NotReady { .. } => StartError::unreachable("nats_not_ready", message),
         ConnectError::Login { .. } | ConnectError::Expired { .. } => {
-            Failure::new(Exit::Refused, "nats_refused", message)
+            StartError::refused("nats_refused", message)
         }
-        ConnectError::OtherCluster { .. } => Failure::new(Exit::Config, "other_cluster", message),
-        _ => Failure::new(Exit::Config, "nats_unusable", message),
+        ConnectError::OtherCluster { .. } => StartError::config("other_cluster", message),
+        _ => StartError::config("nats_unusable", message),
     }
 }

@@ -44,8 +44,8 @@ use crate::{
         mcp::{McpPin, McpServerOptions, McpToolOptions},
         tools::ToolChoice,
     },
-    failure::{Exit, Failure},
     local::Secret,
+    start_error::StartError,
 };
 
 /// The command of this program that makes it the keeper of an MCP server, or of a hook.
@@ -90,7 +90,7 @@ impl McpServers {
         (config, env, roles): (&Config, &Env, &[NodeRole]),
         substrate: &Substrate,
         (process, clock, peers, door): On<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StartError> {
         let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);
             warn!(%error, "cannot read the approved tools of MCP servers yet");
@@ -326,12 +326,12 @@ const fn size(spec: &ToolSpec) -> usize {
 }
 
 /// Refuses a server whose variables cannot be read, as the start of a worker would.
-pub fn check(config: &Config, env: &Env) -> Result<(), Failure> {
+pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
     config.mcp_servers.iter().try_for_each(|it| options(it, config, env).map(drop))
 }
 
 /// What is configured of a server, with the values of its variables.
-fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, Failure> {
+fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, StartError> {
     let transport = match &it.url {
         Some(url) => McpTransport::Http(HttpOptions {
             url: SecretString::from(url.expose().to_owned()),
@@ -376,13 +376,13 @@ fn data_dir(config: &Config) -> PathBuf {
 
 /// Where a program runs for which nothing else is said: a folder of its own, so that no relative name
 /// leads to anything of the node's.
-fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, Failure> {
+fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, StartError> {
     let folder = data_dir(config).join(FOLDER).join(it.name.as_str());
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|error| {
         let what = format!("cannot make `{}`: {error}", folder.display());
         let hint = format!("set `cwd` of the MCP server `{}`, or correct the directory", it.name);
-        Failure::new(Exit::Failed, "data_dir_unusable", what).hint(hint)
+        StartError::failed("data_dir_unusable", what).hint(hint)
     })?;
     Ok(folder)
 }
@@ -405,10 +405,10 @@ fn values(
     env: &Env,
     what: &str,
     (plain, variables, files): (&Named<Secret>, &Named<String>, &Named<PathBuf>),
-) -> Result<BTreeMap<String, SecretString>, Failure> {
+) -> Result<BTreeMap<String, SecretString>, StartError> {
     let invalid = |key: &str, why: String| {
         let message = format!("`mcp_servers` `{}`, `{what}_{key}`: {why}", it.name);
-        Failure::new(Exit::Config, "config_invalid", message)
+        StartError::config("config_invalid", message)
     };
     let mut values: BTreeMap<String, SecretString> =
         plain.iter().map(|(name, value)| (name.clone(), text(value))).collect();

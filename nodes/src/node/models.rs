@@ -27,7 +27,7 @@ use secrecy::SecretString;
 use super::{hooks, mcp, plugins::Plugins, tools};
 use crate::{
     config::{self, Config, Env, Loaded, agents::DEFAULT_AGENT, tools::ToolChoice},
-    failure::{Exit, Failure},
+    start_error::StartError,
 };
 
 /// The providers as the configuration has them now.
@@ -92,7 +92,7 @@ pub async fn answering(
     env: &Env,
     clock: &Arc<dyn Clock>,
     parts: (Plugins, Hooks),
-) -> Result<Answering, Failure> {
+) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let choice = match named(config) {
         Some(choice) => choice,
@@ -104,7 +104,7 @@ pub async fn answering(
 /// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
 /// loads no plugin. Returns what the agents' tools need of a node, without those of plugins and MCP
 /// servers.
-pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, Failure> {
+pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
     let plugins = Plugins::unloaded(config, "a check loads none");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -129,7 +129,7 @@ fn resolved(
     clock: &Arc<dyn Clock>,
     (plugins, hooks): (Plugins, Hooks),
     choice: Choice,
-) -> Result<Answering, Failure> {
+) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let mut providers = BTreeMap::new();
     for (name, options) in &config.providers {
@@ -138,7 +138,7 @@ fn resolved(
     let models = Models::new(providers, &lookup, clock);
     let default: AgentName = DEFAULT_AGENT
         .parse()
-        .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
+        .map_err(|error| StartError::failed("internal", format!("{error}")))?;
     let catalogue = tools::catalogue(config, env, clock, &plugins);
     let mut agents = Vec::new();
     for (name, options) in &config.agents {
@@ -151,7 +151,7 @@ fn resolved(
     for agent in &agents {
         let refused = |why: String| {
             let what = format!("agent `{}`: {why}", agent.name);
-            Failure::new(Exit::Config, "config_invalid", what)
+            StartError::config("config_invalid", what)
                 .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
         };
         let model = models.resolve(&agent.model);
@@ -164,15 +164,14 @@ fn resolved(
         None => choice,
     };
     let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
-    let routes = Routes::build(default, &bindings).map_err(|error| {
-        Failure::new(Exit::Config, "config_invalid", ErrorChain(&error).to_string())
-    })?;
+    let routes = Routes::build(default, &bindings)
+        .map_err(|error| StartError::config("config_invalid", ErrorChain(&error).to_string()))?;
     Ok(Answering { models, agents, routes, choice, plugins, hooks })
 }
 
-fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, Failure> {
+fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, StartError> {
     let invalid = |detail: String| {
-        Failure::new(Exit::Config, "config_invalid", format!("`providers.{name}`: {detail}"))
+        StartError::config("config_invalid", format!("`providers.{name}`: {detail}"))
     };
     let wire = match it.wire {
         Some(config::Wire::Anthropic) => llm::Wire::Anthropic,
@@ -209,14 +208,13 @@ fn agent(
     it: &config::AgentOptions,
     choice: &Choice,
     (catalogue, plugins, hooks): (&[ToolSpec], &Plugins, &Hooks),
-) -> Result<AgentOptions, Failure> {
+) -> Result<AgentOptions, StartError> {
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
     options.system = match (&it.system, &it.soul) {
         (Some(system), _) => system.clone(),
         (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
-            Failure::new(
-                Exit::Config,
+            StartError::config(
                 "config_invalid",
                 format!("agent `{name}`: cannot read the soul file `{}`: {error}", path.display()),
             )

@@ -17,10 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{backend::named, ground::refused, wanted};
-use crate::{
-    config::Config,
-    failure::{Exit, Failure},
-};
+use crate::{config::Config, start_error::StartError};
 
 /// Rows of a list unless somebody says otherwise.
 const PAGE: u32 = 100;
@@ -36,20 +33,20 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the directory that the settings name.
-    pub async fn open(config: &Config) -> Result<Self, Failure> {
+    pub async fn open(config: &Config) -> Result<Self, StartError> {
         if config.cluster.nats.is_some() {
             let message = "no node answers, and only a node can read what is on NATS";
-            return Err(Failure::new(Exit::Unreachable, "no_node", message)
+            return Err(StartError::unreachable("no_node", message)
                 .hint("start one with `clawnode run`, or name one with `--url`"));
         }
         Self::at(config.node.data_dir.clone()).await
     }
 
     /// Opens this directory.
-    pub async fn at(dir: PathBuf) -> Result<Self, Failure> {
+    pub async fn at(dir: PathBuf) -> Result<Self, StartError> {
         let opened = tokio::task::spawn_blocking(move || local::open_read_only(&dir)).await;
         let (substrate, control) = opened
-            .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+            .map_err(|error| StartError::failed("internal", error.to_string()))?
             .map_err(|error| refused(&error))?;
         let sessions = Sessions::new(substrate, Arc::new(SystemClock));
         Ok(Self { sessions, _control: control })

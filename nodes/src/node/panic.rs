@@ -29,7 +29,7 @@ use ractor::SpawnErr;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::failure::{Exit, Failure};
+use crate::start_error::StartError;
 
 /// How long nodes may take to answer, unless asked otherwise: longer than what runs is given to
 /// clean up.
@@ -53,7 +53,7 @@ pub struct Switch {
 
 /// The door of a process that is about to start: nothing begins before what is stopped was read. If
 /// that cannot be, the substrate is closed.
-pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
+pub async fn open(substrate: &Substrate) -> Result<LatchDoor, StartError> {
     let door = LatchDoor::default();
     let read = async {
         while let Err(failure) = latch::read(&door, substrate.bucket.as_ref()).await {
@@ -65,7 +65,7 @@ pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
         substrate.health.close().await;
         let message = "cannot read from the store what operators have stopped, so this node takes \
                        no work";
-        return Err(Failure::new(Exit::Unreachable, "latch_unreadable", message)
+        return Err(StartError::unreachable("latch_unreadable", message)
             .hint("check the servers with `clawnode doctor`, then start again"));
     }
     for latch in door.latches().on() {

@@ -10,8 +10,8 @@ use secrecy::SecretString;
 
 use crate::{
     config::Config,
-    failure::{Exit, Failure},
     local::{SOCKET_FILE, Secret},
+    start_error::StartError,
     telemetry,
 };
 
@@ -71,16 +71,16 @@ fn connections(configured: u32, files: Option<u64>) -> usize {
 }
 
 /// Why it does not.
-pub fn refused(error: &ServeError) -> Failure {
+pub fn refused(error: &ServeError) -> StartError {
     let message = ErrorChain(error).to_string();
     match error {
-        ServeError::Bind { .. } => Failure::new(Exit::Failed, "listen_failed", message)
+        ServeError::Bind { .. } => StartError::failed("listen_failed", message)
             .hint("name a free address with `--listen 127.0.0.1:0`; is another node running?"),
         ServeError::TokenRequired { .. }
         | ServeError::TlsRequired { .. }
         | ServeError::EmptyToken
         | ServeError::AllowList { .. }
-        | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
+        | ServeError::Tls { .. } => StartError::config("config_invalid", message),
     }
 }
 

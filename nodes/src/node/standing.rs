@@ -28,7 +28,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{config::NodeOptions, failure::Failure};
+use crate::{config::NodeOptions, start_error::StartError};
 
 /// What a process says of itself before it says anything else: shared by all its parts.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Standing {
     /// The others should hear of a change before the next heartbeat is due.
     changed: Notify,
     stop: CancellationToken,
-    misfit: Mutex<Option<Failure>>,
+    misfit: Mutex<Option<StartError>>,
     file: Mutex<FileState>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
@@ -123,7 +123,7 @@ impl Standing {
     }
 
     /// It must not be here: it drains, and ends with this.
-    pub fn refuse(&self, failure: Failure) {
+    pub fn refuse(&self, failure: StartError) {
         *self.misfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
         self.stop.cancel();
     }
@@ -140,7 +140,7 @@ impl Standing {
     }
 
     /// Why it must not be here, if that is so.
-    pub fn misfit(&self) -> Option<Failure> {
+    pub fn misfit(&self) -> Option<StartError> {
         self.misfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     config::{Config, Env, Loaded},
-    failure::{Exit, Failure},
+    start_error::StartError,
     telemetry,
 };
 
@@ -98,9 +98,9 @@ pub fn chosen(
     catalogue: &[ToolSpec],
     agent: &AgentName,
     names: &[ToolName],
-) -> Result<Vec<ToolSpec>, Failure> {
+) -> Result<Vec<ToolSpec>, StartError> {
     let invalid = |what: String| {
-        Failure::new(Exit::Config, "config_invalid", format!("`agents.{agent}.tools`: {what}"))
+        StartError::config("config_invalid", format!("`agents.{agent}.tools`: {what}"))
     };
     if names.len() > AGENT_TOOLS {
         return Err(invalid(format!("{} tools, at most {AGENT_TOOLS}", names.len())));
@@ -147,7 +147,7 @@ pub async fn open(
     (process, substrate, members, door): On<'_>,
     (plugins, hooks, mcp): (&Plugins, &Hooks, &McpServers),
     clock: &Arc<dyn Clock>,
-) -> Result<NodeTools, Failure> {
+) -> Result<NodeTools, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(clock))),
@@ -157,8 +157,7 @@ pub async fn open(
         let root = options.root.display();
         let failed = |error: &(dyn Error + 'static)| {
             let what = format!("`workspace.root` (`{root}`): {}", ErrorChain(error));
-            Failure::new(Exit::Config, "config_invalid", what)
-                .hint("make the directory, or name another")
+            StartError::config("config_invalid", what).hint("make the directory, or name another")
         };
         // What agents write is for the user of this node alone, unless they say otherwise.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.root);
@@ -175,7 +174,7 @@ pub async fn open(
     executors.extend(counted(env));
     let executors = Executors::open(executors, door.clone())
         .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?;
+        .map_err(|error| StartError::failed("internal", error.to_string()))?;
     plugins.report_to(executors.providers());
     hooks.report_to(executors.providers());
     Ok(NodeTools { executors, docker })
