@@ -54,7 +54,8 @@ enum Claim {
 /// Gives this node a name that no other live node has, and answers under it.
 pub async fn begin(
     loaded: &mut Loaded,
-    (me, substrate): (ProcessId, &Substrate),
+    me: ProcessId,
+    substrate: &Substrate,
     supervisor: &Supervisor,
 ) -> Result<(), StartError> {
     if !substrate.shared {

@@ -78,7 +78,8 @@ impl Operator {
     /// Makes the directory, its keys and a folder for each server; never over another.
     pub fn init(
         dir: &Path,
-        (cluster, prefix): (&str, &Prefix),
+        cluster: &str,
+        prefix: &Prefix,
         servers: Vec<BusServer>,
     ) -> Result<Self, StartError> {
         if dir.join(AUTHORITY).exists() {

@@ -72,7 +72,9 @@ impl NodeBackend {
         sessions: Sessions,
         agents: Agents,
         routes: Arc<std::sync::RwLock<Routes>>,
-        (node, switch, mcp): (Node, Switch, McpDoor),
+        node: Node,
+        switch: Switch,
+        mcp: McpDoor,
     ) -> Self {
         let (members, saying) = (node.members.clone(), Arc::clone(&node.heartbeat));
         let archive = ArchiveDoor::new(sessions.clone(), members, saying);

@@ -130,7 +130,7 @@ impl Executions<'_> {
         }
         let mut needs: BTreeMap<_, u32> = BTreeMap::new();
         for (step, number) in plan.steps.iter().zip(1..) {
-            let spec = tool(agent, &profile, (step, number))?;
+            let spec = tool(agent, &profile, step, number)?;
             needs.entry(spec.capability.clone()).or_insert(number);
         }
         for (capability, step) in needs {
@@ -155,7 +155,8 @@ fn invalid(what: String) -> ErrorBody {
 fn tool<'a>(
     agent: &AgentName,
     profile: &'a Profile,
-    (step, number): (&PlanStep, u32),
+    step: &PlanStep,
+    number: u32,
 ) -> Result<&'a ToolSpec, ErrorBody> {
     let name = &step.tool;
     let Some(spec) = profile.tool(name.as_str()) else {

@@ -17,7 +17,7 @@ use clawnode_cluster::{
     membership::{Announcer, ClusterClock, Members},
 };
 use clawnode_proto::{
-    Capability, codec,
+    Capability, NodeName, codec,
     envelope::VERSIONS,
     node::{Heartbeat, NodeRole, VersionRange},
     provider::ProviderReport,
@@ -32,7 +32,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{load::Gauges, standing::Standing};
-use crate::{config::Config, start_error::StartError};
+use crate::start_error::StartError;
 
 /// How long the others may take to answer a newcomer, once it has heard itself: they answer at
 /// once. Who is later is heard of while the node serves, and the younger of two that do not fit
@@ -44,21 +44,42 @@ const ECHO: Duration = Duration::from_secs(2);
 /// Builds the process's heartbeat.
 pub type Saying = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
 
+/// What a heartbeat is made of.
+#[derive(Debug)]
+pub struct HeartbeatParts {
+    /// The node's name.
+    pub node: NodeName,
+    /// What it does.
+    pub roles: Vec<NodeRole>,
+    /// What its entities share.
+    pub context: Arc<Context>,
+    /// Who answers.
+    pub agents: Agents,
+    /// What can be run here now.
+    pub available: watch::Receiver<Available>,
+    /// The MCP servers that it could run.
+    pub hosts: BTreeSet<Capability>,
+    /// Whether it takes work.
+    pub standing: Arc<Standing>,
+    /// How busy it is.
+    pub gauges: Gauges,
+    /// Where clients reach it, once it serves.
+    pub reached: Arc<OnceLock<String>>,
+}
+
 /// What the process says of itself, whenever it is asked.
-pub fn saying(
-    config: &Config,
-    roles: &[NodeRole],
-    context: &Arc<Context>,
-    agents: &Agents,
-    (available, hosts): (&watch::Receiver<Available>, BTreeSet<Capability>),
-    (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
-) -> Saying {
-    let node = config.node.name.clone();
-    let roles = roles.to_vec();
-    let (context, agents) = (Arc::clone(context), agents.clone());
-    let (standing, gauges) = (Arc::clone(standing), gauges.clone());
-    let reached = Arc::clone(reached);
-    let available = available.clone();
+pub fn saying(parts: HeartbeatParts) -> Saying {
+    let HeartbeatParts {
+        node,
+        roles,
+        context,
+        agents,
+        available,
+        hosts,
+        standing,
+        gauges,
+        reached,
+    } = parts;
     let started = context.clock.now();
     let knows = context.kinds.events();
     let kinds: BTreeSet<Capability> =

@@ -40,30 +40,40 @@ pub struct Ground {
     pub control: Option<LocalControl>,
 }
 
+/// For whom the substrate is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// The process id of the node.
+    pub process: ProcessId,
+    /// What the node does.
+    pub roles: &'a [NodeRole],
+    /// A join token, if the node is to join a cluster now.
+    pub join: Option<&'a Secret>,
+}
+
 /// Opens the substrate that the settings name: NATS if a server is given, or if the node joined a
-/// cluster (now, with the token `join`, or before), else the data directory.
+/// cluster (now, with a join token, or before), else the data directory.
 pub async fn open(
     loaded: &Loaded,
-    (process, roles): (ProcessId, &[NodeRole]),
-    join: Option<&Secret>,
+    opening: Opening<'_>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Ground, StartError> {
     let config = &loaded.config;
     #[cfg(feature = "nats")]
     {
-        let member = join::member(loaded, roles, join).await?;
+        let member = join::member(loaded, opening.roles, opening.join).await?;
         if member.is_some() || config.cluster.nats.is_some() {
             // It holds this node's credential and token.
             local::keep_private(&config.node.data_dir);
-            let substrate = nats(config, member, Some(process), ack_wait(loaded)).await?;
+            let substrate = nats(config, member, Some(opening.process), ack_wait(loaded)).await?;
             return Ok(Ground { substrate, control: None });
         }
     }
     #[cfg(not(feature = "nats"))]
-    if join.is_some() || config.cluster.nats.is_some() {
-        return Err(without_nats((process, roles)));
+    if opening.join.is_some() || config.cluster.nats.is_some() {
+        return Err(without_nats());
     }
-    whole(roles)?;
+    whole(opening.roles)?;
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
     if let Some(partitions) = config.cluster.partitions {
@@ -149,7 +159,7 @@ pub fn lost(why: Lost) -> StartError {
 }
 
 #[cfg(not(feature = "nats"))]
-fn without_nats(_node: (ProcessId, &[NodeRole])) -> StartError {
+fn without_nats() -> StartError {
     let message = "this build has no NATS: it was made without the feature `nats`";
     StartError::config("unsupported", message)
         .hint("leave `--nats` and `--join` out, or build with the default features")

@@ -74,9 +74,9 @@ impl Answering {
     pub fn agents(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
         let with = |it: &AgentOptions| {
             let choices = config.agents.get(&it.name).map(|it| it.tools.as_slice());
-            let chosen = (choices.unwrap_or_default(), pins);
-            let tools = mcp::with_tools(it.tools.clone(), &it.name, chosen);
-            let missing = mcp::missing(chosen.0, &tools);
+            let choices = choices.unwrap_or_default();
+            let tools = mcp::with_tools(it.tools.clone(), &it.name, choices, pins);
+            let missing = mcp::missing(choices, &tools);
             let tools = tools.into_iter().map(|spec| config.tools.timed(spec)).collect();
             let read_only = config.tools.run_command.read_only.clone();
             let policy = Policy { read_only, ..it.policy.clone() };
@@ -91,14 +91,15 @@ pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    parts: (Plugins, Hooks),
+    plugins: Plugins,
+    hooks: Hooks,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let choice = match named(config) {
         Some(choice) => choice,
         None => discover(&lookup, ollama_models).await,
     };
-    resolved(config, env, clock, parts, choice)
+    resolved(config, env, clock, choice, plugins, hooks)
 }
 
 /// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
@@ -110,7 +111,7 @@ pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let demo = || Choice { model: llm::demo_model(), why: "for a check".to_owned() };
     let choice = named(config).unwrap_or_else(demo);
-    let answering = resolved(config, env, &clock, (plugins, hooks::open(loaded)?), choice)?;
+    let answering = resolved(config, env, &clock, choice, plugins, hooks::open(loaded)?)?;
     mcp::check(config, env)?;
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
     Ok(tools.filter_map(|tool| tool.capability).collect())
@@ -127,8 +128,9 @@ fn resolved(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    (plugins, hooks): (Plugins, Hooks),
     choice: Choice,
+    plugins: Plugins,
+    hooks: Hooks,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let mut providers = BTreeMap::new();
@@ -141,12 +143,13 @@ fn resolved(
         .map_err(|error| StartError::failed("internal", format!("{error}")))?;
     let catalogue = tools::catalogue(config, env, clock, &plugins);
     let mut agents = Vec::new();
+    let parts =
+        AgentParts { choice: &choice, catalogue: &catalogue, plugins: &plugins, hooks: &hooks };
     for (name, options) in &config.agents {
-        agents.push(agent(name, options, &choice, (&catalogue, &plugins, &hooks))?);
+        agents.push(agent(name, options, &parts)?);
     }
     if !agents.iter().any(|agent| agent.name == default) {
-        let options = config::AgentOptions::default();
-        agents.push(agent(&default, &options, &choice, (&catalogue, &plugins, &hooks))?);
+        agents.push(agent(&default, &config::AgentOptions::default(), &parts)?);
     }
     for agent in &agents {
         let refused = |why: String| {
@@ -203,12 +206,22 @@ fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOpt
     Ok(options)
 }
 
+/// What agents are made of, beside their settings.
+struct AgentParts<'a> {
+    /// The model of those that name none.
+    choice: &'a Choice,
+    /// The tools that agents may be given.
+    catalogue: &'a [ToolSpec],
+    plugins: &'a Plugins,
+    hooks: &'a Hooks,
+}
+
 fn agent(
     name: &AgentName,
     it: &config::AgentOptions,
-    choice: &Choice,
-    (catalogue, plugins, hooks): (&[ToolSpec], &Plugins, &Hooks),
+    parts: &AgentParts<'_>,
 ) -> Result<AgentOptions, StartError> {
+    let AgentParts { choice, catalogue, plugins, hooks } = parts;
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
     options.system = match (&it.system, &it.soul) {

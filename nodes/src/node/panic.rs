@@ -11,7 +11,6 @@ use bytes::Bytes;
 use clawnode_actors::{
     agent::{AgentOptions, Agents},
     latch::{self, LatchDoor, LatchError},
-    supervise::Supervisor,
 };
 use clawnode_cluster::{Feed, RequestError, Substrate};
 use clawnode_proto::{
@@ -29,6 +28,7 @@ use ractor::SpawnErr;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
+use super::base::NodeBase;
 use crate::start_error::StartError;
 
 /// How long nodes may take to answer, unless asked otherwise: longer than what runs is given to
@@ -77,22 +77,18 @@ pub async fn open(substrate: &Substrate) -> Result<LatchDoor, StartError> {
 /// The agents behind this door, which is kept at what is stored.
 pub async fn agents(
     options: Vec<AgentOptions>,
-    (supervisor, substrate, door): (&Supervisor, &Substrate, &LatchDoor),
+    base: &NodeBase,
     lost_after: Duration,
 ) -> Result<Agents, SpawnErr> {
-    keep(supervisor, substrate, door, lost_after).await?;
-    let latched = (Arc::clone(&substrate.bucket), door.clone());
-    Agents::spawn(options, latched, supervisor.clone()).await
+    keep(base, lost_after).await?;
+    let latched = (Arc::clone(&base.substrate.bucket), base.door.clone());
+    Agents::spawn(options, latched, base.supervisor.clone()).await
 }
 
 /// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the
 /// store does not answer for `lost_after`.
-async fn keep(
-    supervisor: &Supervisor,
-    substrate: &Substrate,
-    door: &LatchDoor,
-    lost_after: Duration,
-) -> Result<(), SpawnErr> {
+async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
+    let NodeBase { substrate, door, supervisor, .. } = base;
     let (bucket, followed) = (Arc::clone(&substrate.bucket), door.clone());
     let follow = move || latch::follow(followed.clone(), Arc::clone(&bucket));
     supervisor.adopt_task("latch.follow", follow).await?;

@@ -54,7 +54,8 @@ impl Standing {
     pub fn new(
         stop: CancellationToken,
         node: &NodeOptions,
-        (door, bucket): (LatchDoor, Arc<dyn Bucket>),
+        door: LatchDoor,
+        bucket: Arc<dyn Bucket>,
     ) -> Arc<Self> {
         let mark = node.data_dir.join(format!("cordoned-{}", node.name));
         let cordoned = mark.exists();

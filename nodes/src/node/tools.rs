@@ -5,7 +5,6 @@ use std::{error::Error, fs::DirBuilder, os::unix::fs::DirBuilderExt as _, sync::
 use clawnode_actors::{
     durable::driver::Context,
     hook::Hooks,
-    latch::LatchDoor,
     tool::{
         Archive, ArchiveContext, ArchiveOptions, Available, Basics, Egress, Executor, Executors,
         HttpFetch, JobRank, JobRunner, RunnerContext, RunnerOptions, Workspace, WorkspaceOptions,
@@ -13,7 +12,7 @@ use clawnode_actors::{
         schema, ssh, workspace,
     },
 };
-use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
+use clawnode_cluster::{Clock, Peek, membership::Members};
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
@@ -23,6 +22,7 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use super::{
+    base::NodeBase,
     greet::Saying,
     mcp::{McpServers, OWN},
     plugins::Plugins,
@@ -138,19 +138,26 @@ fn section_of(tool: &ToolName) -> String {
     }
 }
 
-/// Where tools run: which process, on what, with whom, behind which latch.
-type On<'a> = (ProcessId, &'a Substrate, &'a watch::Receiver<Members>, &'a LatchDoor);
+/// What brings tools besides the executors that every node has.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolParts<'a> {
+    /// The plugins of this node.
+    pub plugins: &'a Plugins,
+    /// The hooks of this node, which report how they fare.
+    pub hooks: &'a Hooks,
+    /// The MCP servers of this node.
+    pub mcp: &'a McpServers,
+}
 
 /// Makes what this node runs tools with, and probes it.
 pub async fn open(
     loaded: &Loaded,
-    (process, substrate, members, door): On<'_>,
-    (plugins, hooks, mcp): (&Plugins, &Hooks, &McpServers),
-    clock: &Arc<dyn Clock>,
+    base: &NodeBase,
+    ToolParts { plugins, hooks, mcp }: ToolParts<'_>,
 ) -> Result<NodeTools, StartError> {
-    let (config, env) = (&loaded.config, loaded.env());
+    let (config, env, door) = (&loaded.config, loaded.env(), &base.door);
     let mut executors: Vec<Arc<dyn Executor>> = vec![
-        Arc::new(Basics::new(Arc::clone(clock))),
+        Arc::new(Basics::new(Arc::clone(&base.clock))),
         Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(door.clone()))),
     ];
     if let Some(options) = &config.workspace {
@@ -166,11 +173,11 @@ pub async fn open(
         executors.push(Arc::new(workspace));
     }
     plugins.sweep();
-    executors.extend(plugins.behind(door).keeping(&substrate.bucket).executors());
+    executors.extend(plugins.behind(door).keeping(&base.substrate.bucket).executors());
     executors.extend(mcp.executors());
-    let docker = containers(config, (process, substrate, members));
+    let docker = containers(config, base);
     executors.extend(commands(config, &docker));
-    executors.extend(hosts(config, substrate, clock));
+    executors.extend(hosts(config, base));
     executors.extend(counted(env));
     let executors = Executors::open(executors, door.clone())
         .await
@@ -181,14 +188,12 @@ pub async fn open(
 }
 
 /// Containers on the account of this process; it knows those of the dead of its cluster.
-fn containers(
-    config: &Config,
-    (process, substrate, members): (ProcessId, &Substrate, &watch::Receiver<Members>),
-) -> Docker {
+fn containers(config: &Config, base: &NodeBase) -> Docker {
+    let substrate = &base.substrate;
     // A cluster without a name is told by what it stands on.
     let ground = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
-    let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), process);
-    let (shared, members) = (substrate.shared, members.clone());
+    let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), base.process);
+    let (shared, members) = (substrate.shared, base.members.clone());
     // Nobody else can be alive on ground that is not shared.
     let is_dead = move |process| !shared || members.peek(|members| members.holds_dead(process));
     Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
@@ -225,16 +230,16 @@ fn archive(config: &Config, context: &Context) -> Archive {
 
 /// The other hosts on which commands are run.
 #[cfg(feature = "ssh")]
-fn hosts(config: &Config, substrate: &Substrate, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
-    let (bucket, node) = (Arc::clone(&substrate.bucket), config.node.name.clone());
-    let context = ssh::SshContext::new(bucket, node, Arc::clone(clock));
+fn hosts(config: &Config, base: &NodeBase) -> Vec<Arc<dyn Executor>> {
+    let (bucket, node) = (Arc::clone(&base.substrate.bucket), config.node.name.clone());
+    let context = ssh::SshContext::new(bucket, node, Arc::clone(&base.clock));
     let hosts = config.ssh_hosts.iter();
     hosts.map(|it| Arc::new(ssh::SshHost::new(it.clone(), context.clone())) as _).collect()
 }
 
 /// Without SSH commands on other hosts are left to nodes that have it.
 #[cfg(not(feature = "ssh"))]
-fn hosts(config: &Config, _: &Substrate, _: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
+fn hosts(config: &Config, _: &NodeBase) -> Vec<Arc<dyn Executor>> {
     for host in &config.ssh_hosts {
         let why = "this build has no `ssh`: build it with `--features full`";
         tracing::warn!(host = %host.name, why, "this node runs no commands on the host");

@@ -28,7 +28,11 @@ use super::{
 use crate::{
     cli::output::exact,
     client::{ApprovalRequest, Client, Socket},
-    config::{agents::DEFAULT_AGENT, paths, rules},
+    config::{
+        agents::DEFAULT_AGENT,
+        paths,
+        rules::{self, RulePlace},
+    },
     failure::Failure,
 };
 
@@ -177,7 +181,8 @@ impl Chat<'_> {
     /// Writes a rule; the person is told when the node has read it.
     fn write_rule(&mut self, approval: &Approval, (place, rule): &Offer) -> Result<(), String> {
         let agent = approval.action.session.agent.clone();
-        let written = rules::write(&self.context.loaded, (agent.as_str(), *place), rule);
+        let place = RulePlace { agent: agent.as_str(), number: *place };
+        let written = rules::write(&self.context.loaded, place, rule);
         let file = written.map_err(|error| ErrorChain(&error).to_string())?;
         let file = paths::shown(&file, self.context.loaded.env());
         let client = self.gateways.current().clone();
