@@ -130,7 +130,7 @@ pub(super) async fn show(
     Path(execution): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Response {
-    one(&gateway, Method::ExecuteShow, (execution, text), trace).await
+    one(&gateway, Method::ExecuteShow, execution, text.as_deref(), trace).await
 }
 
 pub(super) async fn cancel(
@@ -139,17 +139,18 @@ pub(super) async fn cancel(
     Path(execution): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Response {
-    one(&gateway, Method::ExecuteCancel, (execution, text), trace).await
+    one(&gateway, Method::ExecuteCancel, execution, text.as_deref(), trace).await
 }
 
 async fn one(
     gateway: &Gateway,
     method: Method,
-    (execution, query): (String, Option<String>),
+    execution: String,
+    query: Option<&str>,
     trace: Trace,
 ) -> Response {
     let mut params = Map::from_iter([("execution_id".to_owned(), Value::String(execution))]);
-    match waits(&mut params, query.as_deref()) {
+    match waits(&mut params, query) {
         Ok(()) => answer(gateway, method, params, trace).await,
         Err(error) => Dialect::Rest.respond(&error),
     }

@@ -59,7 +59,7 @@ pub(super) async fn accept(gateway: &Arc<Gateway>, listener: UnixListener, route
         let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
         tasks.spawn(async move {
             let evicted = connection.evicted().clone();
-            let served = Box::pin(http(&gateway, stream, (router, connection)));
+            let served = Box::pin(http(&gateway, stream, router, connection));
             killed.run_until_cancelled(evicted.run_until_cancelled(served)).await
         });
     }

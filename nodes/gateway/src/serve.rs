@@ -137,7 +137,7 @@ async fn start(
     });
     let connections = gateway.connections.clone();
     let (local, socket) = open_socket(&gateway.options).unzip();
-    let task = tokio::spawn(run(gateway, (listener, acceptor), local));
+    let task = tokio::spawn(run(gateway, listener, acceptor, local));
     let clients = Clients(connections);
     Ok(Serving { addr, url: url(addr, tls), socket, task, clients, _guard: killed.drop_guard() })
 }
@@ -165,7 +165,8 @@ fn url(addr: SocketAddr, tls: bool) -> String {
 
 async fn run(
     gateway: Arc<Gateway>,
-    (listener, acceptor): (TcpListener, Acceptor),
+    listener: TcpListener,
+    acceptor: Acceptor,
     local: Option<UnixListener>,
 ) {
     let router = rest::router(Arc::clone(&gateway));
@@ -212,7 +213,7 @@ async fn accept(
                 let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
                 let slot = gateway.connections.enter(peer.ip(), permit);
                 tasks.spawn(async move {
-                    let served = connection(&gateway, acceptor, router, stream, (peer, slot));
+                    let served = connection(&gateway, acceptor, router, stream, peer, slot);
                     killed.run_until_cancelled(served).await
                 });
             }
@@ -239,7 +240,8 @@ async fn connection(
     acceptor: Acceptor,
     router: Router,
     stream: TcpStream,
-    (peer, slot): (SocketAddr, Slot),
+    peer: SocketAddr,
+    slot: Slot,
 ) {
     let open = gateway.metrics.connection();
     let local = stream.local_addr().unwrap_or(gateway.addr);
@@ -250,12 +252,12 @@ async fn connection(
     let evicted = connection.evicted().clone();
     let served = async {
         match acceptor {
-            Acceptor::Plain => http(gateway, stream, (router, connection)).await,
+            Acceptor::Plain => http(gateway, stream, router, connection).await,
             #[cfg(feature = "tls")]
             Acceptor::Tls(tls) => {
                 let deadline = gateway.options.auth_deadline;
                 match tokio::time::timeout(deadline, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => http(gateway, stream, (router, connection)).await,
+                    Ok(Ok(stream)) => http(gateway, stream, router, connection).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, %peer, "a TLS handshake failed");
                     }
@@ -270,11 +272,8 @@ async fn connection(
     drop(open);
 }
 
-pub(super) async fn http<I>(
-    gateway: &Gateway,
-    stream: I,
-    (router, connection): (Router, Connection),
-) where
+pub(super) async fn http<I>(gateway: &Gateway, stream: I, router: Router, connection: Connection)
+where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();

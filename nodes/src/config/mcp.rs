@@ -132,23 +132,33 @@ const fn restart_most() -> Duration {
     Duration::from_mins(1)
 }
 
-/// What is wrong with them: which server, which key, what, and what to do.
-pub(super) type Fault = (usize, String, String, &'static str);
+/// What is wrong with a server.
+pub(super) struct ServerFault {
+    /// Which one, from 0.
+    pub(super) server: usize,
+    /// Which of its keys.
+    pub(super) key: String,
+    pub(super) what: String,
+    /// What to do.
+    pub(super) hint: &'static str,
+}
 
 /// The first thing that is wrong with these servers, if anything is.
-pub(super) fn check(servers: &[McpServerOptions]) -> Option<Fault> {
+pub(super) fn check(servers: &[McpServerOptions]) -> Option<ServerFault> {
     for (at, it) in servers.iter().enumerate() {
         if servers.iter().take(at).any(|other| other.name == it.name) {
             let what = format!("two MCP servers are called `{}`", it.name);
-            return Some((at, "name".to_owned(), what, "give one of them another name"));
+            let hint = "give one of them another name";
+            return Some(ServerFault { server: at, key: "name".to_owned(), what, hint });
         }
         if let Some((key, what, hint)) = one(it) {
-            return Some((at, key.to_owned(), what, hint));
+            return Some(ServerFault { server: at, key: key.to_owned(), what, hint });
         }
     }
     None
 }
 
+/// Which key, what is wrong with it, and what to do.
 type Wrong = (&'static str, String, &'static str);
 
 fn one(it: &McpServerOptions) -> Option<Wrong> {

@@ -85,7 +85,7 @@ pub(in super::super) async fn completions(
         Ok(body) => body,
         Err(error) => return OpenAiError::from(error).respond(),
     };
-    let watched = match watched(&gateway, (&headers, &body), named.is_some()) {
+    let watched = match watched(&gateway, &headers, &body, named.is_some()) {
         Ok(watched) => watched,
         Err(error) => return OpenAiError::from(error).respond(),
     };
@@ -120,7 +120,8 @@ pub(in super::super) async fn completions(
 /// The request among those of the last minutes, unless its client has named it.
 fn watched(
     gateway: &Gateway,
-    (headers, body): (&HeaderMap, &str),
+    headers: &HeaderMap,
+    body: &str,
     is_named: bool,
 ) -> Result<Option<Watched>, ErrorBody> {
     if is_named {

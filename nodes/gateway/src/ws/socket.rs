@@ -71,7 +71,8 @@ impl Socket {
     pub(super) async fn read(
         &mut self,
         mut stream: SplitStream<WebSocket>,
-        (connection, granted): (&Connection, bool),
+        connection: &Connection,
+        granted: bool,
     ) -> CloseFrame {
         let gateway = Arc::clone(&self.gateway);
         if !granted {

@@ -67,7 +67,7 @@ pub(in super::super) async fn upgrade(
         .max_message_size(limits::WS_FRAME_BYTES)
         .on_upgrade(move |socket| {
             async move {
-                serve(gateway, socket, (&connection, admitted.granted), trace).await;
+                serve(gateway, socket, &connection, admitted.granted, trace).await;
                 // The connection counts as open, and keeps the gateway from stopping, until here.
                 drop((connection, tracked));
             }
@@ -78,7 +78,8 @@ pub(in super::super) async fn upgrade(
 async fn serve(
     gateway: Arc<Gateway>,
     socket: WebSocket,
-    (connection, granted): (&Connection, bool),
+    connection: &Connection,
+    granted: bool,
     trace: Option<Traceparent>,
 ) {
     let counted = Arc::clone(&gateway);
@@ -88,7 +89,7 @@ async fn serve(
     let (sink, stream) = socket.split();
     let mut writer = tokio::spawn(write(Arc::clone(&out), sink));
     let mut socket = Socket::new(gateway, Arc::clone(&out), trace);
-    let close = socket.read(stream, (connection, granted)).await;
+    let close = socket.read(stream, connection, granted).await;
     out.close(close);
     let cut = async {
         counted.killed.cancelled().await;
