@@ -32,7 +32,7 @@ struct Ends {
 /// Runs a node until `stop`; returns once everything is stored and let go.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let NodeArgs { loaded, roles, join, ready, stop } = args;
-    let _watchdog = Watchdog::start(Handle::current()).map_err(|error| {
+    let _watchdog = Watchdog::start(Handle::current(), Exit::Hung as i32).map_err(|error| {
         Failure::new(Exit::Failed, "internal", format!("cannot start the watchdog: {error}"))
     })?;
     warn_of_files(&loaded.config);
