@@ -3,7 +3,12 @@
 use clawnode_proto::{ErrorBody, ErrorCode};
 use serde::Serialize;
 
-use crate::{client::ClientError, config::ConfigError};
+use crate::{
+    client::ClientError,
+    config::ConfigError,
+    local::LocalFileError,
+    start_error::{StartError, StartErrorKind},
+};
 
 /// What the process tells its caller. Documented in `--help`; never renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +53,7 @@ impl Failure {
 
     /// Something that was tried and failed, with a code that clients of the API know as well.
     pub fn of(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { exit: exit_of(code), code: code.as_str(), message: message.into(), hint: None }
+        StartError::of(code, message).into()
     }
 
     /// The same, saying what to do next.
@@ -64,22 +69,26 @@ impl Failure {
     }
 }
 
-/// The exit code that goes with an error code.
-const fn exit_of(code: ErrorCode) -> Exit {
-    match code {
-        ErrorCode::Unauthorized | ErrorCode::Forbidden => Exit::Refused,
-        ErrorCode::Unavailable => Exit::Unreachable,
-        _ => Exit::Failed,
+/// The exit code that goes with a kind of error.
+const fn exit_of(kind: StartErrorKind) -> Exit {
+    match kind {
+        StartErrorKind::Failed => Exit::Failed,
+        StartErrorKind::Usage => Exit::Usage,
+        StartErrorKind::Unreachable => Exit::Unreachable,
+        StartErrorKind::Refused => Exit::Refused,
+        StartErrorKind::Config => Exit::Config,
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(StartError { kind, code, message, hint }: StartError) -> Self {
+        Self { exit: exit_of(kind), code, message, hint }
     }
 }
 
 impl From<ErrorBody> for Failure {
     fn from(body: ErrorBody) -> Self {
-        let failure = Self::of(body.code, body.message);
-        match body.hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        StartError::from(body).into()
     }
 }
 
@@ -101,8 +110,8 @@ impl From<ClientError> for Failure {
             ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, "unreachable", message)
                 .hint("check the address, and that the node runs: `clawnode doctor`"),
             ClientError::Answered(body) => {
-                let refused = exit_of(body.code) == Exit::Refused && body.hint.is_none();
                 let failure = Self::from(body);
+                let refused = failure.exit == Exit::Refused && failure.hint.is_none();
                 if refused { failure.hint(TOKEN_HINT) } else { failure }
             }
             ClientError::Protocol { .. } => Self::new(Exit::Failed, "protocol", message)
@@ -110,6 +119,12 @@ impl From<ClientError> for Failure {
             ClientError::Local { .. } => Self::new(Exit::Failed, "local_file", message)
                 .hint("check the file's owner and permissions, or name another with a flag"),
         }
+    }
+}
+
+impl From<LocalFileError> for Failure {
+    fn from(error: LocalFileError) -> Self {
+        Self::from(ClientError::from(error))
     }
 }
 

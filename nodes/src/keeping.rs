@@ -5,25 +5,25 @@ use std::{path::Path, sync::Arc};
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_local as local;
+use clawnode_proto::offline::{BackupView, ImportView, RepairView};
 
 use crate::{
-    cli::offline::{BackupView, ImportView, Offline, RepairView},
     config::{Config, Loaded},
-    failure::{Exit, Failure},
     node::{
         backup, ground,
         import::{self, Import},
         offline::Directory,
     },
+    start_error::StartError,
 };
 
 /// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Box<dyn Offline>, Failure> {
-    Ok(Box::new(Directory::open(config).await?))
+pub async fn open_read_only(config: &Config) -> Result<Directory, StartError> {
+    Directory::open(config).await
 }
 
 /// Looks for damage in the data directory, and repairs it if `apply`.
-pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure> {
+pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, StartError> {
     let dir = config.node.data_dir.clone();
     let looked =
         tokio::task::spawn_blocking(
@@ -33,7 +33,7 @@ pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure>
         );
     let report = looked
         .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| StartError::failed("internal", error.to_string()))?
         .map_err(|error| ground::refused(&error))?;
     let mut findings: Vec<String> = report
         .spans
@@ -58,31 +58,31 @@ pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, Failure>
 }
 
 /// Writes the data directory to `file`, which must not exist.
-pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, Failure> {
+pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, StartError> {
     // Open, it is held shared: no node can start while it is read.
     let directory = Directory::open(config).await?;
     let sessions = directory.all().await?.len() as u64;
     let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
     tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
         .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| StartError::failed("internal", error.to_string()))?
 }
 
 /// Fills the data directory, which must be empty, from `file`.
-pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, Failure> {
+pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, StartError> {
     let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
     let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
         .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))??;
+        .map_err(|error| StartError::failed("internal", error.to_string()))??;
     let sessions = Directory::open(config).await?.all().await?.len() as u64;
     Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }
 
 /// Moves the sessions of the data directory `from` into the cluster that the settings name.
-pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, Failure> {
+pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, StartError> {
     let config = &loaded.config;
     let Some(nats) = &config.cluster.nats else {
-        return Err(Failure::new(Exit::Usage, "usage", "an import needs a target cluster")
+        return Err(StartError::usage("usage", "an import needs a target cluster")
             .hint("name its servers with `--nats URL`"));
     };
     let to = format!("{nats} (prefix `{}`)", config.cluster.prefix);
@@ -105,12 +105,12 @@ pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, Failure>
 }
 
 /// Lets nodes use the data directory although its sessions were moved; says where to, if they were.
-pub async fn take_back(config: &Config) -> Result<Option<String>, Failure> {
+pub async fn take_back(config: &Config) -> Result<Option<String>, StartError> {
     let dir = config.node.data_dir.clone();
     let taken = tokio::task::spawn_blocking(move || local::take_back(&dir));
     let moved = taken
         .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| StartError::failed("internal", error.to_string()))?
         .map_err(|error| ground::refused(&error))?;
     Ok(moved.map(|moved| moved.to))
 }

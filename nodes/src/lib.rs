@@ -1,4 +1,4 @@
-//! The binary `clawnode`: configuration, command line, gateway, telemetry, and the place where
+//! The binary `clawnode`: configuration, command line, telemetry, and the place where
 //! everything is put together.
 #![forbid(unsafe_code)]
 
@@ -10,10 +10,11 @@ pub mod client;
 pub mod config;
 pub mod failure;
 mod files;
-pub mod gateway;
 pub mod host;
 pub mod keeping;
+pub mod local;
 pub mod log_file;
 pub mod node;
+pub mod start_error;
 pub mod telemetry;
 pub mod watchdog;

@@ -73,7 +73,8 @@ type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 pub fn start(
     options: &TelemetryOptions,
     env: &Env,
-    (is_node, to): (bool, LogTo<'_>),
+    is_node: bool,
+    to: LogTo<'_>,
 ) -> Result<Telemetry, TelemetryError> {
     let mut layers = vec![log_layer(options, env, to)?];
     let telemetry = start_export(env, is_node, &mut layers)?;

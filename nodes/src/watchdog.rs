@@ -25,8 +25,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
-use crate::failure::Exit;
-
 /// How long a runtime may make no progress. Less ends processes that a loaded machine starves;
 /// more lets sessions wait longer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -70,13 +68,14 @@ enum Look {
 // === impl Watchdog ===
 
 impl Watchdog {
-    /// Watches the runtime of `handle` from a thread of its own.
-    pub fn start(handle: Handle) -> std::io::Result<Self> {
+    /// Watches the runtime of `handle` from a thread of its own; a process that hangs ends with
+    /// this exit code.
+    pub fn start(handle: Handle, exit_code: i32) -> std::io::Result<Self> {
         let stop = Arc::new(Stop::default());
         let watched = Arc::clone(&stop);
         thread::Builder::new()
             .name("watchdog".to_owned())
-            .spawn(move || watch(&handle, &watched))?;
+            .spawn(move || watch(&handle, &watched, exit_code))?;
         Ok(Self(stop))
     }
 }
@@ -97,7 +96,7 @@ impl Stop {
     }
 }
 
-fn watch(handle: &Handle, stop: &Stop) {
+fn watch(handle: &Handle, stop: &Stop, exit_code: i32) {
     let mut stall = Stall::default();
     let ended = Arc::new(AtomicBool::new(true));
     let mut seen = Instant::now();
@@ -122,7 +121,7 @@ fn watch(handle: &Handle, stop: &Stop) {
             Look::Frozen(time) => {
                 warn!(seconds = time.as_secs(), "the process was frozen or starved, and continues");
             }
-            Look::Hangs => end(handle, stall.stalled),
+            Look::Hangs => end(handle, stall.stalled, exit_code),
         }
         seen = now;
     }
@@ -148,7 +147,7 @@ impl Stall {
 
 /// Says what is known and ends the process. Nothing here may wait for the runtime, or for a lock
 /// that one of its threads may hold.
-fn end(handle: &Handle, stalled: Duration) -> ! {
+fn end(handle: &Handle, stalled: Duration, exit_code: i32) -> ! {
     let message = describe(handle, stalled);
     let (told, heard) = mpsc::sync_channel(1);
     let logged = message.clone();
@@ -165,7 +164,7 @@ fn end(handle: &Handle, stalled: Duration) -> ! {
         let _heard = heard.recv_timeout(LAST_WORDS);
     }
     say(&message);
-    std::process::exit(Exit::Hung as i32)
+    std::process::exit(exit_code)
 }
 
 /// What is known: how long, what waits, and where the threads are.

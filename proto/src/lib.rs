@@ -2,8 +2,9 @@
 //!
 //! Synchronous, without I/O, clock or runtime. Four kinds of thing live here: ids
 //! ([`id`]), what is written down ([`event`], [`kernel`], [`session`]), what travels
-//! ([`envelope`], [`frame`], [`job`], [`node`], [`subject`]), what may be done ([`policy`]) and what
-//! is promised ([`limits`], [`error`], [`api`]).
+//! ([`envelope`], [`frame`], [`job`], [`node`], [`subject`]), what may be done
+//! ([`policy`]) and what is promised ([`limits`], [`error`], [`api`]). [`turn`] and [`route`] are what a
+//! gateway and its node share.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
@@ -32,11 +33,13 @@ pub mod mcp;
 mod methods;
 mod name;
 pub mod node;
+pub mod offline;
 mod outcome;
 pub mod overview;
 pub mod plugin;
 pub mod policy;
 pub mod provider;
+pub mod route;
 #[cfg(feature = "schema")]
 mod schema;
 pub mod session;
@@ -46,6 +49,7 @@ pub mod subject;
 pub mod timeout;
 pub mod tool;
 pub mod tree;
+pub mod turn;
 pub mod units;
 pub mod usage;
 pub mod view;

@@ -21,6 +21,7 @@ use clawnode_proto::{
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
+    turn::TurnEvent,
     visible::is_hidden,
 };
 use futures_util::{future::join, stream::BoxStream};
@@ -29,7 +30,6 @@ use super::{
     follow::{Follow, follow},
     kind::Session,
     look::Shared,
-    progress::TurnEvent,
     send_error::SendError,
     texts::{packed, unpacked},
 };

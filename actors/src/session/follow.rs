@@ -9,7 +9,9 @@ use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_kernel::Service;
 use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
-    frame::FrameBatch, session::TurnOutcome,
+    frame::FrameBatch,
+    session::TurnOutcome,
+    turn::{TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tokio::{sync::mpsc, time::Instant};
@@ -18,7 +20,7 @@ use tracing::debug;
 use super::{
     client::Sessions,
     look::{Glance, Look, shared_frames},
-    progress::{Progress, TurnBody, TurnEvent},
+    progress::Progress,
     state::{SEAM, Turn},
     tools,
 };

@@ -61,7 +61,6 @@ pub use context::Assembled;
 pub use frames::FrameHub;
 pub use kind::{CallKey, Outcome, Session};
 pub use prepare::SessionJob;
-pub use progress::{ApprovalRequest, TurnBody, TurnEvent};
 pub use run::{ResolveModel, SessionRunner, TraceLink};
 pub use send_error::SendError;
 pub use state::{SessionState, Step, StepEnd, Turn};

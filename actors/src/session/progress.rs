@@ -6,133 +6,9 @@
 //! cursor and told only after it, so that nothing is missed and nothing repeated.
 
 use clawnode_proto::{
-    CallId, Digest, ErrorBody, Frame, FrameBody, FrameKey, Timestamp, TurnId, llm::Usage,
-    session::TurnOutcome, tool::Risk,
+    CallId, Frame, FrameBody, FrameKey, TurnId,
+    turn::{TurnBody, TurnEvent},
 };
-
-/// One event of a turn, as a client will see it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TurnEvent {
-    /// Where to resume from, once this event was seen.
-    pub cursor: FrameKey,
-    /// What happened.
-    pub body: TurnBody,
-}
-
-/// What happened in a turn.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TurnBody {
-    /// More of the reply.
-    Text(String),
-    /// What a call used.
-    Usage(Usage),
-    /// Something the user should know while the turn goes on.
-    Notice {
-        /// A stable name.
-        name: String,
-        /// For people.
-        message: String,
-    },
-    /// A tool is run.
-    ToolUse {
-        /// The call.
-        id: CallId,
-        /// The tool.
-        name: String,
-        /// Its arguments, as the model wrote them; cut beyond a length.
-        arguments: String,
-    },
-    /// A tool call waits for a person.
-    ApprovalRequest(ApprovalRequest),
-    /// A tool call has ended.
-    ToolResult {
-        /// The call.
-        id: CallId,
-        /// The tool.
-        name: String,
-        /// What came of it; cut beyond a length.
-        content: String,
-        /// How it failed, if it did: a `tool::ToolFailure`, or `uncertain`.
-        failure: Option<String>,
-    },
-    /// Forget the reply shown so far; it now begins with this.
-    Reset {
-        /// The reply so far.
-        text: String,
-    },
-    /// Events were left out because the reader was slow; a `Reset` follows.
-    Lagged,
-    /// The turn failed; `Done` follows.
-    Error(ErrorBody),
-    /// The turn has ended and is in the journal. The last event.
-    Done(TurnOutcome),
-}
-
-/// What a person is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApprovalRequest {
-    /// The call.
-    pub id: CallId,
-    /// The tool.
-    pub name: String,
-    /// Its arguments; cut beyond a length, and then nobody should decide by them.
-    pub arguments: String,
-    /// The digest of the action: what is approved.
-    pub action: Digest,
-    /// How much harm it can do.
-    pub risk: Risk,
-    /// Why a person is asked, if a rule says so.
-    pub reason: Option<String>,
-    /// Until when.
-    pub expires: Timestamp,
-    /// The arguments are cut.
-    pub truncated: bool,
-    /// Characters of the arguments in all; 0 from builds that do not say.
-    pub chars: u64,
-}
-
-// === impl TurnBody ===
-
-impl TurnBody {
-    /// What a frame about a tool says.
-    pub(super) fn of_tool(body: FrameBody) -> Option<Self> {
-        match body {
-            FrameBody::ToolUse { id, name, arguments } => {
-                Some(Self::ToolUse { id, name, arguments })
-            }
-            FrameBody::ToolResult { id, name, content, failure } => {
-                Some(Self::ToolResult { id, name, content, failure })
-            }
-            FrameBody::ApprovalRequest {
-                id,
-                name,
-                arguments,
-                action,
-                risk,
-                reason,
-                expires,
-                truncated,
-                chars,
-            } => Some(Self::ApprovalRequest(ApprovalRequest {
-                id,
-                name,
-                arguments,
-                action,
-                risk,
-                reason,
-                expires,
-                truncated,
-                chars,
-            })),
-            FrameBody::Text { .. }
-            | FrameBody::Reset {}
-            | FrameBody::Usage { .. }
-            | FrameBody::Notice { .. }
-            | FrameBody::Error { .. }
-            | FrameBody::Done { .. } => None,
-        }
-    }
-}
 
 /// What the reader has seen of a turn.
 #[derive(Debug)]
@@ -314,7 +190,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Attempt, llm::StopReason};
+    use clawnode_proto::{Attempt, llm::StopReason, session::TurnOutcome};
     use proptest::prelude::*;
 
     use super::*;

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use clawnode_proto::AgentName;
+use clawnode_proto::{AgentName, route::Inbound};
 
 /// Conditions, the most specific first as in ROUTE-1: peer, guild, team, account, channel.
 const FIELD_COUNT: usize = 5;
@@ -33,21 +33,6 @@ pub struct Binding {
     pub guild: Option<String>,
     /// The team it was said in.
     pub team: Option<String>,
-}
-
-/// What the router sees of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inbound<'a> {
-    /// Where it came in.
-    pub channel: &'a str,
-    /// Our side of the channel.
-    pub account: &'a str,
-    /// The other side.
-    pub peer: &'a str,
-    /// The guild it was said in.
-    pub guild: Option<&'a str>,
-    /// The team it was said in.
-    pub team: Option<&'a str>,
 }
 
 /// Why bindings make no router.

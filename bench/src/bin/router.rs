@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clawnode_actors::session::route::{Binding, Inbound, RouteError, Routes};
-use clawnode_proto::{AgentName, id::ParseIdError};
+use clawnode_actors::session::route::{Binding, RouteError, Routes};
+use clawnode_proto::{AgentName, id::ParseIdError, route::Inbound};
 
 /// Bindings per run.
 const SIZES: [usize; 3] = [100, 1_000, 10_000];

@@ -7,7 +7,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
-use crate::failure::{Exit, Failure};
+use crate::start_error::StartError;
 
 /// Years for which certificates hold; `cluster certify` makes a server another at any time.
 const YEARS: i32 = 10;
@@ -21,7 +21,7 @@ pub(super) struct Pair {
 }
 
 /// A new authority for the cluster of this name.
-pub(super) fn authority(cluster: &str) -> Result<Pair, Failure> {
+pub(super) fn authority(cluster: &str) -> Result<Pair, StartError> {
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = authority_params(cluster)?.self_signed(&key).map_err(failed)?;
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
@@ -32,7 +32,7 @@ pub(super) fn server(
     cluster: &str,
     authority_key: &str,
     server: &BusServer,
-) -> Result<Pair, Failure> {
+) -> Result<Pair, StartError> {
     let issuer_key = KeyPair::from_pem(authority_key).map_err(failed)?;
     let issuer = Issuer::new(authority_params(cluster)?, issuer_key);
     let mut names = vec![server.host.clone()];
@@ -54,7 +54,7 @@ pub(super) fn server(
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-fn authority_params(cluster: &str) -> Result<CertificateParams, Failure> {
+fn authority_params(cluster: &str) -> Result<CertificateParams, StartError> {
     let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
     params.distinguished_name = named(&format!("clawnode cluster {cluster}"));
     params.not_after = date_time_ymd(last_year(), 12, 31);
@@ -76,6 +76,6 @@ fn last_year() -> i32 {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
-fn failed(error: rcgen::Error) -> Failure {
-    Failure::new(Exit::Failed, "internal", format!("a certificate cannot be made: {error}"))
+fn failed(error: rcgen::Error) -> StartError {
+    StartError::failed("internal", format!("a certificate cannot be made: {error}"))
 }

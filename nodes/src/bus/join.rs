@@ -19,11 +19,11 @@ use clawnode_nats::{
 use clawnode_proto::{ErrorChain, node::NodeRole, subject::Prefix};
 use serde::{Deserialize, Serialize};
 
-use super::files;
+use super::{cluster::unconnected, files};
 use crate::{
-    config::{Loaded, Origin, Secret},
-    failure::{Exit, Failure},
-    node::ground,
+    config::{Loaded, Origin},
+    local::Secret,
+    start_error::StartError,
 };
 
 const FOLDER: &str = "bus";
@@ -62,18 +62,17 @@ pub async fn member(
     loaded: &Loaded,
     roles: &[NodeRole],
     token: Option<&Secret>,
-) -> Result<Option<Member>, Failure> {
+) -> Result<Option<Member>, StartError> {
     let folder = loaded.config.node.data_dir.join(FOLDER);
     let token = token.map(|text| JoinToken::from_text(text.expose())).transpose();
     let token = token.map_err(|error| {
-        Failure::new(Exit::Config, "join_token_invalid", ErrorChain(&error).to_string())
+        StartError::config("join_token_invalid", ErrorChain(&error).to_string())
             .hint("copy the whole line that `clawnode cluster join-token` printed")
     })?;
     if loaded.config.cluster.nats.is_some() {
         return match token {
             None => Ok(None),
-            Some(_) => Err(Failure::new(
-                Exit::Config,
+            Some(_) => Err(StartError::config(
                 "config_invalid",
                 "both a join token and `cluster.nats` name servers",
             )
@@ -95,7 +94,7 @@ pub async fn member(
             "the join token is for cluster `{}`, but this node belongs to `{known}`",
             token.cluster
         );
-        return Err(Failure::new(Exit::Config, "other_cluster", message).hint(
+        return Err(StartError::config("other_cluster", message).hint(
             "ask that cluster for a token, or give the node another data directory (`--data-dir`)",
         ));
     }
@@ -107,7 +106,7 @@ pub async fn member(
 }
 
 /// Takes the credential that is offered to the token's user, and keeps it.
-async fn exchange(folder: &Path, token: &JoinToken) -> Result<Member, Failure> {
+async fn exchange(folder: &Path, token: &JoinToken) -> Result<Member, StartError> {
     files::directory(folder)?;
     let ca = folder.join(CA);
     files::write(&ca, &token.ca)?;
@@ -115,7 +114,7 @@ async fn exchange(folder: &Path, token: &JoinToken) -> Result<Member, Failure> {
     let credential = admit(&options, token).await.map_err(|error| unadmitted(&error, token))?;
     if credential.role() != Some(token.role) {
         let message = "the cluster offers a credential of another role than the join token says";
-        return Err(Failure::new(Exit::Refused, "role_mismatch", message)
+        return Err(StartError::refused("role_mismatch", message)
             .hint("ask the operator for another token"));
     }
     let stored = Stored {
@@ -125,18 +124,18 @@ async fn exchange(folder: &Path, token: &JoinToken) -> Result<Member, Failure> {
         role: token.role,
     };
     let text = serde_json::to_string_pretty(&stored)
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?;
+        .map_err(|error| StartError::failed("internal", error.to_string()))?;
     files::write(&folder.join(CREDENTIAL), &credential.to_creds())?;
     files::write(&folder.join(MEMBER), &text)?;
     tracing::info!(user = credential.user(), role = %token.role, "joined the cluster");
     read(folder)?.ok_or_else(|| broken(folder, "it vanished"))
 }
 
-fn unadmitted(error: &AdmitError, token: &JoinToken) -> Failure {
+fn unadmitted(error: &AdmitError, token: &JoinToken) -> StartError {
     let hint = "ask the operator for another (`clawnode cluster join-token`)";
     match error {
         AdmitError::Used => {
-            Failure::new(Exit::Refused, "join_token_used", error.to_string()).hint(format!(
+            StartError::refused("join_token_used", error.to_string()).hint(format!(
                 "{hint}; if this host did not use it, have `{}` revoked",
                 token.admission.user()
             ))
@@ -144,21 +143,21 @@ fn unadmitted(error: &AdmitError, token: &JoinToken) -> Failure {
         AdmitError::Connect(ConnectError::Login { .. } | ConnectError::Expired { .. }) => {
             let message = "the cluster refuses the join token: it has expired, it was revoked, or \
                            it is of another cluster";
-            Failure::new(Exit::Refused, "join_token_refused", message).hint(hint)
+            StartError::refused("join_token_refused", message).hint(hint)
         }
-        AdmitError::Connect(error) => ground::unconnected(error),
+        AdmitError::Connect(error) => unconnected(error),
         AdmitError::Credential(_) => {
-            Failure::new(Exit::Failed, "join_failed", ErrorChain(error).to_string()).hint(hint)
+            StartError::failed("join_failed", ErrorChain(error).to_string()).hint(hint)
         }
     }
 }
 
-fn check_role(role: Option<BusRole>, roles: &[NodeRole], whose: &str) -> Result<(), Failure> {
+fn check_role(role: Option<BusRole>, roles: &[NodeRole], whose: &str) -> Result<(), StartError> {
     let wanted = BusRole::of(roles).map_or("none", BusRole::as_str);
     match role {
         Some(role) if !role.covers(roles) => {
             let message = format!("{whose} is for a {role}, but this node is to be a {wanted}");
-            Err(Failure::new(Exit::Refused, "role_mismatch", message).hint(
+            Err(StartError::refused("role_mismatch", message).hint(
                 "start it with the role that the token is for, or ask the operator for one with \
                  the right `--role`",
             ))
@@ -168,20 +167,20 @@ fn check_role(role: Option<BusRole>, roles: &[NodeRole], whose: &str) -> Result<
 }
 
 /// A prefix that somebody set must be the token's.
-fn check_prefix(loaded: &Loaded, token: &JoinToken) -> Result<(), Failure> {
+fn check_prefix(loaded: &Loaded, token: &JoinToken) -> Result<(), StartError> {
     let set = loaded.origin_of(&["cluster", "prefix"]) != Origin::Default;
     let configured = &loaded.config.cluster.prefix;
     if set && *configured != token.prefix {
         let message =
             format!("the join token is for prefix `{}`, but `{configured}` is set", token.prefix);
-        return Err(Failure::new(Exit::Config, "config_invalid", message)
+        return Err(StartError::config("config_invalid", message)
             .hint("leave out `--prefix`: the token knows it"));
     }
     Ok(())
 }
 
 /// What the data directory has.
-pub fn read(folder: &Path) -> Result<Option<Member>, Failure> {
+pub fn read(folder: &Path) -> Result<Option<Member>, StartError> {
     let Some(text) = files::read(&folder.join(MEMBER))? else { return Ok(None) };
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|error| broken(folder, &format!("`{MEMBER}`: {error}")))?;
@@ -195,25 +194,25 @@ pub fn read(folder: &Path) -> Result<Option<Member>, Failure> {
 }
 
 /// What the data directory has, for those who only look.
-pub fn of_data_dir(data_dir: &Path) -> Result<Option<Member>, Failure> {
+pub fn of_data_dir(data_dir: &Path) -> Result<Option<Member>, StartError> {
     read(&data_dir.join(FOLDER))
 }
 
 /// The cluster that this data directory first belonged to.
-pub fn remembered(data_dir: &Path) -> Result<Option<String>, Failure> {
+pub fn remembered(data_dir: &Path) -> Result<Option<String>, StartError> {
     let text = files::read(&data_dir.join(FOLDER).join(CLUSTER))?;
     Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
 /// Remembers the cluster, the first time.
-pub fn remember(data_dir: &Path, cluster: &str) -> Result<(), Failure> {
+pub fn remember(data_dir: &Path, cluster: &str) -> Result<(), StartError> {
     let folder = data_dir.join(FOLDER);
     files::directory(&folder)?;
     files::write(&folder.join(CLUSTER), &format!("{cluster}\n"))
 }
 
-fn broken(folder: &Path, detail: &str) -> Failure {
+fn broken(folder: &Path, detail: &str) -> StartError {
     let message = format!("the membership in `{}` is not usable: {detail}", folder.display());
-    Failure::new(Exit::Config, "membership_unusable", message)
+    StartError::config("membership_unusable", message)
         .hint("remove that directory, and join again with a new token")
 }

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use crate::{
     config::{Loaded, Origin},
-    failure::{Exit, Failure},
+    start_error::StartError,
 };
 
 /// How long the holder of a name may take to answer.
@@ -54,9 +54,10 @@ enum Claim {
 /// Gives this node a name that no other live node has, and answers under it.
 pub async fn begin(
     loaded: &mut Loaded,
-    (me, substrate): (ProcessId, &Substrate),
+    me: ProcessId,
+    substrate: &Substrate,
     supervisor: &Supervisor,
-) -> Result<(), Failure> {
+) -> Result<(), StartError> {
     if !substrate.shared {
         return Ok(());
     }
@@ -77,7 +78,7 @@ pub async fn begin(
     let held = Held { substrate, name, me, asked };
     let adopted = supervisor.adopt_task("name", move || held.clone().answer()).await;
     adopted.map_err(|error| {
-        Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
+        StartError::failed("internal", format!("an actor cannot be started: {error}"))
     })
 }
 
@@ -109,7 +110,7 @@ async fn first_free(
     substrate: &Substrate,
     names: Vec<NodeName>,
     me: ProcessId,
-) -> Result<(NodeName, Subscription), Failure> {
+) -> Result<(NodeName, Subscription), StartError> {
     let mut refused = None;
     for name in names {
         match claim(substrate, &name, me).await? {
@@ -117,18 +118,18 @@ async fn first_free(
             Claim::Taken(holder) => refused = Some(taken(&name, &holder)),
         }
     }
-    Err(refused.unwrap_or_else(|| Failure::new(Exit::Failed, "internal", "a node needs a name")))
+    Err(refused.unwrap_or_else(|| StartError::failed("internal", "a node needs a name")))
 }
 
-fn taken(name: &NodeName, holder: &str) -> Failure {
+fn taken(name: &NodeName, holder: &str) -> StartError {
     let message = format!("a node called `{name}` is alive already: process `{holder}`");
-    Failure::new(Exit::Config, "node_name_taken", message).hint(
+    StartError::config("node_name_taken", message).hint(
         "give this node another name (`[node] name`, or `CLAWNODE_NODE__NAME`), or stop that one",
     )
 }
 
 /// Asks for a name: whether somebody has it, and then whether somebody else asks for it now.
-async fn claim(substrate: &Substrate, name: &NodeName, me: ProcessId) -> Result<Claim, Failure> {
+async fn claim(substrate: &Substrate, name: &NodeName, me: ProcessId) -> Result<Claim, StartError> {
     if let Some(holder) = holder(substrate, name).await? {
         return Ok(Claim::Taken(holder));
     }
@@ -159,9 +160,9 @@ async fn claim(substrate: &Substrate, name: &NodeName, me: ProcessId) -> Result<
     }
 }
 
-fn silent(error: &StoreError) -> Failure {
+fn silent(error: &StoreError) -> StartError {
     let message = format!("the bus does not answer: {error}");
-    Failure::new(Exit::Unreachable, "nats_unreachable", message)
+    StartError::unreachable("nats_unreachable", message)
 }
 
 /// A process id, as somebody wrote it.
@@ -171,7 +172,7 @@ fn named(bytes: &[u8]) -> String {
 }
 
 /// The process that answers under this name, as it calls itself.
-async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>, Failure> {
+async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>, StartError> {
     let subject = substrate.prefix.name(name);
     match substrate.bus.request(subject, Bytes::new(), ANSWER_WITHIN).await {
         Ok(answer) => Ok(Some(named(&answer))),

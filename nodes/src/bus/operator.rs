@@ -23,12 +23,12 @@ use clawnode_nats::{
 };
 use clawnode_proto::{ErrorChain, NodeName, subject::Prefix};
 
-use super::{certificates, files};
-use crate::{
-    config::Config,
-    failure::{Exit, Failure},
-    node::ground,
+use super::{
+    certificates,
+    cluster::{replicas, unconnected},
+    files,
 };
+use crate::{config::Config, start_error::StartError};
 
 const AUTHORITY: &str = "authority.json";
 const SERVERS: &str = "servers.json";
@@ -76,12 +76,13 @@ impl Operator {
     /// Makes the directory, its keys and a folder for each server; never over another.
     pub fn init(
         dir: &Path,
-        (cluster, prefix): (&str, &Prefix),
+        cluster: &str,
+        prefix: &Prefix,
         servers: Vec<BusServer>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StartError> {
         if dir.join(AUTHORITY).exists() {
             let message = format!("`{}` has the keys of a cluster already", dir.display());
-            return Err(Failure::new(Exit::Failed, "conflict", message)
+            return Err(StartError::failed("conflict", message)
                 .hint("name another directory with `--dir`; keys are never replaced"));
         }
         let authority = Authority::new(cluster, prefix).map_err(|error| unusable(dir, &error))?;
@@ -99,27 +100,27 @@ impl Operator {
     }
 
     /// Opens the directory.
-    pub fn open(dir: &Path) -> Result<Self, Failure> {
+    pub fn open(dir: &Path) -> Result<Self, StartError> {
         let Some(text) = files::read(&dir.join(AUTHORITY))? else {
             let message = format!("`{}` has no keys of a cluster", dir.display());
-            return Err(Failure::new(Exit::Config, "no_authority", message).hint(
+            return Err(StartError::config("no_authority", message).hint(
                 "make some with `clawnode cluster init`, or name their directory with `--dir`",
             ));
         };
         let authority = Authority::from_json(&text).map_err(|error| unusable(dir, &error))?;
         let text = files::read(&dir.join(SERVERS))?.unwrap_or_default();
         let names: Vec<String> = serde_json::from_str(&text).map_err(|error| {
-            Failure::new(Exit::Config, "authority_unusable", format!("`{SERVERS}`: {error}"))
+            StartError::config("authority_unusable", format!("`{SERVERS}`: {error}"))
         })?;
         let servers = names.iter().map(|name| name.parse()).collect::<Result<_, _>>();
         let servers = servers.map_err(|error: clawnode_nats::auth::ServerNameError| {
-            Failure::new(Exit::Config, "authority_unusable", format!("`{SERVERS}`: {error}"))
+            StartError::config("authority_unusable", format!("`{SERVERS}`: {error}"))
         })?;
         Ok(Self { dir: dir.to_owned(), authority, servers })
     }
 
     /// Writes the keys back.
-    pub fn save(&self) -> Result<(), Failure> {
+    pub fn save(&self) -> Result<(), StartError> {
         let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
         files::write(&self.dir.join(SERVERS), &serde_json::json!(servers).to_string())?;
         let text = self.authority.to_json().map_err(|error| unusable(&self.dir, &error))?;
@@ -147,14 +148,14 @@ impl Operator {
     }
 
     /// Adds a server, or makes the folder of one anew, with another certificate.
-    pub fn certify(&mut self, server: &BusServer) -> Result<(), Failure> {
+    pub fn certify(&mut self, server: &BusServer) -> Result<(), StartError> {
         self.servers.retain(|it| it.name != server.name);
         self.servers.push(server.clone());
         self.write_server(server)?;
         self.save()
     }
 
-    fn write_server(&self, server: &BusServer) -> Result<(), Failure> {
+    fn write_server(&self, server: &BusServer) -> Result<(), StartError> {
         let folder = self.folder(server);
         files::directory(&folder)?;
         let key = self.file(CA_KEY)?;
@@ -167,11 +168,11 @@ impl Operator {
         files::write(&folder.join("nats.conf"), &config)
     }
 
-    fn file(&self, name: &str) -> Result<String, Failure> {
+    fn file(&self, name: &str) -> Result<String, StartError> {
         let path = self.dir.join(name);
         files::read(&path)?.ok_or_else(|| {
             let message = format!("`{}` is missing", path.display());
-            Failure::new(Exit::Config, "authority_unusable", message)
+            StartError::config("authority_unusable", message)
                 .hint("restore it from a backup of the directory")
         })
     }
@@ -186,13 +187,13 @@ impl Operator {
     }
 
     /// How the operator reaches the cluster.
-    fn cluster_options(&self, config: &Config, birth: Birth) -> Result<NatsOptions, Failure> {
+    fn cluster_options(&self, config: &Config, birth: Birth) -> Result<NatsOptions, StartError> {
         let credential = self.authority.brief(BusRole::Admin, None, (now(), COMMAND_TTL));
         let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
         Ok(NatsOptions {
             credential: Some(credential),
             partitions: config.cluster.partitions,
-            replicas: ground::replicas(config),
+            replicas: replicas(config),
             known: self.authority.born().cloned(),
             birth,
             ..self.options()
@@ -201,9 +202,9 @@ impl Operator {
 
     /// Opens the cluster as its operator; gives birth to it if it is not there, and writes down how
     /// it was born, so that this can be said again.
-    async fn cluster(&mut self, config: &Config, birth: Birth) -> Result<Substrate, Failure> {
+    async fn cluster(&mut self, config: &Config, birth: Birth) -> Result<Substrate, StartError> {
         let options = self.cluster_options(config, birth)?;
-        let opened = connect(options).await.map_err(|error| ground::unconnected(&error))?;
+        let opened = connect(options).await.map_err(|error| unconnected(&error))?;
         if let Some(cluster) = opened.health.cluster()
             && self.authority.remember(Known { cluster, partitions: opened.partitions })
         {
@@ -213,7 +214,7 @@ impl Operator {
     }
 
     /// Offers a node its credential on the bus, and makes the token to take it with.
-    pub async fn admit(&mut self, config: &Config, it: &Admission) -> Result<Admitted, Failure> {
+    pub async fn admit(&mut self, config: &Config, it: &Admission) -> Result<Admitted, StartError> {
         let substrate = self.cluster(config, Birth::IfMissing).await?;
         let cluster = substrate.health.cluster().unwrap_or_default();
         substrate.health.close().await;
@@ -233,49 +234,49 @@ impl Operator {
             admission: admission.map_err(unusable)?,
             offer: Some(credential.digest()),
         };
-        let token = token.to_text().map_err(|error| {
-            Failure::new(Exit::Failed, "internal", ErrorChain(&error).to_string())
-        })?;
+        let token = token
+            .to_text()
+            .map_err(|error| StartError::failed("internal", ErrorChain(&error).to_string()))?;
         // Written down before it can be used, so that it can be revoked.
         self.save()?;
         let options = self.cluster_options(config, Birth::Never)?;
         offer(&options, &credential, it.ttl).await.map_err(|error| {
             let message = format!("cannot offer the credential: {}", ErrorChain(&error));
-            Failure::new(Exit::Failed, "bus_failed", message).hint("try again")
+            StartError::failed("bus_failed", message).hint("try again")
         })?;
         Ok(Admitted { token, user: credential.user().to_owned(), cluster })
     }
 
     /// How the operator mirrors and restores.
-    fn keeper_options(&self) -> Result<NatsOptions, Failure> {
+    fn keeper_options(&self) -> Result<NatsOptions, StartError> {
         let credential = self.authority.keeper((now(), KEEPER_TTL));
         let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
         Ok(NatsOptions { credential: Some(credential), ..self.options() })
     }
 
     /// Has the servers keep every record for so long; `None`: for ever. Says in which streams.
-    pub async fn mirror(&self, keep: Option<Duration>) -> Result<Vec<String>, Failure> {
+    pub async fn mirror(&self, keep: Option<Duration>) -> Result<Vec<String>, StartError> {
         let made = mirror(&self.keeper_options()?, keep).await;
-        made.map_err(|error| ground::unconnected(&error))
+        made.map_err(|error| unconnected(&error))
     }
 
     /// Brings back what was kept, but for what was stored in the last `without`.
-    pub async fn restore(&self, without: Duration) -> Result<Vec<Restored>, Failure> {
+    pub async fn restore(&self, without: Duration) -> Result<Vec<Restored>, StartError> {
         let restored = restore(&self.keeper_options()?, without).await;
-        restored.map_err(|error| ground::unconnected(&error))
+        restored.map_err(|error| unconnected(&error))
     }
 
     /// Tells the servers what the keys say now.
-    pub async fn push(&self) -> Result<Pushed, Failure> {
+    pub async fn push(&self) -> Result<Pushed, StartError> {
         let pushed = push(&self.authority, &self.options(), self.servers.len(), now()).await;
         pushed.map_err(|error| {
-            Failure::new(Exit::Unreachable, "push_failed", ErrorChain(&error).to_string())
+            StartError::unreachable("push_failed", ErrorChain(&error).to_string())
                 .hint("the changes are saved; run `clawnode cluster push` once the servers answer")
         })
     }
 
     /// Creates what is missing of the cluster's streams and consumers.
-    pub async fn mend(&mut self, config: &Config) -> Result<(), Failure> {
+    pub async fn mend(&mut self, config: &Config) -> Result<(), StartError> {
         self.cluster(config, Birth::Mend).await?.health.close().await;
         Ok(())
     }
@@ -286,7 +287,7 @@ pub fn now() -> u64 {
     SystemClock.now().0 / 1_000
 }
 
-fn unusable(dir: &Path, error: &AuthorityError) -> Failure {
+fn unusable(dir: &Path, error: &AuthorityError) -> StartError {
     let message = format!("the keys in `{}`: {}", dir.display(), ErrorChain(error));
-    Failure::new(Exit::Config, "authority_unusable", message)
+    StartError::config("authority_unusable", message)
 }

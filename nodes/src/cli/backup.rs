@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clawnode_proto::offline::BackupView;
 
 use super::{
     context::Context,
-    offline::BackupView,
     output::{count, size},
 };
 use crate::{

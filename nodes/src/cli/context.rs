@@ -6,11 +6,13 @@ use clawnode_proto::api::Method;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{args::GlobalFlags, offline::Offline, output::Output};
+use super::{args::GlobalFlags, output::Output};
 use crate::{
     client::{Client, ClientError, Gateways, Target},
     config::{Env, Loaded, Sources, env, load},
     failure::{Exit, Failure},
+    keeping,
+    node::offline::Directory,
 };
 
 /// What every command is given.
@@ -27,7 +29,7 @@ pub(super) struct Context {
 /// Where a command reads: a running node, or the directory itself.
 pub(super) enum Door {
     Node(Client),
-    Directory(Box<dyn Offline>),
+    Directory(Box<Directory>),
 }
 
 /// Where the configuration comes from, given the command line.
@@ -81,7 +83,10 @@ impl Context {
     pub(super) async fn door(&self) -> Result<Door, Failure> {
         match self.running().await? {
             Some(client) => Ok(Door::Node(client)),
-            None => crate::keeping::open_read_only(&self.loaded.config).await.map(Door::Directory),
+            None => {
+                let directory = keeping::open_read_only(&self.loaded.config).await?;
+                Ok(Door::Directory(Box::new(directory)))
+            }
         }
     }
 
@@ -118,7 +123,7 @@ impl Door {
     ) -> Result<T, Failure> {
         let answer = match self {
             Self::Node(client) => client.call(method, params).await?,
-            Self::Directory(directory) => directory.call(method, params).await?,
+            Self::Directory(directory) => Box::pin(directory.call(method, params)).await?,
         };
         read(method, answer)
     }

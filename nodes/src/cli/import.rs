@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clawnode_proto::offline::ImportView;
 
 use super::{
     context::Context,
-    offline::ImportView,
     output::{Output, Tone, clean, count},
 };
 use crate::{

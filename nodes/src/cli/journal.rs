@@ -3,13 +3,13 @@
 use clap::Subcommand;
 use clawnode_proto::{
     api::{Method, SessionParams},
+    offline::{RepairView, ReplayRow, ReplayView},
     view::{EventView, VerifyView},
 };
 use serde_json::json;
 
 use super::{
     context::{Context, Door},
-    offline::{RepairView, ReplayView},
     output::{Output, Tone, clean, cut, time},
 };
 use crate::{
@@ -138,11 +138,11 @@ async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Fail
 async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
     // A replay reads the directory itself, also beside a running node: it needs nothing of it.
     let directory = keeping::open_read_only(&context.loaded.config).await?;
-    let view: ReplayView = directory.replay(session.as_deref()).await?;
+    let view: ReplayView = Box::pin(directory.replay(session.as_deref())).await?;
     let sound = view.sessions.iter().all(|row| row.problem.is_none());
     let out = context.out;
     out.document(&view, |view| {
-        let row = |it: &super::offline::ReplayRow| {
+        let row = |it: &ReplayRow| {
             let found = it.problem.clone().unwrap_or_else(|| "identical".to_owned());
             vec![it.session.clone(), it.requests.to_string(), found]
         };

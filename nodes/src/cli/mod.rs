@@ -3,7 +3,7 @@
 //! [`args`] declares the command line, and [`shape`] gives each command its settings and examples.
 //! [`output`] is the only place that prints, [`context`] what every command is given. Commands speak
 //! to a running node through [`crate::client`]; where none runs, those that only read open the data
-//! directory as [`offline`] describes.
+//! directory ([`crate::node::offline`]).
 
 mod agents;
 mod approvals;
@@ -31,7 +31,6 @@ mod manual;
 mod mcp;
 mod node;
 mod nodes;
-pub mod offline;
 mod output;
 mod panic;
 mod parked;

@@ -202,7 +202,7 @@ fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telem
         options.format = crate::config::options::LogFormat::Json;
     }
     let to = context.log_file.as_deref().map_or(LogTo::Stderr, LogTo::File);
-    telemetry::start(&options, context.loaded.env(), (is_node, to)).map_err(|error| {
+    telemetry::start(&options, context.loaded.env(), is_node, to).map_err(|error| {
         Failure::new(Exit::Config, "config_invalid", error.to_string())
             .hint("write `--log info`, or a filter such as `--log info,clawnode=debug`")
     })

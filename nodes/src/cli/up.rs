@@ -13,9 +13,10 @@ use super::{args::Role, chat, context::Context, signals::Signals};
 use crate::{
     app::{self, NodeArgs, Ready},
     client::{Client, Gateways},
-    config::{Env, Secret, env, paths},
+    config::{Env, env, paths},
     failure::{Exit, Failure},
     keeping,
+    local::Secret,
 };
 
 /// How long the end of a node may take before the person at its chat is told what it waits for.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clawnode_proto::{ErrorBody, ErrorCode};
 
+use crate::local::LocalFileError;
+
 /// Why a call did not get its answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -46,6 +48,12 @@ pub enum ClientError {
         /// Why.
         detail: String,
     },
+}
+
+impl From<LocalFileError> for ClientError {
+    fn from(LocalFileError { path, detail }: LocalFileError) -> Self {
+        Self::Local { path, detail }
+    }
 }
 
 impl ClientError {

@@ -3,12 +3,10 @@
 
 mod error;
 mod gateways;
-mod rendezvous;
 mod rpc;
 mod socket;
 
 pub use error::ClientError;
 pub use gateways::Gateways;
-pub use rendezvous::{NodeFile, SOCKET_FILE, TOKEN_FILE, ensure_token, read_token};
 pub use rpc::{Client, Target};
 pub use socket::{ApprovalRequest, Event, Incoming, Socket};

@@ -10,11 +10,8 @@ use reqwest::{StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    ClientError,
-    rendezvous::{NodeFile, TOKEN_FILE, read_token},
-};
-use crate::config::Secret;
+use super::ClientError;
+use crate::local::{NodeFile, Secret, TOKEN_FILE, read_token};
 
 /// How long a connection may take; a node on the same machine takes a millisecond.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

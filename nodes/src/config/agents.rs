@@ -19,10 +19,11 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    secret::{Secret, ServerUrl},
+    secret::ServerUrl,
     tools::{LoopGuardOptions, ToolChoice},
     units,
 };
+use crate::local::Secret;
 
 /// The agent that answers where no binding fits; it needs no configuration.
 pub const DEFAULT_AGENT: &str = "default";

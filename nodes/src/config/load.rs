@@ -9,10 +9,10 @@ use super::{
     file,
     options::Config,
     paths,
-    secret::Secret,
     tree::{Node, Origin, Value},
     validate,
 };
+use crate::local::Secret;
 
 /// Where a configuration comes from; kept, so that it can be read again.
 #[derive(Clone, Debug, Default)]

@@ -9,9 +9,10 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    secret::{self, Secret, ServerUrl},
+    secret::{self, ServerUrl},
     units,
 };
+use crate::local::Secret;
 
 /// `[[mcp_servers]]`: a server whose tools agents may be given, as `NAME__TOOL` or `NAME__*`. One of
 /// the workers that have it configured runs it, for all of the cluster.
@@ -131,23 +132,33 @@ const fn restart_most() -> Duration {
     Duration::from_mins(1)
 }
 
-/// What is wrong with them: which server, which key, what, and what to do.
-pub(super) type Fault = (usize, String, String, &'static str);
+/// What is wrong with a server.
+pub(super) struct ServerFault {
+    /// Which one, from 0.
+    pub(super) server: usize,
+    /// Which of its keys.
+    pub(super) key: String,
+    pub(super) what: String,
+    /// What to do.
+    pub(super) hint: &'static str,
+}
 
 /// The first thing that is wrong with these servers, if anything is.
-pub(super) fn check(servers: &[McpServerOptions]) -> Option<Fault> {
+pub(super) fn check(servers: &[McpServerOptions]) -> Option<ServerFault> {
     for (at, it) in servers.iter().enumerate() {
         if servers.iter().take(at).any(|other| other.name == it.name) {
             let what = format!("two MCP servers are called `{}`", it.name);
-            return Some((at, "name".to_owned(), what, "give one of them another name"));
+            let hint = "give one of them another name";
+            return Some(ServerFault { server: at, key: "name".to_owned(), what, hint });
         }
         if let Some((key, what, hint)) = one(it) {
-            return Some((at, key.to_owned(), what, hint));
+            return Some(ServerFault { server: at, key: key.to_owned(), what, hint });
         }
     }
     None
 }
 
+/// Which key, what is wrong with it, and what to do.
 type Wrong = (&'static str, String, &'static str);
 
 fn one(it: &McpServerOptions) -> Option<Wrong> {
@@ -207,7 +218,7 @@ fn service(it: &McpServerOptions) -> Option<Wrong> {
     }
     let names =
         names([&mut it.headers.keys(), &mut it.header_vars.keys(), &mut it.header_files.keys()]);
-    let is_wrong = |name: &&&String| axum::http::HeaderName::try_from(name.as_str()).is_err();
+    let is_wrong = |name: &&&String| http::HeaderName::try_from(name.as_str()).is_err();
     if let Some(name) = names.iter().find(is_wrong) {
         let what = format!("`{name}` cannot be the name of a header");
         return Some(("headers", what, "use letters, digits and `-`"));

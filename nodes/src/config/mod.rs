@@ -32,5 +32,5 @@ pub use load::{Flag, Loaded, Sources, load};
 pub use options::{
     ClusterOptions, Config, GatewayOptions, NodeOptions, SessionOptions, TelemetryOptions,
 };
-pub use secret::{Secret, ServerUrl};
+pub use secret::ServerUrl;
 pub use tree::Origin;

@@ -58,16 +58,25 @@ pub enum RuleError {
 pub fn text(agent: &str, rule: &RuleOptions) -> String {
     let mut document = DocumentMut::new();
     // An empty document has no other shape.
-    drop(add(&mut document, (agent, 0), rule));
+    drop(add(&mut document, RulePlace { agent, number: 0 }, rule));
     document.to_string()
 }
 
-/// Writes `rule` as number `at` of `agent`'s rules (from 0) into the configuration file, in one step, and
+/// Where a rule goes.
+#[derive(Clone, Copy, Debug)]
+pub struct RulePlace<'a> {
+    /// The agent's name.
+    pub agent: &'a str,
+    /// Its number among the agent's rules, from 0.
+    pub number: usize,
+}
+
+/// Writes `rule` at its place among the rules of an agent into the configuration file, in one step, and
 /// returns the file. A file that does not exist is made, for its owner alone; one that exists keeps its
 /// permissions, and a link stays a link. Nothing is written if a node would not take the result.
 pub fn write(
     loaded: &Loaded,
-    (agent, at): (&str, usize),
+    place: RulePlace<'_>,
     rule: &RuleOptions,
 ) -> Result<PathBuf, RuleError> {
     let file = loaded.own_file().ok_or(RuleError::Nowhere)?;
@@ -100,7 +109,7 @@ pub fn write(
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         RuleError::Toml { file: file.clone(), message: error.message().to_owned() }
     })?;
-    add(&mut document, (agent, at), rule)?;
+    add(&mut document, place, rule)?;
     let new = document.to_string();
     loaded.with_text(&file, &new)?;
     if fs::read_to_string(&target).ok() != old {
@@ -116,10 +125,10 @@ fn is_own(about: &fs::Metadata) -> bool {
     (about.uid(), about.gid()) == (user.as_raw(), group.as_raw())
 }
 
-/// Adds `rule` as number `at` of `agent`'s rules, or as the last.
+/// Adds `rule` at its place, or as the last of the agent.
 fn add(
     document: &mut DocumentMut,
-    (agent, at): (&str, usize),
+    RulePlace { agent, number }: RulePlace<'_>,
     rule: &RuleOptions,
 ) -> Result<(), RuleError> {
     let is_first = document.is_empty();
@@ -143,7 +152,7 @@ fn add(
     match table.entry("rules").or_insert(empty) {
         Item::ArrayOfTables(rules) => {
             let mut made = Table::from_iter(values(rule));
-            let at = at.min(rules.len());
+            let at = number.min(rules.len());
             // Tables are printed in order of their positions; of two at one, as they are in the list.
             let neighbour = rules.get(at).or_else(|| rules.get(at.checked_sub(1)?));
             made.set_position(neighbour.and_then(Table::position));
@@ -151,7 +160,7 @@ fn add(
             rules.insert(at, made);
         }
         Item::Value(Value::Array(rules)) => {
-            let at = at.min(rules.len());
+            let at = number.min(rules.len());
             rules.insert(at, InlineTable::from_iter(values(rule)));
         }
         _ => return Err(other()),
@@ -183,6 +192,8 @@ mod tests {
     use super::*;
     use crate::config::{Env, Sources, load};
 
+    const FIRST: RulePlace<'static> = RulePlace { agent: "default", number: 0 };
+
     fn rule(path: &str) -> RuleOptions {
         RuleOptions {
             tool: Some("file_write".to_owned()),
@@ -195,12 +206,12 @@ mod tests {
     }
 
     fn with_rule(text: &str, agent: &str, rule: &RuleOptions) -> Result<String, String> {
-        at(text, (agent, 0), rule)
+        at(text, RulePlace { agent, number: 0 }, rule)
     }
 
-    fn at(text: &str, (agent, at): (&str, usize), rule: &RuleOptions) -> Result<String, String> {
+    fn at(text: &str, place: RulePlace<'_>, rule: &RuleOptions) -> Result<String, String> {
         let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
-        add(&mut document, (agent, at), rule).map_err(|error| error.to_string())?;
+        add(&mut document, place, rule).map_err(|error| error.to_string())?;
         Ok(document.to_string())
     }
 
@@ -263,7 +274,8 @@ mod tests {
         let inline = "[agents.default]\nrules = [{ verdict = \"deny\" }, { verdict = \"ask\" }]\n";
         for old in [three, inline] {
             for place in 0..4 {
-                let new = at(old, ("default", place), &rule("x")).unwrap();
+                let new =
+                    at(old, RulePlace { agent: "default", number: place }, &rule("x")).unwrap();
                 let table: toml::Table = toml::from_str(&new).unwrap();
                 let rules = table["agents"]["default"]["rules"].as_array().unwrap();
                 let at = rules.iter().position(|rule| rule.get("exact").is_some());
@@ -291,7 +303,7 @@ mod tests {
         let env = Env::from([("HOME", home)]);
         let sources = Sources { env: env.clone(), ..Sources::default() };
         let loaded = load(&sources).unwrap();
-        let made = write(&loaded, ("default", 0), &rule("one")).unwrap();
+        let made = write(&loaded, FIRST, &rule("one")).unwrap();
         assert_eq!(made, dir.path().join(".config/clawnode/config.toml"));
         let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(bits(&made), 0o600);
@@ -303,7 +315,7 @@ mod tests {
         fs::rename(&made, &real).unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&real, &made).unwrap();
-        write(&loaded, ("default", 0), &rule("two")).unwrap();
+        write(&loaded, FIRST, &rule("two")).unwrap();
         assert_eq!((bits(&real), made.is_symlink()), (0o640, true));
         assert_eq!(rules(), [rule("two"), rule("one")]);
 
@@ -312,23 +324,25 @@ mod tests {
         fs::remove_file(&real).unwrap();
         let again = load(&Sources { file: Some(made.clone()), ..sources.clone() });
         again.unwrap_err();
-        let error = write(&loaded, ("default", 0), &rule("x")).unwrap_err();
+        let error = write(&loaded, FIRST, &rule("x")).unwrap_err();
         assert!(matches!(error, RuleError::Gone(_)), "{error}");
         fs::write(&real, "token = \"sk-secret\n").unwrap();
-        let error = write(&loaded, ("default", 0), &rule("x")).unwrap_err();
+        let error = write(&loaded, FIRST, &rule("x")).unwrap_err();
         let shown = clawnode_proto::ErrorChain(&error).to_string();
         assert!(!shown.contains("sk-secret"), "{shown}");
         fs::write(&real, &before).unwrap();
         let long = "x".repeat(10_000);
-        let error = write(&loaded, ("default", 0), &rule(&long)).unwrap_err();
+        let error = write(&loaded, FIRST, &rule(&long)).unwrap_err();
         let shown = clawnode_proto::ErrorChain(&error).to_string();
         assert!(shown.contains("too long"), "{shown}");
-        assert!(write(&loaded, ("no such name", 0), &rule("x")).is_err());
+        assert!(
+            write(&loaded, RulePlace { agent: "no such name", number: 0 }, &rule("x")).is_err()
+        );
         assert_eq!(fs::read_to_string(&real).unwrap(), before);
         let json = dir.path().join("config.json");
         fs::write(&json, "{}").unwrap();
         let loaded = load(&Sources { env, file: Some(json), flags: Vec::new() }).unwrap();
-        let error = write(&loaded, ("default", 0), &rule("x")).unwrap_err().to_string();
+        let error = write(&loaded, FIRST, &rule("x")).unwrap_err().to_string();
         assert!(error.contains("is JSON"), "{error}");
     }
 }

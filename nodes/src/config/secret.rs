@@ -1,16 +1,11 @@
-//! What must not be printed: secrets, and addresses that may carry a password.
+//! What must not be printed of the settings: addresses that may carry a password, and arguments that
+//! may be keys.
 
 use std::{fmt, str::FromStr};
 
-use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What stands in a secret's place wherever it would be shown.
-pub const REDACTED: &str = "[redacted]";
-
-/// A text that is never shown; only [`Secret::expose`] gives it.
-#[derive(Clone)]
-pub struct Secret(SecretString);
+use crate::local::REDACTED;
 
 /// An address that may carry a user and a password, which are never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,44 +16,6 @@ pub struct ServerUrl(String);
 #[error("not an address such as `{example}`")]
 pub struct UrlError {
     example: &'static str,
-}
-
-// === impl Secret ===
-
-impl Secret {
-    /// Keeps `text` from being shown.
-    pub fn new(text: String) -> Self {
-        Self(text.into())
-    }
-
-    /// The text itself, for the one place that needs it.
-    pub fn expose(&self) -> &str {
-        self.0.expose_secret()
-    }
-}
-
-impl PartialEq for Secret {
-    fn eq(&self, other: &Self) -> bool {
-        self.expose() == other.expose()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(REDACTED)
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(REDACTED)
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::new)
-    }
 }
 
 // === impl ServerUrl ===
@@ -198,14 +155,6 @@ mod tests {
             let shown = if shown.is_empty() { argument } else { shown };
             assert_eq!(shown_argument(before, argument), shown);
         }
-    }
-
-    #[test]
-    fn a_secret_is_never_shown() {
-        let secret = Secret::new("sk-hunter2".to_owned());
-        let shown = format!("{secret:?} {}", serde_json::to_string(&secret).unwrap());
-        assert!(!shown.contains("hunter2"), "{shown}");
-        assert_eq!(secret.expose(), "sk-hunter2");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{env, load::Loaded, secret::REDACTED};
+use super::{env, load::Loaded};
+use crate::local::REDACTED;
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]

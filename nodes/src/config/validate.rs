@@ -11,7 +11,7 @@ use clawnode_proto::{
 use super::{
     agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
     error::{ConfigError, nearest},
-    mcp,
+    mcp::{self, ServerFault},
     options::Config,
     tools::ToolTimeout,
     tree::Node,
@@ -369,8 +369,8 @@ impl Checks<'_> {
     fn mcp_servers(&self) -> Result<(), ConfigError> {
         match mcp::check(&self.config.mcp_servers) {
             None => Ok(()),
-            Some((at, key, what, hint)) => {
-                let at = at.to_string();
+            Some(ServerFault { server, key, what, hint }) => {
+                let at = server.to_string();
                 let exact = ["mcp_servers", &at, &key];
                 // What is not written has no place; its server has one.
                 let known = self.tree.find(&exact).is_some();
@@ -426,7 +426,7 @@ impl Checks<'_> {
 
 /// Whether clients could use this address, and nothing in it is a secret.
 pub(super) fn is_http(url: &str) -> bool {
-    url.parse::<axum::http::Uri>().is_ok_and(|url| {
+    url.parse::<http::Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
             && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
     })

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Peek, StoreError, membership::Members};
+use clawnode_gateway::{CleanFilter, JobArchive, JobFilter, LogFilter};
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
     archive::{
@@ -22,7 +23,6 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use super::greet::Saying;
-use crate::gateway::{CleanFilter, JobArchive, JobFilter, LogFilter};
 
 /// How long a process may take to say what a job said, beside the wait that was asked for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);

@@ -5,13 +5,13 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use clawnode_actors::{
     agent::Agents,
-    session::{
-        SendError, Sent, Sessions,
-        route::{Inbound, Routes},
-    },
+    session::{SendError, Sent, Sessions, route::Routes},
     usage,
 };
 use clawnode_cluster::{StoreError, Substrate};
+use clawnode_gateway::{
+    Backend, ExecuteRequest, Following, JobArchive, NodeOrder, SendRequest, SessionRef,
+};
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, FrameKey,
     IdempotencyKey, McpServerName, Seq, Traceparent, TurnId,
@@ -24,6 +24,7 @@ use clawnode_proto::{
     overview::{FeedView, NodeList, PartitionList, TreeView},
     policy::{Approval, Decided, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
+    route::Inbound,
     session::SessionInput,
     tool::ToolSpec,
     usage::{Day, UsageParams, UsageView},
@@ -44,9 +45,6 @@ use super::{
     overview::{Node, Overview},
     panic::Switch,
     policy, reload, scheduler, wanted,
-};
-use crate::gateway::{
-    Backend, ExecuteRequest, Following, JobArchive, NodeOrder, SendRequest, SessionRef,
 };
 
 /// Rows of one page.
@@ -74,7 +72,9 @@ impl NodeBackend {
         sessions: Sessions,
         agents: Agents,
         routes: Arc<std::sync::RwLock<Routes>>,
-        (node, switch, mcp): (Node, Switch, McpDoor),
+        node: Node,
+        switch: Switch,
+        mcp: McpDoor,
     ) -> Self {
         let (members, saying) = (node.members.clone(), Arc::clone(&node.heartbeat));
         let archive = ArchiveDoor::new(sessions.clone(), members, saying);

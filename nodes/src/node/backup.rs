@@ -18,13 +18,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use clawnode_proto::offline::BackupView;
 use tar::EntryType;
 
-use crate::{
-    cli::offline::BackupView,
-    client::TOKEN_FILE,
-    failure::{Exit, Failure},
-};
+use crate::{local::TOKEN_FILE, start_error::StartError};
 
 /// What is kept, beside the directory's root; all else is made anew.
 const KEPT: &[&str] = &["format", "log", "blobs", "moved.json"];
@@ -38,7 +35,7 @@ const ENTRIES_MAX: u64 = 1 << 24;
 const DEPTH_MAX: usize = 8;
 
 /// Writes `dir` to `file`, which must not exist; `sessions` is for the report.
-pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, Failure> {
+pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, StartError> {
     if file.exists() {
         return Err(failed(file, &"it exists already").hint("name a file that does not exist"));
     }
@@ -66,7 +63,7 @@ pub fn write(dir: &Path, file: &Path, sessions: u64) -> Result<BackupView, Failu
 }
 
 /// Fills `dir`, which must be empty or absent, from `file`.
-pub fn read(file: &Path, dir: &Path) -> Result<u64, Failure> {
+pub fn read(file: &Path, dir: &Path) -> Result<u64, StartError> {
     let occupied = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
@@ -96,7 +93,7 @@ pub fn read(file: &Path, dir: &Path) -> Result<u64, Failure> {
 }
 
 /// Gives what is whole its name, durably.
-fn rename(temporary: &Path, to: &Path) -> Result<(), Failure> {
+fn rename(temporary: &Path, to: &Path) -> Result<(), StartError> {
     let renamed = fs::rename(temporary, to).and_then(|()| {
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
@@ -159,8 +156,8 @@ fn part(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn failed(path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failed, "backup_failed", format!("`{}`: {why}", path.display()))
+fn failed(path: &Path, why: &dyn std::fmt::Display) -> StartError {
+    StartError::failed("backup_failed", format!("`{}`: {why}", path.display()))
 }
 
 #[cfg(test)]

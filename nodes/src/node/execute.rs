@@ -6,10 +6,11 @@ use std::{collections::BTreeMap, time::Duration};
 use clawnode_actors::{
     agent::Agents,
     session::{
-        Sessions, TurnBody,
+        Sessions,
         execute::{ExecuteError, Known, Stored},
     },
 };
+use clawnode_gateway::ExecuteRequest;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, ExecutionId, SessionKey, ToolName, Traceparent, TurnId,
     execute::{ExecutionView, Plan, PlanStep},
@@ -18,12 +19,13 @@ use clawnode_proto::{
     provider::{ExecutionSpec, StepSpec},
     session::Profile,
     tool::ToolSpec,
+    turn::TurnBody,
 };
 use clawnode_tool::schema;
 use futures_util::StreamExt as _;
 
 use super::{panic::Switch, scheduler};
-use crate::{config::agents::DEFAULT_AGENT, gateway::ExecuteRequest};
+use crate::config::agents::DEFAULT_AGENT;
 
 /// Characters of the name of an action that a refusal repeats.
 const ACTION_SHOWN: usize = 80;
@@ -128,7 +130,7 @@ impl Executions<'_> {
         }
         let mut needs: BTreeMap<_, u32> = BTreeMap::new();
         for (step, number) in plan.steps.iter().zip(1..) {
-            let spec = tool(agent, &profile, (step, number))?;
+            let spec = tool(agent, &profile, step, number)?;
             needs.entry(spec.capability.clone()).or_insert(number);
         }
         for (capability, step) in needs {
@@ -153,7 +155,8 @@ fn invalid(what: String) -> ErrorBody {
 fn tool<'a>(
     agent: &AgentName,
     profile: &'a Profile,
-    (step, number): (&PlanStep, u32),
+    step: &PlanStep,
+    number: u32,
 ) -> Result<&'a ToolSpec, ErrorBody> {
     let name = &step.tool;
     let Some(spec) = profile.tool(name.as_str()) else {

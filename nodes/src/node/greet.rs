@@ -18,7 +18,7 @@ use clawnode_cluster::{
 };
 use clawnode_kernel::driver::Context;
 use clawnode_proto::{
-    Capability, codec,
+    Capability, NodeName, codec,
     envelope::VERSIONS,
     node::{Heartbeat, NodeRole, VersionRange},
     provider::ProviderReport,
@@ -34,10 +34,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{load::Gauges, standing::Standing};
-use crate::{
-    config::Config,
-    failure::{Exit, Failure},
-};
+use crate::start_error::StartError;
 
 /// How long the others may take to answer a newcomer, once it has heard itself: they answer at
 /// once. Who is later is heard of while the node serves, and the younger of two that do not fit
@@ -49,21 +46,42 @@ const ECHO: Duration = Duration::from_secs(2);
 /// Builds the process's heartbeat.
 pub type Saying = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
 
+/// What a heartbeat is made of.
+#[derive(Debug)]
+pub struct HeartbeatParts {
+    /// The node's name.
+    pub node: NodeName,
+    /// What it does.
+    pub roles: Vec<NodeRole>,
+    /// What its entities share.
+    pub context: Arc<Context>,
+    /// Who answers.
+    pub agents: Agents,
+    /// What can be run here now.
+    pub available: watch::Receiver<Available>,
+    /// The MCP servers that it could run.
+    pub hosts: BTreeSet<Capability>,
+    /// Whether it takes work.
+    pub standing: Arc<Standing>,
+    /// How busy it is.
+    pub gauges: Gauges,
+    /// Where clients reach it, once it serves.
+    pub reached: Arc<OnceLock<String>>,
+}
+
 /// What the process says of itself, whenever it is asked.
-pub fn saying(
-    config: &Config,
-    roles: &[NodeRole],
-    context: &Arc<Context>,
-    agents: &Agents,
-    (available, hosts): (&watch::Receiver<Available>, BTreeSet<Capability>),
-    (standing, gauges, reached): (&Arc<Standing>, &Gauges, &Arc<OnceLock<String>>),
-) -> Saying {
-    let node = config.node.name.clone();
-    let roles = roles.to_vec();
-    let (context, agents) = (Arc::clone(context), agents.clone());
-    let (standing, gauges) = (Arc::clone(standing), gauges.clone());
-    let reached = Arc::clone(reached);
-    let available = available.clone();
+pub fn saying(parts: HeartbeatParts) -> Saying {
+    let HeartbeatParts {
+        node,
+        roles,
+        context,
+        agents,
+        available,
+        hosts,
+        standing,
+        gauges,
+        reached,
+    } = parts;
     let started = context.clock.now();
     let knows = context.kinds.events();
     let kinds: BTreeSet<Capability> =
@@ -120,37 +138,36 @@ fn capabilities(
 
 /// The version of this build.
 #[cfg(not(feature = "test-util"))]
-pub fn version(_env: &crate::config::Env) -> Result<Version, Failure> {
+pub fn version(_env: &crate::config::Env) -> Result<Version, StartError> {
     parse_version(env!("CARGO_PKG_VERSION"))
 }
 
 /// The version of this build; in tests, the one that `CLAWNODE_TEST_VERSION` names.
 #[cfg(feature = "test-util")]
-pub fn version(env: &crate::config::Env) -> Result<Version, Failure> {
+pub fn version(env: &crate::config::Env) -> Result<Version, StartError> {
     parse_version(env.get("CLAWNODE_TEST_VERSION").unwrap_or(env!("CARGO_PKG_VERSION")))
 }
 
-fn parse_version(text: &str) -> Result<Version, Failure> {
+fn parse_version(text: &str) -> Result<Version, StartError> {
     text.parse().map_err(|error| {
         let what = format!("`{text}` is not a version: {error}");
-        Failure::new(Exit::Failed, "internal", what)
+        StartError::failed("internal", what)
     })
 }
 
 /// The versions that this process speaks.
 #[cfg(not(feature = "test-util"))]
-pub fn speaks(_env: &crate::config::Env) -> Result<VersionRange, Failure> {
+pub fn speaks(_env: &crate::config::Env) -> Result<VersionRange, StartError> {
     Ok(VersionRange::from(VERSIONS))
 }
 
 /// The versions that this process speaks; in tests, those that `CLAWNODE_TEST_SPEAKS` names.
 #[cfg(feature = "test-util")]
-pub fn speaks(env: &crate::config::Env) -> Result<VersionRange, Failure> {
+pub fn speaks(env: &crate::config::Env) -> Result<VersionRange, StartError> {
     const VARIABLE: &str = "CLAWNODE_TEST_SPEAKS";
     env.get(VARIABLE).map_or(Ok(VersionRange::from(VERSIONS)), |text| {
-        text.parse().map_err(|error| {
-            Failure::new(Exit::Config, "config_invalid", format!("`{VARIABLE}`: {error}"))
-        })
+        text.parse()
+            .map_err(|error| StartError::config("config_invalid", format!("`{VARIABLE}`: {error}")))
     })
 }
 
@@ -171,7 +188,7 @@ pub async fn join(
     substrate: &Substrate,
     saying: &Saying,
     clock: &ClusterClock,
-) -> Result<(), Failure> {
+) -> Result<(), StartError> {
     if !substrate.shared {
         return Ok(());
     }
@@ -179,7 +196,7 @@ pub async fn join(
         Ok(heard) => heard,
         Err(failure) => {
             let message = format!("the other nodes cannot be heard: {failure}");
-            return Err(Failure::new(Exit::Unreachable, "nats_unreachable", message));
+            return Err(StartError::unreachable("nats_unreachable", message));
         }
     };
     // Without a role it takes no part yet.
@@ -209,13 +226,13 @@ pub async fn join(
     Ok(())
 }
 
-fn unfit(own: &Heartbeat, other: &Heartbeat) -> Failure {
+fn unfit(own: &Heartbeat, other: &Heartbeat) -> StartError {
     let message = format!(
         "node `{}` (clawnode {}) speaks versions {}, this one (clawnode {}) speaks {}: they have none \
          in common",
         other.node, other.version, other.speaks, own.version, own.speaks
     );
-    Failure::new(Exit::Config, "versions_unfit", message)
+    StartError::config("versions_unfit", message)
         .hint("upgrade the cluster one version at a time, or use another `--prefix`")
 }
 

@@ -8,18 +8,18 @@ use clawnode_cluster::{Clock, Lost, Substrate};
 use clawnode_local as local;
 use clawnode_local::{LocalControl, LocalOptions, OpenError};
 #[cfg(feature = "nats")]
-use clawnode_nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
+use clawnode_nats::{Birth, ConnectError, NatsOptions, connect};
 use clawnode_proto::{ErrorChain, ProcessId, node::NodeRole};
 
 #[cfg(feature = "nats")]
 use crate::{
-    bus::join::{self, Member},
+    bus::{
+        cluster::{replicas, unconnected},
+        join::{self, Member},
+    },
     config::Config,
 };
-use crate::{
-    config::{Loaded, Secret},
-    failure::{Exit, Failure},
-};
+use crate::{config::Loaded, local::Secret, start_error::StartError};
 
 /// Free bytes on the disk below which new input is refused, in tests.
 #[cfg(feature = "test-util")]
@@ -39,30 +39,40 @@ pub struct Ground {
     pub control: Option<LocalControl>,
 }
 
+/// For whom the substrate is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// The process id of the node.
+    pub process: ProcessId,
+    /// What the node does.
+    pub roles: &'a [NodeRole],
+    /// A join token, if the node is to join a cluster now.
+    pub join: Option<&'a Secret>,
+}
+
 /// Opens the substrate that the settings name: NATS if a server is given, or if the node joined a
-/// cluster (now, with the token `join`, or before), else the data directory.
+/// cluster (now, with a join token, or before), else the data directory.
 pub async fn open(
     loaded: &Loaded,
-    (process, roles): (ProcessId, &[NodeRole]),
-    join: Option<&Secret>,
+    opening: Opening<'_>,
     clock: &Arc<dyn Clock>,
-) -> Result<Ground, Failure> {
+) -> Result<Ground, StartError> {
     let config = &loaded.config;
     #[cfg(feature = "nats")]
     {
-        let member = crate::bus::join::member(loaded, roles, join).await?;
+        let member = join::member(loaded, opening.roles, opening.join).await?;
         if member.is_some() || config.cluster.nats.is_some() {
             // It holds this node's credential and token.
             local::keep_private(&config.node.data_dir);
-            let substrate = nats(config, member, Some(process), ack_wait(loaded)).await?;
+            let substrate = nats(config, member, Some(opening.process), ack_wait(loaded)).await?;
             return Ok(Ground { substrate, control: None });
         }
     }
     #[cfg(not(feature = "nats"))]
-    if join.is_some() || config.cluster.nats.is_some() {
-        return Err(without_nats((process, roles)));
+    if opening.join.is_some() || config.cluster.nats.is_some() {
+        return Err(without_nats());
     }
-    whole(roles)?;
+    whole(opening.roles)?;
     let dir = config.node.data_dir.clone();
     let mut options = LocalOptions::new(config.cluster.prefix.clone(), Arc::clone(clock));
     if let Some(partitions) = config.cluster.partitions {
@@ -75,7 +85,7 @@ pub async fn open(
     }
     let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
     let (substrate, control) = opened
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+        .map_err(|error| StartError::failed("internal", error.to_string()))?
         .map_err(|error| refused(&error))?;
     Ok(Ground { substrate, control: Some(control) })
 }
@@ -92,24 +102,24 @@ const fn ack_wait(_loaded: &Loaded) -> Option<Duration> {
 }
 
 /// A data directory has one process, so that has to do everything.
-fn whole(roles: &[NodeRole]) -> Result<(), Failure> {
+fn whole(roles: &[NodeRole]) -> Result<(), StartError> {
     let missing = match roles {
         [NodeRole::Gateway] => "no worker would process the messages of its gateway",
         [NodeRole::Worker] => "no gateway would reach its worker",
         _ => return Ok(()),
     };
     let message = format!("a node on its own data directory is alone: {missing}");
-    Err(Failure::new(Exit::Config, "role_alone", message).hint(
+    Err(StartError::config("role_alone", message).hint(
         "name the cluster (`--nats URL` or `--join TOKEN`), or start one process that does \
          everything: `clawnode up`",
     ))
 }
 
 /// An unopened data directory as a command's end.
-pub fn refused(error: &OpenError) -> Failure {
+pub fn refused(error: &OpenError) -> StartError {
     let message = ErrorChain(error).to_string();
     match error {
-        OpenError::Held { .. } => Failure::new(Exit::Failed, "data_dir_held", message)
+        OpenError::Held { .. } => StartError::failed("data_dir_held", message)
             .hint("stop that node, or use it: `clawnode status`, `clawnode chat`"),
         OpenError::Moved { complete, .. } => {
             let go_on = if *complete {
@@ -117,55 +127,55 @@ pub fn refused(error: &OpenError) -> Failure {
             } else {
                 "finish the move: run `clawnode import` again"
             };
-            Failure::new(Exit::Failed, "data_dir_moved", message).hint(format!(
+            StartError::failed("data_dir_moved", message).hint(format!(
                 "{go_on}; `--take-back` uses the directory anyway, but each session then exists \
                  twice"
             ))
         }
-        OpenError::TooNew { .. } => Failure::new(Exit::Failed, "data_dir_too_new", message),
-        OpenError::NotADataDirectory { .. } => Failure::new(Exit::Unreachable, "no_node", message)
+        OpenError::TooNew { .. } => StartError::failed("data_dir_too_new", message),
+        OpenError::NotADataDirectory { .. } => StartError::unreachable("no_node", message)
             .hint("start a node with `clawnode up`, or name its directory with `--data-dir`"),
-        OpenError::Damaged { .. } => Failure::new(Exit::Failed, "log_damaged", message)
+        OpenError::Damaged { .. } => StartError::failed("log_damaged", message)
             .hint("`clawnode journal repair` shows what it would remove; `--yes` removes it"),
-        OpenError::Unsynced { .. } => Failure::new(Exit::Failed, "disk_failed", message)
+        OpenError::Unsynced { .. } => StartError::failed("disk_failed", message)
             .hint("`clawnode doctor` looks for causes; the kernel's log names a failing disk"),
         OpenError::Index { .. } | OpenError::Io { .. } => {
-            Failure::new(Exit::Failed, "data_dir_unusable", message)
+            StartError::failed("data_dir_unusable", message)
                 .hint("`clawnode doctor` looks for causes")
         }
     }
 }
 
 /// A substrate that was lost while the node ran, as the node's end.
-pub fn lost(why: Lost) -> Failure {
+pub fn lost(why: Lost) -> StartError {
     let hint = "other nodes continue the work that was begun";
     match why {
-        Lost::Refused(why) => Failure::new(Exit::Refused, "credential_refused", why)
+        Lost::Refused(why) => StartError::refused("credential_refused", why)
             .hint(format!("ask the operator for a join token; {hint}")),
-        Lost::Broken(why) => Failure::new(Exit::Unreachable, "nats_unreachable", why)
+        Lost::Broken(why) => StartError::unreachable("nats_unreachable", why)
             .hint(format!("start the node again; {hint}")),
     }
 }
 
 #[cfg(not(feature = "nats"))]
-fn without_nats(_node: (ProcessId, &[NodeRole])) -> Failure {
+fn without_nats() -> StartError {
     let message = "this build has no NATS: it was made without the feature `nats`";
-    Failure::new(Exit::Config, "unsupported", message)
+    StartError::config("unsupported", message)
         .hint("leave `--nats` and `--join` out, or build with the default features")
 }
 
 /// Opens the cluster that the settings name, for a command.
 #[cfg(feature = "nats")]
-pub async fn cluster(config: &Config) -> Result<Substrate, Failure> {
+pub async fn cluster(config: &Config) -> Result<Substrate, StartError> {
     nats(config, None, None, None).await
 }
 
 /// Opens the cluster that the settings name.
 #[cfg(not(feature = "nats"))]
-pub async fn cluster(_config: &crate::config::Config) -> Result<Substrate, Failure> {
+pub async fn cluster(_config: &crate::config::Config) -> Result<Substrate, StartError> {
     let message = "this build has no NATS: it was made without the feature `nats`";
     std::future::ready(Err(
-        Failure::new(Exit::Config, "unsupported", message).hint("build with the default features")
+        StartError::config("unsupported", message).hint("build with the default features")
     ))
     .await
 }
@@ -176,7 +186,7 @@ async fn nats(
     member: Option<Member>,
     process: Option<ProcessId>,
     ack_wait: Option<Duration>,
-) -> Result<Substrate, Failure> {
+) -> Result<Substrate, StartError> {
     let it = &config.cluster;
     let data_dir = &config.node.data_dir;
     let remembered = join::remembered(data_dir)?;
@@ -216,8 +226,7 @@ async fn nats(
         tracing::info!("a power cut loses nothing if each NATS server has `sync_interval: always`");
     }
     let substrate = connect(options).await.map_err(|error| match error {
-        ConnectError::Login { .. } if joined => Failure::new(
-            Exit::Refused,
+        ConnectError::Login { .. } if joined => StartError::refused(
             "credential_refused",
             "the cluster refuses this node's credential: it was revoked, or it has expired",
         )
@@ -230,42 +239,16 @@ async fn nats(
     Ok(substrate)
 }
 
-/// How many copies the settings ask for.
-#[cfg(feature = "nats")]
-pub fn replicas(config: &Config) -> Replicas {
-    match config.cluster.replicas {
-        None => Replicas::Auto,
-        Some(1) => Replicas::One,
-        Some(_) => Replicas::Three,
-    }
-}
-
-/// A cluster that cannot be opened as a command's end.
-#[cfg(feature = "nats")]
-pub fn unconnected(error: &ConnectError) -> Failure {
-    let message = ErrorChain(error).to_string();
-    match error {
-        ConnectError::Unreachable { .. } => {
-            Failure::new(Exit::Unreachable, "nats_unreachable", message)
-        }
-        ConnectError::NotReady { .. } => Failure::new(Exit::Unreachable, "nats_not_ready", message),
-        ConnectError::Login { .. } | ConnectError::Expired { .. } => {
-            Failure::new(Exit::Refused, "nats_refused", message)
-        }
-        ConnectError::OtherCluster { .. } => Failure::new(Exit::Config, "other_cluster", message),
-        _ => Failure::new(Exit::Config, "nats_unusable", message),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::start_error::StartErrorKind;
 
     #[test]
     fn one_role_alone_is_of_no_use_on_a_data_directory() {
         for role in [NodeRole::Gateway, NodeRole::Worker] {
             let failure = whole(&[role]).unwrap_err();
-            assert_eq!((failure.exit, failure.code), (Exit::Config, "role_alone"));
+            assert_eq!((failure.kind, failure.code), (StartErrorKind::Config, "role_alone"));
             assert!(failure.hint.unwrap().contains("clawnode up"));
         }
         assert!(whole(&[NodeRole::Gateway, NodeRole::Worker]).is_ok());

@@ -9,8 +9,8 @@ use tracing::{info, warn};
 use super::mcp::{KEEPER, OWN};
 use crate::{
     config::{Config, Loaded, agents::DEFAULT_AGENT, load::absolute, paths},
-    failure::{Exit, Failure},
     files,
+    start_error::StartError,
 };
 
 /// The folder beside the configuration file, unless another is named.
@@ -121,13 +121,13 @@ fn stranger(config: &Config, program: &Program) -> Option<String> {
 
 /// The hooks of this node. It does not start with a file among them that may not be asked: who put
 /// it there relies on it.
-pub fn open(loaded: &Loaded) -> Result<Hooks, Failure> {
+pub fn open(loaded: &Loaded) -> Result<Hooks, StartError> {
     let mut programs = Vec::new();
     for Found { entry, refused } in found(loaded) {
         let path = entry.path.display();
         if let Some(why) = refused {
             let what = format!("`{path}` cannot be used as a hook: {why}");
-            return Err(Failure::new(Exit::Config, "config_invalid", what)
+            return Err(StartError::config("config_invalid", what)
                 .hint("correct it, or move it elsewhere; `clawnode hooks list` shows all hooks"));
         }
         if let Ok(program) = entry.hook {

@@ -21,15 +21,13 @@ use clawnode_proto::{
     EntityId, ErrorChain, Input, Position,
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
+    offline::{ImportRefusal, ImportView},
     subject::{JOB_KEYS, USAGE_KEYS},
 };
 use futures_util::{StreamExt, stream};
 
 use super::{ground::refused, transfer};
-use crate::{
-    cli::offline::{ImportRefusal, ImportView},
-    failure::{Exit, Failure},
-};
+use crate::start_error::StartError;
 
 /// Sessions and blobs that are copied at the same time.
 const AT_ONCE: usize = 8;
@@ -63,7 +61,7 @@ pub(super) struct Copied {
 }
 
 /// Moves everything that can be moved; what cannot is named in the view.
-pub async fn run(import: Import) -> Result<ImportView, Failure> {
+pub async fn run(import: Import) -> Result<ImportView, StartError> {
     let was_complete = begin(&import).await?;
     let mut view = ImportView {
         from: import.from.display().to_string(),
@@ -90,7 +88,7 @@ pub async fn run(import: Import) -> Result<ImportView, Failure> {
 
 /// Remembers on both sides that the directory goes there, unless it went elsewhere; whether all of
 /// it has gone there before.
-async fn begin(import: &Import) -> Result<bool, Failure> {
+async fn begin(import: &Import) -> Result<bool, StartError> {
     let id = local::identity(&import.from).map_err(|error| refused(&error))?;
     let marked = local::moved(&import.from).map_err(|error| refused(&error))?;
     let key = format!("{KEYS}{}", ulid::Ulid(id));
@@ -102,7 +100,7 @@ async fn begin(import: &Import) -> Result<bool, Failure> {
             import.from.display(),
             import.to
         );
-        return Err(Failure::new(Exit::Failed, "data_dir_moved", message)
+        return Err(StartError::failed("data_dir_moved", message)
             .hint("name that cluster; or take the directory back first: `up --take-back`"));
     }
     if known.is_none() {
@@ -120,14 +118,14 @@ async fn begin(import: &Import) -> Result<bool, Failure> {
     }
 }
 
-fn mark(import: &Import, complete: bool) -> Result<(), Failure> {
+fn mark(import: &Import, complete: bool) -> Result<(), StartError> {
     let moved = Moved { to: import.to.clone(), complete };
     local::set_moved(&import.from, &moved).map_err(|error| refused(&error))
 }
 
 /// All of them: which session needs which is known to be the same on both sides only once it is
 /// there.
-async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), StartError> {
     let (source, target) = (&import.source.substrate().blobs, &import.target.substrate().blobs);
     let there = patiently(|| target.list()).await.map_err(|error| unreached(&error))?;
     let there: BTreeSet<_> = there.into_iter().collect();
@@ -160,7 +158,10 @@ enum Trouble {
 }
 
 /// Says which of them stay.
-async fn sessions(import: &Import, view: &mut ImportView) -> Result<BTreeSet<EntityId>, Failure> {
+async fn sessions(
+    import: &Import,
+    view: &mut ImportView,
+) -> Result<BTreeSet<EntityId>, StartError> {
     let mut left = BTreeSet::new();
     let ids = entities(&import.source).await.map_err(|error| unread(&error))?;
     let mut copies = stream::iter(ids)
@@ -204,7 +205,7 @@ async fn entities(sessions: &Sessions) -> Result<BTreeSet<EntityId>, StoreError>
 
 /// Setting a timer that is set already changes nothing, and one that has fired is recognised by
 /// its generation.
-async fn timers(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
+async fn timers(import: &Import, view: &mut ImportView) -> Result<(), StartError> {
     let source = import.source.substrate();
     let target = &import.target.substrate().timers;
     for partition in source.all_partitions() {
@@ -218,7 +219,7 @@ async fn timers(import: &Import, view: &mut ImportView) -> Result<(), Failure> {
 }
 
 /// The states of jobs; or what all nodes share, such as which agents are paused.
-async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result<(), Failure> {
+async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result<(), StartError> {
     let source = &import.source.substrate().bucket;
     let target = &import.target.substrate().bucket;
     for (key, entry) in source.list("").await.map_err(|error| unread(&error))? {
@@ -253,7 +254,7 @@ async fn jobs(
     import: &Import,
     left: &BTreeSet<EntityId>,
     view: &mut ImportView,
-) -> Result<(), Failure> {
+) -> Result<(), StartError> {
     let source = &import.source.substrate().jobs;
     let target = &import.target.substrate().jobs;
     for bytes in source.list().await.map_err(|error| unread(&error))? {
@@ -305,12 +306,12 @@ pub(super) fn said(side: &str, error: &SendError) -> String {
     format!("{side}: {}", ErrorChain(error))
 }
 
-fn unread(error: &StoreError) -> Failure {
-    Failure::of(error.code(), format!("cannot read the directory: {}", ErrorChain(error)))
+fn unread(error: &StoreError) -> StartError {
+    StartError::of(error.code(), format!("cannot read the directory: {}", ErrorChain(error)))
         .hint("`clawnode doctor` looks for causes")
 }
 
-fn unreached(error: &StoreError) -> Failure {
-    Failure::of(error.code(), format!("cannot write to the cluster: {}", ErrorChain(error)))
+fn unreached(error: &StoreError) -> StartError {
+    StartError::of(error.code(), format!("cannot write to the cluster: {}", ErrorChain(error)))
         .hint("run the same import again: it continues where it stopped")
 }

@@ -10,9 +10,8 @@ use std::{
 
 use clawnode_actors::{agent::Agents, session::FrameHub};
 use clawnode_cluster::shed::{Pressure, Shedding};
+use clawnode_gateway::Clients;
 use clawnode_proto::node::Load;
-
-use crate::gateway::Clients;
 
 /// How often it is looked at; `Shedding` counts looks.
 const EVERY: Duration = Duration::from_secs(1);

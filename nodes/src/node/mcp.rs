@@ -9,19 +9,18 @@ use std::{
     sync::Arc,
 };
 
-use clawnode_cluster::{BucketError, Clock, Peek, Substrate, membership::Members};
+use clawnode_cluster::{BucketError, Peek, Substrate, membership::Members};
 use clawnode_executors::mcp::{
     self, ApproveError, HttpOptions, McpContext, McpOptions, McpServer, McpTools, McpTransport,
     PinPolicy, Pins, StdioOptions, ToolOverride,
 };
-use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
-    AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName, ProcessId,
+    AgentName, Capability, ErrorBody, ErrorChain, ErrorCode, McpServerName,
     agents::MissingToolView,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
     mcp::{McpList, McpServerView},
-    node::{Heartbeat, NodeRole},
+    node::Heartbeat,
     provider::ProviderStatus,
     tool::ToolSpec,
 };
@@ -32,14 +31,15 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::health;
+use super::{base::NodeBase, health};
 use crate::{
     config::{
-        Config, Env, Secret,
+        Config, Env, Loaded,
         mcp::{McpPin, McpServerOptions, McpToolOptions},
         tools::ToolChoice,
     },
-    failure::{Exit, Failure},
+    local::Secret,
+    start_error::StartError,
 };
 
 /// The command of this program that makes it the keeper of an MCP server, or of a hook.
@@ -55,9 +55,6 @@ const VALUE_BYTES: u64 = 64 << 10;
 const BASE: [&str; 8] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
 /// Where programs are looked for if the node itself does not know.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Where servers run: in which process, by which clock, beside whom, behind which latch.
-type On<'a> = (ProcessId, &'a Arc<dyn Clock>, watch::Receiver<Members>, &'a LatchDoor);
 
 /// The MCP servers of this node, and what is approved of all.
 #[derive(Clone, Debug)]
@@ -80,11 +77,8 @@ pub struct McpDoor {
 
 impl McpServers {
     /// Those that are configured, if this node is a worker; not run yet.
-    pub async fn open(
-        (config, env, roles): (&Config, &Env, &[NodeRole]),
-        substrate: &Substrate,
-        (process, clock, peers, door): On<'_>,
-    ) -> Result<Self, Failure> {
+    pub async fn open(loaded: &Loaded, base: &NodeBase) -> Result<Self, StartError> {
+        let (config, env, substrate) = (&loaded.config, loaded.env(), &base.substrate);
         let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);
             warn!(%error, "cannot read the approved tools of MCP servers yet");
@@ -92,17 +86,17 @@ impl McpServers {
         });
         let pins = watch::Sender::new(known);
         let mut servers = Vec::new();
-        if roles.contains(&NodeRole::Worker) {
+        if base.is_worker() {
             for it in &config.mcp_servers {
                 let context = McpContext {
                     bucket: Arc::clone(&substrate.bucket),
-                    clock: Arc::clone(clock),
+                    clock: Arc::clone(&base.clock),
                     node: config.node.name.clone(),
-                    process,
+                    process: base.process,
                     shared: substrate.shared,
-                    peers: peers.clone(),
+                    peers: base.members.clone(),
                     pins: pins.subscribe(),
-                    door: door.clone(),
+                    door: base.door.clone(),
                 };
                 servers.push(McpServer::new(options(it, config, env)?, context));
             }
@@ -249,7 +243,8 @@ fn unknown(server: &McpServerName) -> ErrorBody {
 pub fn with_tools(
     mut specs: Vec<ToolSpec>,
     agent: &AgentName,
-    (choices, pins): (&[ToolChoice], &Pins),
+    choices: &[ToolChoice],
+    pins: &Pins,
 ) -> Vec<ToolSpec> {
     let known = pins.specs();
     let mut bytes: usize = specs.iter().map(size).sum();
@@ -320,22 +315,25 @@ const fn size(spec: &ToolSpec) -> usize {
 }
 
 /// Refuses a server whose variables cannot be read, as the start of a worker would.
-pub fn check(config: &Config, env: &Env) -> Result<(), Failure> {
+pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
     config.mcp_servers.iter().try_for_each(|it| options(it, config, env).map(drop))
 }
 
 /// What is configured of a server, with the values of its variables.
-fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, Failure> {
+fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, StartError> {
+    let headers =
+        ValueSources { plain: &it.headers, variables: &it.header_vars, files: &it.header_files };
+    let variables = ValueSources { plain: &it.env, variables: &it.env_vars, files: &it.env_files };
     let transport = match &it.url {
         Some(url) => McpTransport::Http(HttpOptions {
             url: SecretString::from(url.expose().to_owned()),
-            headers: values(it, env, "header", (&it.headers, &it.header_vars, &it.header_files))?,
+            headers: values(it, env, "header", headers)?,
             egress: Egress::new(config.egress.clone()),
         }),
         None => McpTransport::Stdio(StdioOptions {
             command: it.command.clone().unwrap_or_default(),
             args: it.args.clone(),
-            env: values(it, env, "env", (&it.env, &it.env_vars, &it.env_files))?,
+            env: values(it, env, "env", variables)?,
             cwd: it.cwd.clone().map_or_else(|| folder(it, config), Ok)?,
             hidden: it.hide_data_dir.then(|| data_dir(config)),
             base_env: base_env(env),
@@ -370,13 +368,13 @@ fn data_dir(config: &Config) -> PathBuf {
 
 /// Where a program runs for which nothing else is said: a folder of its own, so that no relative name
 /// leads to anything of the node's.
-fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, Failure> {
+fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, StartError> {
     let folder = data_dir(config).join(FOLDER).join(it.name.as_str());
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|error| {
         let what = format!("cannot make `{}`: {error}", folder.display());
         let hint = format!("set `cwd` of the MCP server `{}`, or correct the directory", it.name);
-        Failure::new(Exit::Failed, "data_dir_unusable", what).hint(hint)
+        StartError::failed("data_dir_unusable", what).hint(hint)
     })?;
     Ok(folder)
 }
@@ -393,27 +391,37 @@ fn base_env(env: &Env) -> BTreeMap<String, String> {
 /// Settings by the name of the variable or header that they are for.
 type Named<T> = BTreeMap<String, T>;
 
+/// Where values come from, by what they are for.
+#[derive(Clone, Copy)]
+struct ValueSources<'a> {
+    /// They stand in the configuration.
+    plain: &'a Named<Secret>,
+    /// The names of variables of this node.
+    variables: &'a Named<String>,
+    files: &'a Named<PathBuf>,
+}
+
 /// Values that stand in the configuration, in variables of this node, and in files.
 fn values(
     it: &McpServerOptions,
     env: &Env,
     what: &str,
-    (plain, variables, files): (&Named<Secret>, &Named<String>, &Named<PathBuf>),
-) -> Result<BTreeMap<String, SecretString>, Failure> {
+    sources: ValueSources<'_>,
+) -> Result<BTreeMap<String, SecretString>, StartError> {
     let invalid = |key: &str, why: String| {
         let message = format!("`mcp_servers` `{}`, `{what}_{key}`: {why}", it.name);
-        Failure::new(Exit::Config, "config_invalid", message)
+        StartError::config("config_invalid", message)
     };
     let mut values: BTreeMap<String, SecretString> =
-        plain.iter().map(|(name, value)| (name.clone(), text(value))).collect();
-    for (name, variable) in variables {
+        sources.plain.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    for (name, variable) in sources.variables {
         let value = env.get(variable).ok_or_else(|| {
             invalid("vars", format!("the variable `{variable}` is not set"))
                 .hint("set it where this node is started, or remove the line")
         })?;
         values.insert(name.clone(), SecretString::from(value.to_owned()));
     }
-    for (name, path) in files {
+    for (name, path) in sources.files {
         let value = read(path).map_err(|error| {
             invalid("files", format!("cannot read `{}`: {error}", path.display()))
                 .hint("correct the path, which is relative to the configuration file")

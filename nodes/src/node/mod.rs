@@ -1,7 +1,7 @@
 //! The parts of a running node that are neither gateway nor actor: what it stands on, who answers,
 //! and how both look from the gateway.
 //!
-//! `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
+//! `base` is what the parts of a node share, `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
 //! the gateway's door to sessions, `execute` runs plans, `archive` is the one to what is kept of jobs, `offline` the same door where no node runs, `backup` keeps and
 //! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
@@ -18,6 +18,7 @@
 pub mod archive;
 pub mod backend;
 pub mod backup;
+pub mod base;
 #[cfg(feature = "test-util")]
 pub mod effects;
 pub mod events;

@@ -27,7 +27,7 @@ use secrecy::SecretString;
 use super::{hooks, mcp, plugins::Plugins, tools};
 use crate::{
     config::{self, Config, Env, Loaded, agents::DEFAULT_AGENT, tools::ToolChoice},
-    failure::{Exit, Failure},
+    start_error::StartError,
 };
 
 /// The providers as the configuration has them now.
@@ -74,9 +74,9 @@ impl Answering {
     pub fn agents(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
         let with = |it: &AgentOptions| {
             let choices = config.agents.get(&it.name).map(|it| it.tools.as_slice());
-            let chosen = (choices.unwrap_or_default(), pins);
-            let tools = mcp::with_tools(it.tools.clone(), &it.name, chosen);
-            let missing = mcp::missing(chosen.0, &tools);
+            let choices = choices.unwrap_or_default();
+            let tools = mcp::with_tools(it.tools.clone(), &it.name, choices, pins);
+            let missing = mcp::missing(choices, &tools);
             let tools = tools.into_iter().map(|spec| config.tools.timed(spec)).collect();
             let read_only = config.tools.run_command.read_only.clone();
             let policy = Policy { read_only, ..it.policy.clone() };
@@ -91,26 +91,27 @@ pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    parts: (Plugins, Hooks),
-) -> Result<Answering, Failure> {
+    plugins: Plugins,
+    hooks: Hooks,
+) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let choice = match named(config) {
         Some(choice) => choice,
         None => discover(&lookup, ollama_models).await,
     };
-    resolved(config, env, clock, parts, choice)
+    resolved(config, env, clock, choice, plugins, hooks)
 }
 
 /// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
 /// loads no plugin. Returns what the agents' tools need of a node, without those of plugins and MCP
 /// servers.
-pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, Failure> {
+pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
     let plugins = Plugins::unloaded(config, "a check loads none");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let demo = || Choice { model: llm::demo_model(), why: "for a check".to_owned() };
     let choice = named(config).unwrap_or_else(demo);
-    let answering = resolved(config, env, &clock, (plugins, hooks::open(loaded)?), choice)?;
+    let answering = resolved(config, env, &clock, choice, plugins, hooks::open(loaded)?)?;
     mcp::check(config, env)?;
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
     Ok(tools.filter_map(|tool| tool.capability).collect())
@@ -127,9 +128,10 @@ fn resolved(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    (plugins, hooks): (Plugins, Hooks),
     choice: Choice,
-) -> Result<Answering, Failure> {
+    plugins: Plugins,
+    hooks: Hooks,
+) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let mut providers = BTreeMap::new();
     for (name, options) in &config.providers {
@@ -138,20 +140,21 @@ fn resolved(
     let models = Models::new(providers, &lookup, clock);
     let default: AgentName = DEFAULT_AGENT
         .parse()
-        .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
+        .map_err(|error| StartError::failed("internal", format!("{error}")))?;
     let catalogue = tools::catalogue(config, env, clock, &plugins);
     let mut agents = Vec::new();
+    let parts =
+        AgentParts { choice: &choice, catalogue: &catalogue, plugins: &plugins, hooks: &hooks };
     for (name, options) in &config.agents {
-        agents.push(agent(name, options, &choice, (&catalogue, &plugins, &hooks))?);
+        agents.push(agent(name, options, &parts)?);
     }
     if !agents.iter().any(|agent| agent.name == default) {
-        let options = config::AgentOptions::default();
-        agents.push(agent(&default, &options, &choice, (&catalogue, &plugins, &hooks))?);
+        agents.push(agent(&default, &config::AgentOptions::default(), &parts)?);
     }
     for agent in &agents {
         let refused = |why: String| {
             let what = format!("agent `{}`: {why}", agent.name);
-            Failure::new(Exit::Config, "config_invalid", what)
+            StartError::config("config_invalid", what)
                 .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
         };
         let model = models.resolve(&agent.model);
@@ -164,15 +167,14 @@ fn resolved(
         None => choice,
     };
     let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
-    let routes = Routes::build(default, &bindings).map_err(|error| {
-        Failure::new(Exit::Config, "config_invalid", ErrorChain(&error).to_string())
-    })?;
+    let routes = Routes::build(default, &bindings)
+        .map_err(|error| StartError::config("config_invalid", ErrorChain(&error).to_string()))?;
     Ok(Answering { models, agents, routes, choice, plugins, hooks })
 }
 
-fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, Failure> {
+fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, StartError> {
     let invalid = |detail: String| {
-        Failure::new(Exit::Config, "config_invalid", format!("`providers.{name}`: {detail}"))
+        StartError::config("config_invalid", format!("`providers.{name}`: {detail}"))
     };
     let wire = match it.wire {
         Some(config::Wire::Anthropic) => llm::Wire::Anthropic,
@@ -204,19 +206,28 @@ fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOpt
     Ok(options)
 }
 
+/// What agents are made of, beside their settings.
+struct AgentParts<'a> {
+    /// The model of those that name none.
+    choice: &'a Choice,
+    /// The tools that agents may be given.
+    catalogue: &'a [ToolSpec],
+    plugins: &'a Plugins,
+    hooks: &'a Hooks,
+}
+
 fn agent(
     name: &AgentName,
     it: &config::AgentOptions,
-    choice: &Choice,
-    (catalogue, plugins, hooks): (&[ToolSpec], &Plugins, &Hooks),
-) -> Result<AgentOptions, Failure> {
+    parts: &AgentParts<'_>,
+) -> Result<AgentOptions, StartError> {
+    let AgentParts { choice, catalogue, plugins, hooks } = parts;
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
     options.system = match (&it.system, &it.soul) {
         (Some(system), _) => system.clone(),
         (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
-            Failure::new(
-                Exit::Config,
+            StartError::config(
                 "config_invalid",
                 format!("agent `{name}`: cannot read the soul file `{}`: {error}", path.display()),
             )

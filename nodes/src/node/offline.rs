@@ -2,25 +2,21 @@
 
 use std::{path::PathBuf, str::FromStr, sync::Arc};
 
-use async_trait::async_trait;
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::SystemClock;
+use clawnode_gateway::SessionRef;
 use clawnode_local as local;
 use clawnode_local::LocalControl;
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
     api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
+    offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{backend::named, ground::refused, wanted};
-use crate::{
-    cli::offline::{Offline, ReplayRow, ReplayView},
-    config::Config,
-    failure::{Exit, Failure},
-    gateway::SessionRef,
-};
+use crate::{config::Config, start_error::StartError};
 
 /// Rows of a list unless somebody says otherwise.
 const PAGE: u32 = 100;
@@ -36,20 +32,20 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the directory that the settings name.
-    pub async fn open(config: &Config) -> Result<Self, Failure> {
+    pub async fn open(config: &Config) -> Result<Self, StartError> {
         if config.cluster.nats.is_some() {
             let message = "no node answers, and only a node can read what is on NATS";
-            return Err(Failure::new(Exit::Unreachable, "no_node", message)
+            return Err(StartError::unreachable("no_node", message)
                 .hint("start one with `clawnode run`, or name one with `--url`"));
         }
         Self::at(config.node.data_dir.clone()).await
     }
 
     /// Opens this directory.
-    pub async fn at(dir: PathBuf) -> Result<Self, Failure> {
+    pub async fn at(dir: PathBuf) -> Result<Self, StartError> {
         let opened = tokio::task::spawn_blocking(move || local::open_read_only(&dir)).await;
         let (substrate, control) = opened
-            .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?
+            .map_err(|error| StartError::failed("internal", error.to_string()))?
             .map_err(|error| refused(&error))?;
         let sessions = Sessions::new(substrate, Arc::new(SystemClock));
         Ok(Self { sessions, _control: control })
@@ -73,11 +69,11 @@ impl Directory {
             all.extend(page);
         }
     }
-}
 
-#[async_trait]
-impl Offline for Directory {
-    async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
+    /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show`,
+    /// `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
+    /// documents as a node; any other method is `unsupported`.
+    pub async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
                 let wanted = wanted::wanted(read(params)?, self.sessions.now())?;
@@ -132,7 +128,9 @@ impl Offline for Directory {
         }
     }
 
-    async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
+    /// Plays recorded turns again without a model and compares what the model would be shown with
+    /// what it was shown; of one session, or of all.
+    pub async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
         let ids = match session {
             Some(text) => vec![id(text)?],
             None => self.all().await?,

@@ -28,7 +28,8 @@ impl Operations {
     pub fn new(
         feed: Feed,
         heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
-        (supervisor, agents): (Supervisor, Agents),
+        supervisor: Supervisor,
+        agents: Agents,
         stopping: CancellationToken,
     ) -> Self {
         let (worker, gateway) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));

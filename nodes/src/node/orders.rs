@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_cluster::Substrate;
+use clawnode_gateway::NodeOrder;
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, codec,
     node::{NodeReply, NodeRequest, NodeRole},
     view::NodeView,
 };
-
-use crate::gateway::NodeOrder;
 
 /// How long a node may take to answer; it does nothing else before.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

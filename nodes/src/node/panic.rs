@@ -11,7 +11,6 @@ use bytes::Bytes;
 use clawnode_actors::agent::{AgentOptions, Agents};
 use clawnode_cluster::{Feed, RequestError, Substrate};
 use clawnode_guard::latch::{self, LatchDoor, LatchError};
-use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode, LatchId, Position, ProcessId,
     api::{PanicClear, PanicParams},
@@ -27,7 +26,8 @@ use ractor::SpawnErr;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::failure::{Exit, Failure};
+use super::base::NodeBase;
+use crate::start_error::StartError;
 
 /// How long nodes may take to answer, unless asked otherwise: longer than what runs is given to
 /// clean up.
@@ -51,7 +51,7 @@ pub struct Switch {
 
 /// The door of a process that is about to start: nothing begins before what is stopped was read. If
 /// that cannot be, the substrate is closed.
-pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
+pub async fn open(substrate: &Substrate) -> Result<LatchDoor, StartError> {
     let door = LatchDoor::default();
     let read = async {
         while let Err(failure) = latch::read(&door, substrate.bucket.as_ref()).await {
@@ -63,7 +63,7 @@ pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
         substrate.health.close().await;
         let message = "cannot read from the store what operators have stopped, so this node takes \
                        no work";
-        return Err(Failure::new(Exit::Unreachable, "latch_unreadable", message)
+        return Err(StartError::unreachable("latch_unreadable", message)
             .hint("check the servers with `clawnode doctor`, then start again"));
     }
     for latch in door.latches().on() {
@@ -75,22 +75,18 @@ pub async fn open(substrate: &Substrate) -> Result<LatchDoor, Failure> {
 /// The agents behind this door, which is kept at what is stored.
 pub async fn agents(
     options: Vec<AgentOptions>,
-    (supervisor, substrate, door): (&Supervisor, &Substrate, &LatchDoor),
+    base: &NodeBase,
     lost_after: Duration,
 ) -> Result<Agents, SpawnErr> {
-    keep(supervisor, substrate, door, lost_after).await?;
-    let latched = (Arc::clone(&substrate.bucket), door.clone());
-    Agents::spawn(options, latched, supervisor.clone()).await
+    keep(base, lost_after).await?;
+    let latched = (Arc::clone(&base.substrate.bucket), base.door.clone());
+    Agents::spawn(options, latched, base.supervisor.clone()).await
 }
 
 /// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the
 /// store does not answer for `lost_after`.
-async fn keep(
-    supervisor: &Supervisor,
-    substrate: &Substrate,
-    door: &LatchDoor,
-    lost_after: Duration,
-) -> Result<(), SpawnErr> {
+async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
+    let NodeBase { substrate, door, supervisor, .. } = base;
     let (bucket, followed) = (Arc::clone(&substrate.bucket), door.clone());
     let follow = move || latch::follow(followed.clone(), Arc::clone(&bucket));
     supervisor.adopt_task("latch.follow", follow).await?;

@@ -87,8 +87,8 @@ async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
                 continue;
             }
         };
-        match answering(&again.config, again.env(), &clock, (plugins.clone(), hooks.clone())).await
-        {
+        let (plugins, hooks) = (plugins.clone(), hooks.clone());
+        match answering(&again.config, again.env(), &clock, plugins, hooks).await {
             Ok(answering) => {
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));

@@ -3,15 +3,15 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use clawnode_cluster::Clock;
+use clawnode_gateway::{GatewayOptions, ServeError, TlsFiles};
 use clawnode_proto::ErrorChain;
 use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
 
 use crate::{
-    client::SOCKET_FILE,
-    config::{Config, Secret},
-    failure::{Exit, Failure},
-    gateway::{GatewayOptions, ServeError, TlsFiles},
+    config::Config,
+    local::{SOCKET_FILE, Secret},
+    start_error::StartError,
     telemetry,
 };
 
@@ -71,16 +71,16 @@ fn connections(configured: u32, files: Option<u64>) -> usize {
 }
 
 /// Why it does not.
-pub fn refused(error: &ServeError) -> Failure {
+pub fn refused(error: &ServeError) -> StartError {
     let message = ErrorChain(error).to_string();
     match error {
-        ServeError::Bind { .. } => Failure::new(Exit::Failed, "listen_failed", message)
+        ServeError::Bind { .. } => StartError::failed("listen_failed", message)
             .hint("name a free address with `--listen 127.0.0.1:0`; is another node running?"),
         ServeError::TokenRequired { .. }
         | ServeError::TlsRequired { .. }
         | ServeError::EmptyToken
         | ServeError::AllowList { .. }
-        | ServeError::Tls { .. } => Failure::new(Exit::Config, "config_invalid", message),
+        | ServeError::Tls { .. } => StartError::config("config_invalid", message),
     }
 }
 
@@ -94,6 +94,26 @@ pub fn advertised(config: &Config, url: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Env, Sources, load};
+
+    /// Where the gateway judges names and origins.
+    const ORIGIN: &str = include_str!("../../gateway/src/origin.rs");
+
+    #[test]
+    fn hints_of_the_gateway_name_settings_that_exist() {
+        let code = ORIGIN.split("mod tests").next().unwrap();
+        let mut keys = 0;
+        for key in code.split('`').filter_map(|part| part.strip_prefix("gateway.")) {
+            let home = tempfile::tempdir().unwrap();
+            let file = home.path().join("config.toml");
+            std::fs::write(&file, format!("[gateway]\n{key} = []\n")).unwrap();
+            let env = Env::from([("HOME", "/home/ada")]);
+            let sources = Sources { env, file: Some(file), flags: Vec::new() };
+            assert!(load(&sources).is_ok(), "`gateway.{key}` is no setting");
+            keys += 1;
+        }
+        assert_eq!(keys, 2);
+    }
 
     #[test]
     fn connections_leave_files_for_the_rest() {

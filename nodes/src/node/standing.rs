@@ -27,7 +27,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{config::NodeOptions, failure::Failure};
+use crate::{config::NodeOptions, start_error::StartError};
 
 /// What a process says of itself before it says anything else: shared by all its parts.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Standing {
     /// The others should hear of a change before the next heartbeat is due.
     changed: Notify,
     stop: CancellationToken,
-    misfit: Mutex<Option<Failure>>,
+    misfit: Mutex<Option<StartError>>,
     file: Mutex<FileState>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
@@ -53,7 +53,8 @@ impl Standing {
     pub fn new(
         stop: CancellationToken,
         node: &NodeOptions,
-        (door, bucket): (LatchDoor, Arc<dyn Bucket>),
+        door: LatchDoor,
+        bucket: Arc<dyn Bucket>,
     ) -> Arc<Self> {
         let mark = node.data_dir.join(format!("cordoned-{}", node.name));
         let cordoned = mark.exists();
@@ -122,7 +123,7 @@ impl Standing {
     }
 
     /// It must not be here: it drains, and ends with this.
-    pub fn refuse(&self, failure: Failure) {
+    pub fn refuse(&self, failure: StartError) {
         *self.misfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
         self.stop.cancel();
     }
@@ -139,7 +140,7 @@ impl Standing {
     }
 
     /// Why it must not be here, if that is so.
-    pub fn misfit(&self) -> Option<Failure> {
+    pub fn misfit(&self) -> Option<StartError> {
         self.misfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

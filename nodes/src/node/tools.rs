@@ -6,13 +6,12 @@ use clawnode_actors::{
     hook::Hooks,
     runner::{JobRank, JobRunner, RunnerContext, RunnerOptions},
 };
-use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
+use clawnode_cluster::{Clock, Peek, membership::Members};
 use clawnode_executors::{
     Basics, HttpFetch, Workspace, WorkspaceOptions,
     sandbox::{self, Commands, Docker, Owner, ProcessOptions, Processes, Steps},
     ssh, workspace,
 };
-use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::driver::Context;
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
@@ -26,6 +25,7 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use super::{
+    base::NodeBase,
     greet::Saying,
     mcp::{McpServers, OWN},
     plugins::Plugins,
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     config::{Config, Env, Loaded},
-    failure::{Exit, Failure},
+    start_error::StartError,
     telemetry,
 };
 
@@ -101,9 +101,9 @@ pub fn chosen(
     catalogue: &[ToolSpec],
     agent: &AgentName,
     names: &[ToolName],
-) -> Result<Vec<ToolSpec>, Failure> {
+) -> Result<Vec<ToolSpec>, StartError> {
     let invalid = |what: String| {
-        Failure::new(Exit::Config, "config_invalid", format!("`agents.{agent}.tools`: {what}"))
+        StartError::config("config_invalid", format!("`agents.{agent}.tools`: {what}"))
     };
     if names.len() > AGENT_TOOLS {
         return Err(invalid(format!("{} tools, at most {AGENT_TOOLS}", names.len())));
@@ -141,27 +141,33 @@ fn section_of(tool: &ToolName) -> String {
     }
 }
 
-/// Where tools run: which process, on what, with whom, behind which latch.
-type On<'a> = (ProcessId, &'a Substrate, &'a watch::Receiver<Members>, &'a LatchDoor);
+/// What brings tools besides the executors that every node has.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolParts<'a> {
+    /// The plugins of this node.
+    pub plugins: &'a Plugins,
+    /// The hooks of this node, which report how they fare.
+    pub hooks: &'a Hooks,
+    /// The MCP servers of this node.
+    pub mcp: &'a McpServers,
+}
 
 /// Makes what this node runs tools with, and probes it.
 pub async fn open(
     loaded: &Loaded,
-    (process, substrate, members, door): On<'_>,
-    (plugins, hooks, mcp): (&Plugins, &Hooks, &McpServers),
-    clock: &Arc<dyn Clock>,
-) -> Result<NodeTools, Failure> {
-    let (config, env) = (&loaded.config, loaded.env());
+    base: &NodeBase,
+    ToolParts { plugins, hooks, mcp }: ToolParts<'_>,
+) -> Result<NodeTools, StartError> {
+    let (config, env, door) = (&loaded.config, loaded.env(), &base.door);
     let mut executors: Vec<Arc<dyn Executor>> = vec![
-        Arc::new(Basics::new(Arc::clone(clock))),
+        Arc::new(Basics::new(Arc::clone(&base.clock))),
         Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(door.clone()))),
     ];
     if let Some(options) = &config.workspace {
         let root = options.root.display();
         let failed = |error: &(dyn Error + 'static)| {
             let what = format!("`workspace.root` (`{root}`): {}", ErrorChain(error));
-            Failure::new(Exit::Config, "config_invalid", what)
-                .hint("make the directory, or name another")
+            StartError::config("config_invalid", what).hint("make the directory, or name another")
         };
         // What agents write is for the user of this node alone, unless they say otherwise.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.root);
@@ -170,29 +176,27 @@ pub async fn open(
         executors.push(Arc::new(workspace));
     }
     plugins.sweep();
-    executors.extend(plugins.behind(door).keeping(&substrate.bucket).executors());
+    executors.extend(plugins.behind(door).keeping(&base.substrate.bucket).executors());
     executors.extend(mcp.executors());
-    let docker = containers(config, (process, substrate, members));
+    let docker = containers(config, base);
     executors.extend(commands(config, &docker));
-    executors.extend(hosts(config, substrate, clock));
+    executors.extend(hosts(config, base));
     executors.extend(counted(env));
     let executors = Executors::open(executors, door.clone())
         .await
-        .map_err(|error| Failure::new(Exit::Failed, "internal", error.to_string()))?;
+        .map_err(|error| StartError::failed("internal", error.to_string()))?;
     plugins.report_to(executors.providers());
     hooks.report_to(executors.providers());
     Ok(NodeTools { executors, docker })
 }
 
 /// Containers on the account of this process; it knows those of the dead of its cluster.
-fn containers(
-    config: &Config,
-    (process, substrate, members): (ProcessId, &Substrate, &watch::Receiver<Members>),
-) -> Docker {
+fn containers(config: &Config, base: &NodeBase) -> Docker {
+    let substrate = &base.substrate;
     // A cluster without a name is told by what it stands on.
     let ground = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
-    let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), process);
-    let (shared, members) = (substrate.shared, members.clone());
+    let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), base.process);
+    let (shared, members) = (substrate.shared, base.members.clone());
     // Nobody else can be alive on ground that is not shared.
     let is_dead = move |process| !shared || members.peek(|members| members.holds_dead(process));
     Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
@@ -229,16 +233,16 @@ fn archive(config: &Config, context: &Context) -> Archive {
 
 /// The other hosts on which commands are run.
 #[cfg(feature = "ssh")]
-fn hosts(config: &Config, substrate: &Substrate, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
-    let (bucket, node) = (Arc::clone(&substrate.bucket), config.node.name.clone());
-    let context = ssh::SshContext::new(bucket, node, Arc::clone(clock));
+fn hosts(config: &Config, base: &NodeBase) -> Vec<Arc<dyn Executor>> {
+    let (bucket, node) = (Arc::clone(&base.substrate.bucket), config.node.name.clone());
+    let context = ssh::SshContext::new(bucket, node, Arc::clone(&base.clock));
     let hosts = config.ssh_hosts.iter();
     hosts.map(|it| Arc::new(ssh::SshHost::new(it.clone(), context.clone())) as _).collect()
 }
 
 /// Without SSH commands on other hosts are left to nodes that have it.
 #[cfg(not(feature = "ssh"))]
-fn hosts(config: &Config, _: &Substrate, _: &Arc<dyn Clock>) -> Vec<Arc<dyn Executor>> {
+fn hosts(config: &Config, _: &NodeBase) -> Vec<Arc<dyn Executor>> {
     for host in &config.ssh_hosts {
         let why = "this build has no `ssh`: build it with `--features full`";
         tracing::warn!(host = %host.name, why, "this node runs no commands on the host");

@@ -18,7 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use clawnode::client::{NodeFile, TOKEN_FILE};
+use clawnode::local::{NodeFile, TOKEN_FILE};
 use clawnode_proto::ProcessId;
 use serde_json::{Value, json};
 use tempfile::TempDir;

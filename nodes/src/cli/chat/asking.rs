@@ -19,7 +19,7 @@ use super::{
     Chat, Person,
     approve::{self, Answer},
     asked::{Asked, Shown, shown},
-    desk::{Answered, Offer},
+    desk::{Answered, RuleOffer},
     follow::After,
     keys::Key,
     look::{Look, Role},
@@ -28,7 +28,11 @@ use super::{
 use crate::{
     cli::output::exact,
     client::{ApprovalRequest, Client, Socket},
-    config::{agents::DEFAULT_AGENT, paths, rules},
+    config::{
+        agents::DEFAULT_AGENT,
+        paths,
+        rules::{self, RulePlace},
+    },
     failure::Failure,
 };
 
@@ -102,7 +106,7 @@ impl Chat<'_> {
         Ok(After::Nothing)
     }
 
-    fn ask_again(&mut self, words: &str, rule: Option<Offer>) -> Result<After, Failure> {
+    fn ask_again(&mut self, words: &str, rule: Option<RuleOffer>) -> Result<After, Failure> {
         if let Some(desk) = &mut self.desk {
             desk.screen.say(Role::Aside, words)?;
             desk.ask(rule)?;
@@ -130,7 +134,8 @@ impl Chat<'_> {
                     "This rule, in {file}, would allow exactly such calls in every session of the \
                      agent `{agent}`:"
                 );
-                (words, Some((approve::place(approval, &place), rule)))
+                let place = approve::place(approval, &place);
+                (words, Some(RuleOffer { place, rule }))
             }
             Err(why) => {
                 let words = format!(
@@ -175,13 +180,14 @@ impl Chat<'_> {
     }
 
     /// Writes a rule; the person is told when the node has read it.
-    fn write_rule(&mut self, approval: &Approval, (place, rule): &Offer) -> Result<(), String> {
+    fn write_rule(&mut self, approval: &Approval, offer: &RuleOffer) -> Result<(), String> {
         let agent = approval.action.session.agent.clone();
-        let written = rules::write(&self.context.loaded, (agent.as_str(), *place), rule);
+        let place = RulePlace { agent: agent.as_str(), number: offer.place };
+        let written = rules::write(&self.context.loaded, place, &offer.rule);
         let file = written.map_err(|error| ErrorChain(&error).to_string())?;
         let file = paths::shown(&file, self.context.loaded.env());
         let client = self.gateways.current().clone();
-        let wanted = Rule::from(rule.clone());
+        let wanted = Rule::from(offer.rule.clone());
         if let Some(desk) = &mut self.desk {
             desk.warnings.expect(async move {
                 let holds = async {

@@ -82,13 +82,17 @@ pub(super) struct Call {
 }
 
 /// A rule that may be written, and at which place among the agent's rules.
-pub(super) type Offer = (usize, RuleOptions);
+#[derive(Debug)]
+pub(super) struct RuleOffer {
+    pub(super) place: usize,
+    pub(super) rule: RuleOptions,
+}
 
 /// A question that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Question {
     /// A rule that it is about; else it is about the call.
-    rule: Option<Offer>,
+    rule: Option<RuleOffer>,
     line: String,
     quiet_at: Instant,
     shown: bool,
@@ -97,7 +101,7 @@ pub(super) struct Question {
 /// What a key means for a question.
 pub(super) enum Answered {
     NotYet,
-    Line(String, Option<Offer>),
+    Line(String, Option<RuleOffer>),
     Later,
 }
 
@@ -190,7 +194,7 @@ impl Desk {
 
     /// Asks about the call, or whether to write `rule`. Keys that come before the terminal has been quiet
     /// are no answer.
-    pub(super) fn ask(&mut self, rule: Option<Offer>) -> Result<(), Failure> {
+    pub(super) fn ask(&mut self, rule: Option<RuleOffer>) -> Result<(), Failure> {
         let quiet_at = Instant::now() + DEAF;
         self.question = Some(Question { rule, line: String::new(), quiet_at, shown: false });
         self.ahead.clear();

@@ -207,8 +207,8 @@ impl Chat<'_> {
             let incoming = tokio::select! {
                 incoming = socket.next() => incoming,
                 did = self.person.next(), if at_tty || asked.waits() => {
-                    let with = (&mut asked, &mut socket);
-                    if let Some(followed) = self.did(did, turn, patience, with).await?.followed() {
+                    let after = self.did(did, turn, patience, &mut asked, &mut socket).await?;
+                    if let Some(followed) = after.followed() {
                         return Ok(followed);
                     }
                     continue;
@@ -231,11 +231,10 @@ impl Chat<'_> {
                     continue;
                 }
             };
-            let step =
-                match self.step(turn, (request, &mut asked), incoming, patience, &mut quiet)? {
-                    Ok(step) => step,
-                    Err(error) => return Ok(Followed::Lost(error)),
-                };
+            let step = match self.step(turn, request, &mut asked, incoming, patience, &mut quiet)? {
+                Ok(step) => step,
+                Err(error) => return Ok(Followed::Lost(error)),
+            };
             match step {
                 Step::Ask(it) => {
                     if let Err(error) = asked.look(it, &mut socket).await {
@@ -305,7 +304,8 @@ impl Chat<'_> {
         did: Did,
         turn: &Turn,
         patience: &mut Patience,
-        (asked, socket): (&mut Asked, &mut Socket),
+        asked: &mut Asked,
+        socket: &mut Socket,
     ) -> Result<After, Failure> {
         match did {
             Did::Read(Read::Line(line)) => {
@@ -340,7 +340,8 @@ impl Chat<'_> {
     fn step(
         &mut self,
         turn: &mut Turn,
-        (request, asked): (u64, &mut Asked),
+        request: u64,
+        asked: &mut Asked,
         incoming: Result<Incoming, ClientError>,
         patience: &mut Patience,
         quiet: &mut bool,

@@ -15,7 +15,6 @@ use super::{
     look::{self, Look},
     tty::{Heard, Tty},
 };
-
 use crate::{
     cli::{
         context::Context,

@@ -47,7 +47,7 @@ pub(super) fn run(args: InitArgs, context: &Context) -> Result<Exit, Failure> {
     }
     check(&args.cluster, &servers)?;
     let prefix = &context.loaded.config.cluster.prefix;
-    let operator = Operator::init(&dir, (&args.cluster, prefix), servers)?;
+    let operator = Operator::init(&dir, &args.cluster, prefix, servers)?;
     let folders: Vec<String> = operator
         .servers()
         .iter()

@@ -11,9 +11,9 @@ use super::{Check, hooks, mcp, network, sandbox, workspace};
 use crate::cli::output;
 use crate::{
     cli::context::Context,
-    client::{NodeFile, TOKEN_FILE},
     config::{ProviderOptions, Wire, units::ByteSize},
     host,
+    local::{NodeFile, TOKEN_FILE},
     node::{health, models, observe},
 };
 

@@ -185,12 +185,18 @@ fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
     Line::from(spans)
 }
 
+/// The columns of a table.
+struct Columns {
+    head: Row<'static>,
+    widths: Vec<Constraint>,
+}
+
 /// A table from the row on that is scrolled to.
 fn table(
     frame: &mut Frame<'_>,
     area: Rect,
     offset: usize,
-    (head, widths): (Row<'static>, Vec<Constraint>),
+    Columns { head, widths }: Columns,
     rows: impl Iterator<Item = Row<'static>>,
 ) {
     let head = head.style(Style::new().add_modifier(Modifier::BOLD));
@@ -209,7 +215,7 @@ fn dead_name(it: &DeadView) -> String {
 }
 
 /// The columns of a terminal of this width, the first as wide as `name`.
-fn node_columns(roomy: bool, name: u16) -> (Row<'static>, Vec<Constraint>) {
+fn node_columns(roomy: bool, name: u16) -> Columns {
     let mut head: Vec<Cell<'static>> = vec!["NODE".into(), "STATE".into()];
     head.extend(["SESSIONS", "TURNS", "CPU"].map(right));
     let mut widths = [name, 9, 8, 5, 6].map(Constraint::Length).to_vec();
@@ -219,7 +225,7 @@ fn node_columns(roomy: bool, name: u16) -> (Row<'static>, Vec<Constraint>) {
         head.insert(1, "ROLES".into());
         widths.insert(1, Constraint::Length(14));
     }
-    (Row::new(head), widths)
+    Columns { head: Row::new(head), widths }
 }
 
 fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
@@ -301,7 +307,13 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         return;
     }
     let rows = screen.sessions.iter().flatten().map(row);
-    table(frame, area, screen.offset_of(Tab::Sessions), (Row::new(head), widths), rows);
+    table(
+        frame,
+        area,
+        screen.offset_of(Tab::Sessions),
+        Columns { head: Row::new(head), widths },
+        rows,
+    );
 }
 
 fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
@@ -339,7 +351,13 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         Row::new(cells).style(tone(what).map_or_else(Style::new, |tone| look.tone(tone)))
     };
     let rows = screen.events.iter().map(row);
-    table(frame, area, screen.offset_of(Tab::Events), (Row::new(head), widths), rows);
+    table(
+        frame,
+        area,
+        screen.offset_of(Tab::Events),
+        Columns { head: Row::new(head), widths },
+        rows,
+    );
 }
 
 /// The day and the minute, without the year.

@@ -8,20 +8,17 @@ use super::{
     doors::{Armed, Watched},
     jobs::WatchedJobs,
 };
-use crate::{
-    config::Env,
-    failure::{Exit, Failure},
-};
+use crate::{config::Env, start_error::StartError};
 
 /// The variable that names a point.
 pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
 
 /// The doors of `substrate` with the point that `env` names armed in them.
-pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, Failure> {
+pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, StartError> {
     let Some(text) = env.get(VARIABLE) else { return Ok(substrate) };
     let armed = Arc::new(Armed::parse(text).ok_or_else(|| {
         let message = format!("`{VARIABLE}={text}` names no point");
-        Failure::new(Exit::Config, "config_invalid", message)
+        StartError::config("config_invalid", message)
     })?);
     Ok(Substrate {
         journal: Arc::new(Watched { inner: substrate.journal, armed: Arc::clone(&armed) }),

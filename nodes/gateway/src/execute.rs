@@ -1,0 +1,194 @@
+//! Executions, as clients ask for them: `execute*`, and `/v1/execute`.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    extract::{Path, RawQuery, Request, State},
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
+use clawnode_proto::{
+    AgentName, ErrorBody, ExecutionId, IdempotencyKey, Traceparent,
+    api::Method,
+    execute::{ExecuteParams, ExecutionParams, ExecutionView},
+    provider::ExecutionSpec,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    backend::Backend,
+    error::{Dialect, json},
+    guard::Trace,
+    params::{answer_within, idempotency_header, invalid, parse, read},
+    rest::{self, posted, query},
+    routes::Kind,
+    rpc::fresh_key,
+    serve::Gateway,
+};
+
+/// What is to be executed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecuteRequest {
+    /// Whose tools and policy; the default agent's if absent.
+    pub agent: Option<AgentName>,
+    /// The client's name for this request; sending again with the same one is harmless.
+    pub request: IdempotencyKey,
+    /// The steps.
+    pub spec: ExecutionSpec,
+    /// How long to wait for the end.
+    pub wait: Duration,
+    /// The trace that the request belongs to.
+    pub trace: Option<Traceparent>,
+}
+
+/// A request about executions.
+#[derive(Debug)]
+pub(super) enum ExecuteCall {
+    Begin(Box<ExecuteRequest>),
+    Show { execution: ExecutionId, wait: Duration },
+    Cancel { execution: ExecutionId, wait: Duration },
+}
+
+// === impl ExecuteCall ===
+
+impl ExecuteCall {
+    /// Reads a method's parameters.
+    pub(super) fn read(
+        method: Method,
+        params: Value,
+        trace: Option<Traceparent>,
+    ) -> Result<Self, ErrorBody> {
+        if method == Method::Execute {
+            let ExecuteParams { execution_spec: spec, agent, request_id, wait_ms } =
+                read(method, params)?;
+            let agent = agent.map(|text| parse("agent", &text)).transpose()?;
+            let request = match request_id {
+                Some(text) => parse("request_id", &text)?,
+                None => fresh_key()?,
+            };
+            let wait = wait(wait_ms)?;
+            return Ok(Self::Begin(Box::new(ExecuteRequest { agent, request, spec, wait, trace })));
+        }
+        let ExecutionParams { execution_id, wait_ms } = read(method, params)?;
+        let (execution, wait) = (parse("execution_id", &execution_id)?, wait(wait_ms)?);
+        Ok(match method {
+            Method::ExecuteCancel => Self::Cancel { execution, wait },
+            _ => Self::Show { execution, wait },
+        })
+    }
+
+    pub(super) async fn view(
+        self,
+        backend: &dyn Backend,
+        trace: Option<Traceparent>,
+    ) -> Result<ExecutionView, ErrorBody> {
+        match self {
+            Self::Begin(request) => backend.execute(*request).await,
+            Self::Show { execution, wait } => backend.execution(execution, wait).await,
+            Self::Cancel { execution, wait } => {
+                backend.cancel_execution(execution, wait, trace).await
+            }
+        }
+    }
+}
+
+fn wait(wait_ms: Option<u32>) -> Result<Duration, ErrorBody> {
+    answer_within(wait_ms)?;
+    Ok(Duration::from_millis(wait_ms.unwrap_or_default().into()))
+}
+
+// === REST ===
+
+/// `{"execution_spec":{"steps":[{"action":"TOOL","params":{…}}]},"agent":"…","request_id":"…"}`,
+/// and `?wait=SECONDS`.
+pub(super) async fn begin(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    RawQuery(text): RawQuery,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let params = async {
+        let mut params = posted(&gateway, request).await?;
+        waits(&mut params, text.as_deref())?;
+        let named = params.contains_key("request_id") || params.contains_key("idempotency_key");
+        if !named && let Some(name) = idempotency_header(&headers)? {
+            params.insert("request_id".to_owned(), name.into());
+        }
+        Ok(params)
+    };
+    match params.await {
+        Ok(params) => answer(&gateway, Method::Execute, params, trace).await,
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}
+
+pub(super) async fn show(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(execution): Path<String>,
+    RawQuery(text): RawQuery,
+) -> Response {
+    one(&gateway, Method::ExecuteShow, execution, text.as_deref(), trace).await
+}
+
+pub(super) async fn cancel(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(trace): Extension<Trace>,
+    Path(execution): Path<String>,
+    RawQuery(text): RawQuery,
+) -> Response {
+    one(&gateway, Method::ExecuteCancel, execution, text.as_deref(), trace).await
+}
+
+async fn one(
+    gateway: &Gateway,
+    method: Method,
+    execution: String,
+    query: Option<&str>,
+    trace: Trace,
+) -> Response {
+    let mut params = Map::from_iter([("execution_id".to_owned(), Value::String(execution))]);
+    match waits(&mut params, query) {
+        Ok(()) => answer(gateway, method, params, trace).await,
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}
+
+/// Takes `?wait=SECONDS` among the parameters.
+fn waits(params: &mut Map<String, Value>, text: Option<&str>) -> Result<(), ErrorBody> {
+    for (name, value) in query(text, &[("wait", Kind::Number)]) {
+        let seconds = value.as_u64().filter(|_| name == "wait");
+        let seconds = seconds.and_then(|it| u32::try_from(it).ok()?.checked_mul(1_000));
+        let seconds = seconds.ok_or_else(|| {
+            invalid(format!("parameter `{name}` of the query")).hint("write `?wait=5`, in seconds")
+        })?;
+        params.insert("wait_ms".to_owned(), seconds.into());
+    }
+    Ok(())
+}
+
+/// What was begun, or asked to end, and has not ended is only accepted.
+async fn answer(
+    gateway: &Gateway,
+    method: Method,
+    params: Map<String, Value>,
+    Trace(trace): Trace,
+) -> Response {
+    gateway.metrics.call(method.as_str());
+    let view = async {
+        let call = ExecuteCall::read(method, Value::Object(params), trace.clone())?;
+        call.view(&*gateway.backend, trace).await
+    };
+    match view.await {
+        Ok(view) => {
+            let mut response = rest::json(json(&view));
+            if method != Method::ExecuteShow && !view.status.is_over() {
+                *response.status_mut() = StatusCode::ACCEPTED;
+            }
+            response
+        }
+        Err(error) => Dialect::Rest.respond(&error),
+    }
+}

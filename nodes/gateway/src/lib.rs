@@ -1,0 +1,51 @@
+//! The gateway: holds client connections, owns nothing.
+//!
+//! One listener speaks HTTP/1.1 and WebSocket: JSON-RPC on `/ws` and `POST /v1/rpc`, a little
+//! REST, and OpenAI's chat API. Everything it shows comes through [`Backend`].
+//!
+//! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
+//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events` or
+//! `openai` read it, all by way of the one method table (`rpc`); `turn` and `outbox` carry a turn's
+//! events to a socket that may be slow; `error` is the one map from condition to code.
+//!
+//! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
+//! - GATE-2: every stream ends in `done`.
+//! - GATE-3: a slow reader slows nothing but itself: its streams are told `lagged` and resume.
+//! - GATE-4: a lost client cancels nothing.
+//! - GATE-5: any gateway goes on from any gateway's cursor; nothing is missed, nothing repeated.
+#![forbid(unsafe_code)]
+
+mod auth;
+mod backend;
+mod connections;
+mod error;
+mod events;
+mod execute;
+mod frame;
+mod guard;
+mod jobs;
+mod local_socket;
+mod messages;
+mod metrics;
+mod openai;
+mod openapi;
+mod options;
+mod origin;
+mod outbox;
+mod page;
+mod params;
+mod rest;
+mod routes;
+mod rpc;
+mod serve;
+mod stall;
+#[cfg(feature = "tls")]
+mod tls;
+mod turn;
+mod ws;
+
+pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef};
+pub use execute::ExecuteRequest;
+pub use jobs::{CleanFilter, JobArchive, JobFilter, LogFilter};
+pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
+pub use serve::{Clients, Serving, serve};

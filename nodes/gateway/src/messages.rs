@@ -1,0 +1,141 @@
+//! `POST /v1/sessions/{session}/messages`: `chat.send` for clients without a WebSocket. The turn is
+//! streamed as server-sent events, or answered once it has ended.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    Extension,
+    extract::{Path, Request, State},
+    http::HeaderMap,
+    response::Response,
+};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, SessionKey,
+    api::{CONVERSATION, ChatSend, Method, SessionMessage},
+    llm::Usage,
+    session::TurnOutcome,
+    turn::TurnBody,
+    view::ReplyView,
+};
+use futures_util::StreamExt as _;
+use serde_json::Value;
+
+use super::{
+    backend::Following,
+    error::{Dialect, ended, json},
+    events,
+    guard::Trace,
+    params::{idempotency_header, invalid, read},
+    rest,
+    routes::Body,
+    rpc,
+    serve::Gateway,
+    turn::count,
+};
+
+/// What a message looks like.
+pub(super) const EXAMPLE: &str = r#"{"content":"hello","stream":false}"#;
+
+/// The route.
+pub(super) async fn send(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(Trace(trace)): Extension<Trace>,
+    Path(session): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let method = Method::ChatSend;
+    gateway.metrics.call(method.as_str());
+    let sent = Instant::now();
+    let begun = async {
+        let said = rest::said(&gateway, Body::Object(EXAMPLE), request).await?;
+        let mut message: SessionMessage = read(method, Value::Object(said))?;
+        if message.idempotency_key.is_none() {
+            message.idempotency_key = idempotency_header(&headers)?;
+        }
+        let stream = message.stream;
+        let request = rpc::send(to(&session, message)?, &*gateway.backend, trace)?;
+        Ok((gateway.backend.send(request).await?, stream))
+    };
+    let (following, stream) = match begun.await {
+        Ok(begun) => begun,
+        Err(error) => return Dialect::Rest.respond(&error),
+    };
+    gateway.metrics.accepted();
+    if !stream {
+        return whole(&gateway, following, sent).await;
+    }
+    let counting = Arc::clone(&gateway);
+    let mut first = true;
+    let counted = following.events.inspect(move |event| {
+        if first && matches!(event.body, TurnBody::Text(_)) {
+            first = false;
+            counting.metrics.first_text(sent.elapsed());
+        }
+        count(&counting, &event.body, sent);
+    });
+    let following = Following { events: counted.boxed(), ..following };
+    events::respond(gateway, following)
+}
+
+/// The message as `chat.send` takes it: a session's key says all about where it goes.
+fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
+    let SessionKey { agent, channel, account, peer } = session.parse().map_err(|problem| {
+        invalid(format!("parameter `session`: {problem}"))
+            .hint("name the session by its key, `AGENT:CHANNEL:ACCOUNT:PEER`")
+    })?;
+    let peer = peer.to_string();
+    let (peer, conversation) = match peer.split_once(CONVERSATION) {
+        Some((peer, conversation)) => (peer.to_owned(), Some(conversation.to_owned())),
+        None => (peer, None),
+    };
+    let SessionMessage { content, mode, idempotency_key, stream: _ } = message;
+    Ok(ChatSend {
+        channel: channel.to_string(),
+        account: account.to_string(),
+        peer,
+        conversation,
+        content,
+        guild: None,
+        team: None,
+        agent: Some(agent.to_string()),
+        idempotency_key,
+        mode,
+    })
+}
+
+/// Waits for the end of the turn. A client that hangs up meanwhile ends nothing (GATE-4).
+async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Response {
+    let Following { accepted, mut events } = following;
+    let (mut text, mut usage, mut failure) = (String::new(), Usage::default(), None);
+    while let Some(event) = events.next().await {
+        count(gateway, &event.body, sent);
+        match event.body {
+            TurnBody::Text(more) => text.push_str(&more),
+            TurnBody::Reset { text: again } => text = again,
+            TurnBody::Usage(more) => usage = usage.plus(more),
+            TurnBody::Error(error) => failure = Some(error),
+            TurnBody::Done(TurnOutcome::Cancelled) => {
+                failure = Some(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled"));
+                break;
+            }
+            TurnBody::Done(outcome) => {
+                if let Some(error) = failure.take().or_else(|| outcome.error()) {
+                    return ended(&error, &accepted);
+                }
+                let (session, turn) = (accepted.session, accepted.turn);
+                return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
+            }
+            TurnBody::Notice { .. }
+            | TurnBody::ToolUse { .. }
+            | TurnBody::ApprovalRequest(_)
+            | TurnBody::ToolResult { .. }
+            | TurnBody::Lagged => {}
+        }
+    }
+    let lost = || {
+        ErrorBody::new(ErrorCode::Unavailable, "this node lost track of the turn, which continues")
+            .hint("follow it with `/v1/sessions/SESSION/events?turn=TURN`")
+    };
+    ended(&failure.unwrap_or_else(lost), &accepted)
+}

@@ -1,0 +1,380 @@
+//! Builds a reply out of a turn's events, and says it in OpenAI's words.
+
+use clawnode_proto::{
+    ErrorBody, ErrorCode, TurnId,
+    llm::{StopReason, Usage},
+    session::TurnOutcome,
+    turn::TurnBody,
+};
+use serde::Serialize;
+
+use super::super::error::json;
+
+/// The reply so far, and how far it can still be said as a stream, which takes nothing back.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    text: String,
+    /// How much of `text` was told.
+    told: usize,
+    /// What was told before the reply was begun again, until `text` has caught up with it.
+    before: Option<String>,
+    usage: Usage,
+}
+
+/// What follows from one event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Nothing to say.
+    Nothing,
+    /// More of the reply.
+    Text(String),
+    /// The reply was begun again, and is another one now. No matter to who reads only the whole.
+    Diverged,
+    /// The reply is whole.
+    Finished(FinishReason),
+    /// There is no reply.
+    Failed(ErrorBody),
+}
+
+/// Why a reply ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FinishReason {
+    Stop,
+    Length,
+    ContentFilter,
+}
+
+/// What all chunks of one completion have in common.
+#[derive(Debug)]
+pub(super) struct Label {
+    pub(super) turn: TurnId,
+    pub(super) created: u64,
+    pub(super) model: String,
+    /// Whether chunks carry `usage`, `null` but in the last.
+    pub(super) usage: bool,
+}
+
+#[derive(Serialize)]
+struct Completion<'a> {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: [Choice<'a>; 1],
+    usage: Tokens,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    index: u32,
+    message: Spoken<'a>,
+    logprobs: Option<()>,
+    finish_reason: FinishReason,
+}
+
+#[derive(Serialize)]
+struct Spoken<'a> {
+    role: &'static str,
+    content: &'a str,
+    refusal: Option<()>,
+}
+
+#[derive(Serialize)]
+struct Chunk<'a> {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: &'a [ChunkChoice<'a>],
+    #[serde(skip_serializing_if = "ChunkUsage::is_left_out")]
+    usage: ChunkUsage,
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'a> {
+    index: u32,
+    delta: Delta<'a>,
+    logprobs: Option<()>,
+    finish_reason: Option<FinishReason>,
+}
+
+#[derive(Default, Serialize)]
+struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+}
+
+/// `usage` of a chunk: left out, `null`, or known.
+enum ChunkUsage {
+    LeftOut,
+    Null,
+    Known(Tokens),
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Tokens {
+    #[serde(rename = "prompt_tokens")]
+    prompt: u64,
+    #[serde(rename = "completion_tokens")]
+    completion: u64,
+    #[serde(rename = "total_tokens")]
+    total: u64,
+    #[serde(rename = "prompt_tokens_details")]
+    details: TokenDetails,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct TokenDetails {
+    cached_tokens: u64,
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// Takes one event in.
+    pub(super) fn take(&mut self, body: TurnBody) -> Step {
+        match body {
+            TurnBody::Text(more) => {
+                self.text.push_str(&more);
+                self.tell()
+            }
+            TurnBody::Reset { text } => {
+                let before = std::mem::replace(&mut self.text, text);
+                self.before.get_or_insert(before);
+                self.tell()
+            }
+            TurnBody::Usage(usage) => {
+                self.usage = self.usage.plus(usage);
+                Step::Nothing
+            }
+            TurnBody::Notice { .. }
+            | TurnBody::ToolUse { .. }
+            | TurnBody::ApprovalRequest(_)
+            | TurnBody::ToolResult { .. }
+            | TurnBody::Lagged => Step::Nothing,
+            TurnBody::Error(error) => Step::Failed(error),
+            TurnBody::Done(outcome) => Self::end(&outcome),
+        }
+    }
+
+    /// What a client reads that wants the whole at once.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// Whether a stream has told all of the reply and nothing else.
+    pub(super) fn is_told(&self) -> bool {
+        self.before.is_none()
+    }
+
+    /// Says what was not said yet. When the reply is begun again, nothing need be said as long as
+    /// it says the same as before.
+    fn tell(&mut self) -> Step {
+        if let Some(before) = &self.before {
+            if !self.text.starts_with(before.as_str()) {
+                let behind = before.starts_with(&self.text);
+                return if behind { Step::Nothing } else { Step::Diverged };
+            }
+            self.told = before.len();
+            self.before = None;
+        }
+        match self.text.get(self.told..) {
+            None | Some("") => Step::Nothing,
+            Some(fresh) => {
+                let fresh = fresh.to_owned();
+                self.told = self.text.len();
+                Step::Text(fresh)
+            }
+        }
+    }
+
+    fn end(outcome: &TurnOutcome) -> Step {
+        match outcome {
+            TurnOutcome::Completed { stop } => Step::Finished(match stop {
+                StopReason::EndTurn
+                | StopReason::StopSequence
+                | StopReason::ToolUse
+                | StopReason::Other { .. } => FinishReason::Stop,
+                StopReason::MaxTokens => FinishReason::Length,
+                StopReason::Refusal => FinishReason::ContentFilter,
+            }),
+            TurnOutcome::StepLimit { .. } | TurnOutcome::TimedOut { .. } => {
+                Step::Finished(FinishReason::Length)
+            }
+            TurnOutcome::Failed { .. }
+            | TurnOutcome::Looped { .. }
+            | TurnOutcome::BadCalls { .. }
+            | TurnOutcome::Stopped { .. }
+            | TurnOutcome::Blocked { .. }
+            | TurnOutcome::StepFailed { .. }
+            | TurnOutcome::Cancelled => {
+                Step::Failed(outcome.error().unwrap_or_else(|| {
+                    ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")
+                }))
+            }
+        }
+    }
+}
+
+// === impl Label ===
+
+impl Label {
+    /// The whole completion.
+    pub(super) fn completion(&self, reply: &Reply, finish_reason: FinishReason) -> String {
+        json(&Completion {
+            id: self.id(),
+            object: "chat.completion",
+            created: self.created,
+            model: &self.model,
+            choices: [Choice {
+                index: 0,
+                message: Spoken { role: "assistant", content: reply.text(), refusal: None },
+                logprobs: None,
+                finish_reason,
+            }],
+            usage: Tokens::from(reply.usage()),
+        })
+    }
+
+    /// The first chunk: who speaks.
+    pub(super) fn first(&self) -> String {
+        self.chunk(Delta { role: Some("assistant"), content: Some("") }, None)
+    }
+
+    pub(super) fn text(&self, text: &str) -> String {
+        self.chunk(Delta { role: None, content: Some(text) }, None)
+    }
+
+    pub(super) fn finish(&self, reason: FinishReason) -> String {
+        self.chunk(Delta::default(), Some(reason))
+    }
+
+    /// The last chunk of who asked for `include_usage`.
+    pub(super) fn usage(&self, usage: &Usage) -> String {
+        self.render(&[], ChunkUsage::Known(Tokens::from(usage)))
+    }
+
+    fn chunk(&self, delta: Delta<'_>, finish_reason: Option<FinishReason>) -> String {
+        let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason };
+        let usage = if self.usage { ChunkUsage::Null } else { ChunkUsage::LeftOut };
+        self.render(&[choice], usage)
+    }
+
+    fn render(&self, choices: &[ChunkChoice<'_>], usage: ChunkUsage) -> String {
+        json(&Chunk {
+            id: self.id(),
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.model,
+            choices,
+            usage,
+        })
+    }
+
+    fn id(&self) -> String {
+        format!("chatcmpl-{}", self.turn)
+    }
+}
+
+// === impl ChunkUsage ===
+
+impl ChunkUsage {
+    fn is_left_out(&self) -> bool {
+        matches!(self, Self::LeftOut)
+    }
+}
+
+impl Serialize for ChunkUsage {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::LeftOut | Self::Null => serializer.serialize_none(),
+            Self::Known(tokens) => tokens.serialize(serializer),
+        }
+    }
+}
+
+// === impl Tokens ===
+
+impl From<&Usage> for Tokens {
+    fn from(usage: &Usage) -> Self {
+        Self {
+            prompt: usage.input_tokens,
+            completion: usage.output_tokens,
+            total: usage.input_tokens.saturating_add(usage.output_tokens),
+            details: TokenDetails { cached_tokens: usage.cache_read_tokens },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> TurnBody {
+        TurnBody::Text(text.to_owned())
+    }
+
+    fn reset(text: &str) -> TurnBody {
+        TurnBody::Reset { text: text.to_owned() }
+    }
+
+    fn said(text: &str) -> Step {
+        Step::Text(text.to_owned())
+    }
+
+    #[test]
+    fn a_reply_begun_again_is_not_said_twice() {
+        let mut reply = Reply::default();
+        assert_eq!(reply.take(text("Hello")), said("Hello"));
+        assert_eq!(reply.take(reset("")), Step::Nothing);
+        assert!(!reply.is_told());
+        assert_eq!(reply.take(text("Hel")), Step::Nothing);
+        assert_eq!(reply.take(reset("He")), Step::Nothing);
+        assert_eq!(reply.take(text("llo, w")), said(", w"));
+        assert!(reply.is_told());
+        assert_eq!(reply.take(text("orld")), said("orld"));
+        assert_eq!(reply.text(), "Hello, world");
+    }
+
+    #[test]
+    fn another_reply_is_not_glued_to_the_first() {
+        let mut reply = Reply::default();
+        reply.take(text("Hello"));
+        reply.take(reset(""));
+        assert_eq!(reply.take(text("Hex")), Step::Diverged);
+        assert_eq!(reply.text(), "Hex", "who reads the whole reads the last one");
+        let mut short = Reply::default();
+        short.take(text("Hello"));
+        short.take(reset("He"));
+        let done = TurnOutcome::Completed { stop: StopReason::EndTurn };
+        assert_eq!(short.take(TurnBody::Done(done)), Step::Finished(FinishReason::Stop));
+        assert!(!short.is_told(), "it ended before it caught up");
+    }
+
+    #[test]
+    fn how_turns_end() {
+        let completed = |stop| TurnBody::Done(TurnOutcome::Completed { stop });
+        let table = [
+            (completed(StopReason::EndTurn), Step::Finished(FinishReason::Stop)),
+            (completed(StopReason::StopSequence), Step::Finished(FinishReason::Stop)),
+            (completed(StopReason::MaxTokens), Step::Finished(FinishReason::Length)),
+            (completed(StopReason::Refusal), Step::Finished(FinishReason::ContentFilter)),
+            (
+                TurnBody::Done(TurnOutcome::StepLimit { limit: 3 }),
+                Step::Finished(FinishReason::Length),
+            ),
+        ];
+        for (body, step) in table {
+            assert_eq!(Reply::default().take(body.clone()), step, "{body:?}");
+        }
+        let cancelled = Reply::default().take(TurnBody::Done(TurnOutcome::Cancelled));
+        assert!(matches!(cancelled, Step::Failed(error) if error.code == ErrorCode::Cancelled));
+    }
+}

@@ -1,0 +1,218 @@
+//! A completion as server-sent events.
+//!
+//! Each text's `id` is its cursor, and `Clawnode-Session` names the session: whoever is cut off goes
+//! on at `/v1/sessions/SESSION/events`, at any gateway.
+//!
+//! The answer's head waits for the turn's first word, for [`HEAD_WITHIN`] at most, so that a failure
+//! before it has its proper HTTP status; a failure after it is an error chunk.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderName, HeaderValue, header},
+    response::{IntoResponse as _, Response},
+};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, FrameKey,
+    turn::{TurnBody, TurnEvent},
+};
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
+
+use super::{
+    super::{
+        backend::Following,
+        error::OpenAiError,
+        serve::Gateway,
+        turn::{count, lost},
+    },
+    handlers::drain,
+    reply::{Label, Reply, Step},
+};
+
+/// The header that names the session.
+const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
+/// How long the answer's head waits for a word or a failure: providers refuse within that time, and no
+/// proxy or client gives up before.
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
+/// After how long without a word a comment keeps proxies from hanging up.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Events taken at once, when that many are ready; they leave in one write.
+const READY: usize = 16;
+
+/// One completion under way.
+struct Telling {
+    gateway: Arc<Gateway>,
+    label: Label,
+    reply: Reply,
+    sent: Instant,
+    /// Absent once all is said.
+    events: Option<BoxStream<'static, TurnEvent>>,
+    /// What was read before the head was sent.
+    early: VecDeque<TurnEvent>,
+    /// Whether the first chunk was sent, and the first text.
+    opened: bool,
+    spoke: bool,
+}
+
+/// Answers with a stream, or with an error if the turn fails before its first word.
+pub(super) async fn respond(
+    gateway: Arc<Gateway>,
+    label: Label,
+    following: Following,
+    sent: Instant,
+) -> Response {
+    let session = HeaderValue::from_str(&following.accepted.session).ok();
+    let mut events = following.events;
+    let mut early = VecDeque::new();
+    let until = tokio::time::Instant::now() + HEAD_WITHIN;
+    while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
+        let Some(event) = event else {
+            return OpenAiError::from(lost()).respond();
+        };
+        // A throw-away reply, only to read the event as the stream will.
+        let step = Reply::default().take(event.body.clone());
+        if let Step::Failed(error) = step {
+            count(&gateway, &event.body, sent);
+            drain(&gateway, events, sent);
+            return OpenAiError::from(error).respond_ended();
+        }
+        let is_word = step != Step::Nothing;
+        early.push_back(event);
+        if is_word {
+            break;
+        }
+    }
+    let telling = Telling {
+        gateway,
+        label,
+        reply: Reply::default(),
+        sent,
+        events: Some(events),
+        early,
+        opened: false,
+        spoke: false,
+    };
+    let kind = HeaderValue::from_static("text/event-stream");
+    let body = Body::from_stream(stream::unfold(telling, Telling::next));
+    let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
+    response.headers_mut().extend(session.map(|session| (SESSION, session)));
+    response
+}
+
+// === impl Telling ===
+
+impl Telling {
+    async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        let mut out = String::new();
+        while out.is_empty() {
+            let mut events = self.events.take()?;
+            if !std::mem::replace(&mut self.opened, true) {
+                data(&mut out, &self.label.first());
+                if self.early.is_empty() {
+                    self.events = Some(events);
+                    continue;
+                }
+            }
+            if let Some(event) = self.early.pop_front() {
+                self.events = Some(events);
+                self.tell(event, &mut out);
+                continue;
+            }
+            let mut ready = events.as_mut().ready_chunks(READY);
+            let chunk = tokio::time::timeout(KEEP_ALIVE, ready.next()).await;
+            drop(ready);
+            self.events = Some(events);
+            match chunk {
+                Ok(Some(chunk)) => {
+                    for event in super::super::frame::coalesce(chunk) {
+                        self.tell(event, &mut out);
+                    }
+                }
+                Ok(None) => self.fail(lost(), &mut out),
+                Err(_elapsed) => comment(&mut out, "still here"),
+            }
+        }
+        Some((Ok(Bytes::from(out)), self))
+    }
+
+    fn tell(&mut self, event: TurnEvent, out: &mut String) {
+        if self.events.is_none() {
+            return;
+        }
+        if let TurnBody::ApprovalRequest(request) = &event.body {
+            comment(out, &format!("a person is asked whether `{}` may run", request.name));
+        }
+        count(&self.gateway, &event.body, self.sent);
+        let ends_well = matches!(event.body, TurnBody::Done(_)) && self.reply.is_told();
+        match self.reply.take(event.body) {
+            Step::Nothing => {}
+            Step::Text(text) => {
+                if !std::mem::replace(&mut self.spoke, true) {
+                    self.gateway.metrics.first_text(self.sent.elapsed());
+                }
+                at(out, event.cursor);
+                data(out, &self.label.text(&text));
+            }
+            Step::Finished(reason) if ends_well => {
+                data(out, &self.label.finish(reason));
+                if self.label.usage {
+                    data(out, &self.label.usage(self.reply.usage()));
+                }
+                self.end(out);
+            }
+            Step::Finished(_) | Step::Diverged => self.fail(diverged(), out),
+            Step::Failed(error) => self.fail(error, out),
+        }
+    }
+
+    fn fail(&mut self, error: ErrorBody, out: &mut String) {
+        self.gateway.metrics.refusal(error.code);
+        data(out, &OpenAiError::from(error).to_json());
+        self.end(out);
+    }
+
+    fn end(&mut self, out: &mut String) {
+        data(out, "[DONE]");
+        if let Some(events) = self.events.take() {
+            drain(&self.gateway, events, self.sent);
+        }
+    }
+}
+
+/// This protocol cannot take back what it said.
+fn diverged() -> ErrorBody {
+    let message = "the reply was restarted after a fault, and differs from the first one";
+    ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
+        .hint("ask again with the same `Idempotency-Key` to read it whole")
+}
+
+/// Where whoever has seen the event that follows goes on. What is told at the end has no place of
+/// its own.
+fn at(out: &mut String, cursor: FrameKey) {
+    if cursor.index != FrameKey::DONE {
+        out.push_str("id: ");
+        out.push_str(&cursor.to_string());
+        out.push('\n');
+    }
+}
+
+/// What clients leave out. One line: names of tools hold no line breaks.
+fn comment(out: &mut String, text: &str) {
+    out.push_str(": ");
+    out.push_str(text);
+    out.push_str("\n\n");
+}
+
+fn data(out: &mut String, json: &str) {
+    out.push_str("data: ");
+    out.push_str(json);
+    out.push_str("\n\n");
+}

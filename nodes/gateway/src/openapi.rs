@@ -1,0 +1,392 @@
+//! `GET /v1/openapi.json`: the API for programs that make clients of it.
+//!
+//! The document is a file of the repository. It is made from the table of routes and from the types of
+//! the methods by the test below, so that a running node carries no schemas but the text.
+
+use axum::response::Response;
+
+use super::rest;
+
+/// `OpenAPI` 3.1.
+const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
+
+/// The route.
+pub(super) async fn document() -> Response {
+    rest::json(DOCUMENT.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    use clawnode_proto::{
+        api::{Method, SessionMessage},
+        execute::{ExecuteParams, ExecutionView},
+        policy::Approval,
+        view::ReplyView,
+    };
+    use schemars::{SchemaGenerator, generate::SchemaSettings};
+    use serde_json::{Map, Value, json};
+
+    use super::DOCUMENT;
+    use crate::routes::{Body, Kind, ROUTES, Route, Serves, Verb};
+
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    /// Stands for what has a shape of its own that is not ours to state.
+    const ANY_OBJECT: &str = "object";
+
+    /// What a route takes in its body and answers.
+    struct Shape {
+        about: &'static str,
+        takes: Value,
+        /// The status, the media type and the schema of each success.
+        answers: Vec<(u16, &'static str, Value)>,
+    }
+
+    const JSON: &str = "application/json";
+    const EVENTS: &str = "text/event-stream";
+
+    fn any() -> Value {
+        json!({ "type": ANY_OBJECT })
+    }
+
+    fn text() -> Value {
+        json!({ "type": "string" })
+    }
+
+    fn of<T: schemars::JsonSchema>(takes: &mut SchemaGenerator) -> Value {
+        takes.subschema_for::<T>().to_value()
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one flat match over the routes")]
+    fn shape(route: &Route, takes: &mut SchemaGenerator, answers: &mut SchemaGenerator) -> Shape {
+        if let Serves::Method(method) = route.serves {
+            let about = method.about().trim();
+            // Of each half only the one side is asked for.
+            let (params, _) = method.schemas(takes);
+            let (_, answer) = method.schemas(answers);
+            let answers = vec![(200, JSON, answer.to_value())];
+            return Shape { about, takes: params.to_value(), answers };
+        }
+        let answered = |about, takes, answers| Shape { about, takes, answers };
+        match (route.verb, route.path) {
+            (Verb::Get, "/") => {
+                answered("A page for people.", any(), vec![(200, "text/html", text())])
+            }
+            (Verb::Get, "/healthz" | "/readyz") => answered(
+                "Whether it lives, and can serve.",
+                any(),
+                vec![(200, "text/plain", text())],
+            ),
+            (Verb::Get, "/metrics") => {
+                answered("Metrics, for Prometheus.", any(), vec![(200, "text/plain", text())])
+            }
+            (Verb::Get, "/v1/openapi.json") => {
+                answered("This document.", any(), vec![(200, JSON, any())])
+            }
+            (Verb::Get, "/v1/models" | "/v1/models/{model}") => {
+                answered("OpenAI: agents as models.", any(), vec![(200, JSON, any())])
+            }
+            (Verb::Post, "/v1/chat/completions") => answered(
+                "OpenAI: a turn, streamed or not; `user` names a session.",
+                any(),
+                vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Post, "/v1/rpc") => {
+                answered("JSON-RPC: any method that answers once.", any(), vec![(200, JSON, any())])
+            }
+            (Verb::Post, "/v1/sessions/{session}/messages") => answered(
+                "Sends a message to a session; answers when its turn has ended, or streams it.",
+                of::<SessionMessage>(takes),
+                vec![(200, JSON, of::<ReplyView>(answers)), (200, EVENTS, any())],
+            ),
+            (Verb::Get, "/v1/sessions/{session}/events") => answered(
+                "Streams a turn; goes on after `Last-Event-ID`. 204 after its end.",
+                any(),
+                vec![(200, EVENTS, any()), (204, "", Value::Null)],
+            ),
+            (Verb::Post, "/v1/approvals/{call}") => answered(
+                "Has a call that waits for a person done, once, or not done.",
+                json!({
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["decision"],
+                    "properties": {
+                        "decision": { "enum": ["approve", "deny"] },
+                        "digest": { "type": "string" },
+                        "action": { "type": "string" },
+                        "reason": { "type": ["string", "null"] },
+                    },
+                }),
+                vec![(200, JSON, of::<Approval>(answers))],
+            ),
+            (Verb::Get, "/v1/jobs/{job}/artifacts/{*name}") => answered(
+                "A file that a job made.",
+                any(),
+                vec![(200, "application/octet-stream", json!({}))],
+            ),
+            (Verb::Post, "/v1/execute") => answered(
+                Method::Execute.about().trim(),
+                of::<ExecuteParams>(takes),
+                executions(answers),
+            ),
+            (Verb::Get, "/v1/execute/{execution}") => answered(
+                Method::ExecuteShow.about().trim(),
+                any(),
+                vec![(200, JSON, of::<ExecutionView>(answers))],
+            ),
+            (Verb::Post, "/v1/execute/{execution}/cancel") => {
+                answered(Method::ExecuteCancel.about().trim(), any(), executions(answers))
+            }
+            other => panic!("{other:?} does not say here what it takes and answers"),
+        }
+    }
+
+    /// What has not ended is only accepted.
+    fn executions(answers: &mut SchemaGenerator) -> Vec<(u16, &'static str, Value)> {
+        [200, 202].map(|status| (status, JSON, of::<ExecutionView>(answers))).into()
+    }
+
+    fn generator(answers: bool) -> SchemaGenerator {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        });
+        if answers { settings.for_serialize() } else { settings.for_deserialize() }.into_generator()
+    }
+
+    /// What a route answers when it refuses or fails.
+    fn refusal(route: &Route) -> Value {
+        // In OpenAI's words, or JSON-RPC's.
+        if ["/v1/chat", "/v1/models", "/v1/rpc"].iter().any(|its| route.path.starts_with(its)) {
+            return json!({
+                "description": "What is wrong.",
+                "content": { JSON: { "schema": any() } },
+            });
+        }
+        json!({ "$ref": "#/components/responses/Problem" })
+    }
+
+    /// A path's parameters are named in the address, not in the body.
+    fn without(schema: Value, named: &[String], all: &Map<String, Value>) -> Value {
+        let target = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
+        let Some(mut whole) = target.and_then(|name| all.get(name)).cloned() else { return schema };
+        if !named.iter().any(|name| whole["properties"].get(name).is_some()) {
+            return schema;
+        }
+        for name in named {
+            whole["properties"].as_object_mut().unwrap().remove(name);
+        }
+        if let Some(required) = whole["required"].as_array_mut() {
+            required.retain(|one| !named.iter().any(|name| one == name.as_str()));
+        }
+        whole
+    }
+
+    fn parameters(route: &Route, named: &[String]) -> Vec<Value> {
+        let path = named.iter().map(|name| {
+            json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+        });
+        let query = route.query.iter().map(|(name, kind)| {
+            let schema = match kind {
+                Kind::Text => json!({ "type": "string" }),
+                Kind::Number => json!({ "type": "integer", "minimum": 0 }),
+                Kind::Flag => json!({ "type": "boolean" }),
+            };
+            json!({ "name": name, "in": "query", "schema": schema })
+        });
+        let mut all: Vec<Value> = path.chain(query).collect();
+        let header = |name: &str| json!({ "name": name, "in": "header", "schema": text() });
+        match route.path {
+            "/v1/sessions/{session}/messages" | "/v1/execute" | "/v1/chat/completions" => {
+                all.push(header("Idempotency-Key"));
+            }
+            "/v1/sessions/{session}/events" => all.push(header("Last-Event-ID")),
+            _ => {}
+        }
+        all
+    }
+
+    /// The schemas of both generators under one roof; those of answers by their own names.
+    fn renamed(value: &mut Value, from: &str, to: &str) {
+        match value {
+            Value::String(text) if text.starts_with(from) => *text = text.replacen(from, to, 1),
+            Value::Array(all) => all.iter_mut().for_each(|one| renamed(one, from, to)),
+            Value::Object(all) => all.values_mut().for_each(|one| renamed(one, from, to)),
+            _ => {}
+        }
+    }
+
+    /// One verb of one path: its name, and what is said of it.
+    fn operation(
+        route: &Route,
+        shape: Shape,
+        named: &[String],
+        all: &Map<String, Value>,
+    ) -> (&'static str, Value) {
+        let mut responses = Map::new();
+        for (status, media, schema) in shape.answers {
+            let mut schema = schema;
+            renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
+            let answer = responses.entry(status.to_string());
+            let answer = answer.or_insert_with(|| json!({ "description": "Done." }));
+            if !media.is_empty() {
+                answer["content"][media] = json!({ "schema": schema });
+            }
+        }
+        responses.insert("default".to_owned(), refusal(route));
+        let verb = match route.verb {
+            Verb::Get => "get",
+            Verb::Post => "post",
+            Verb::Delete => "delete",
+        };
+        let words = route.path.split(|c: char| !c.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty() && *word != "v1").collect();
+        let mut operation = json!({
+            "operationId": format!("{verb}_{}", words.join("_")).trim_end_matches('_'),
+            "summary": shape.about,
+            "parameters": parameters(route, named),
+            "responses": responses,
+        });
+        if matches!(route.path, "/" | "/healthz" | "/readyz") {
+            operation["security"] = json!([]);
+        }
+        if let Body::Optional(_) | Body::Object(_) = route.body {
+            let schema = without(shape.takes, named, all);
+            operation["requestBody"] = json!({
+                "required": matches!(route.body, Body::Object(_)),
+                "content": { JSON: { "schema": schema } },
+            });
+        }
+        (verb, operation)
+    }
+
+    fn made() -> Value {
+        let (mut takes, mut answers) = (generator(false), generator(true));
+        // A WebSocket is nothing that OpenAPI can say.
+        let routes: Vec<&Route> = ROUTES.iter().filter(|route| route.path != "/ws").collect();
+        let shapes: Vec<Shape> =
+            routes.iter().map(|route| shape(route, &mut takes, &mut answers)).collect();
+        let read = takes.take_definitions(true);
+        let mut paths = Map::new();
+        for (route, shape) in routes.into_iter().zip(shapes) {
+            let path = route.path.replace("{*", "{");
+            let named: Vec<String> = path
+                .split('/')
+                .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}').map(str::to_owned))
+                .collect();
+            let (verb, operation) = operation(route, shape, &named, &read);
+            let entry = paths.entry(path).or_insert_with(|| json!({}));
+            entry[verb] = operation;
+        }
+        let mut schemas = used(&paths, read);
+        for (name, mut schema) in answers.take_definitions(true) {
+            renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
+            schemas.insert(format!("Answer{name}"), schema);
+        }
+        let problem = json!({
+            "type": "object",
+            "required": ["title", "status", "detail", "code"],
+            "properties": {
+                "title": text(),
+                "status": { "type": "integer" },
+                "detail": text(),
+                "code": text(),
+                "session": text(),
+                "turn": text(),
+                "cursor": text(),
+                "hint": text(),
+                "retry_after_ms": { "type": "integer", "minimum": 0 },
+            },
+        });
+        schemas.insert("Problem".to_owned(), problem);
+        let mut document = json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "clawnode",
+                "version": env!("CARGO_PKG_VERSION"),
+                "description": "Durable agents. docs/api.md has the same for people.",
+                "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            },
+            "servers": [{ "url": "http://127.0.0.1:3100" }],
+            "security": [{ "token": [] }],
+            "paths": paths,
+            "components": {
+                "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+                "schemas": schemas,
+                "responses": { "Problem": {
+                    "description": "What is wrong, as RFC 9457 has it.",
+                    "content": { "application/problem+json": {
+                        "schema": { "$ref": "#/components/schemas/Problem" },
+                    } },
+                } },
+            },
+        });
+        unlinked(&mut document);
+        document
+    }
+
+    /// Links between types mean nothing outside their own documents.
+    fn unlinked(value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                while let Some((before, rest)) = text.split_once("[`")
+                    && let Some((name, after)) = rest.split_once("`]")
+                {
+                    let target = after.starts_with('(').then(|| after.split_once(')')).flatten();
+                    let after = target.map_or(after, |(_, after)| after);
+                    *text = format!("{before}`{name}`{after}");
+                }
+            }
+            Value::Array(all) => all.iter_mut().for_each(unlinked),
+            Value::Object(all) => all.values_mut().for_each(unlinked),
+            _ => {}
+        }
+    }
+
+    /// Those that something refers to.
+    fn used(paths: &Map<String, Value>, mut all: Map<String, Value>) -> Map<String, Value> {
+        let mut used = Map::new();
+        let mut text = Value::Object(paths.clone()).to_string();
+        loop {
+            let is_used = |name: &str| text.contains(&format!("schemas/{name}\""));
+            let Some(name) = all.keys().find(|name| is_used(name)).cloned() else { return used };
+            if let Some(schema) = all.remove(&name) {
+                text.push_str(&schema.to_string());
+                used.insert(name, schema);
+            }
+        }
+    }
+
+    /// `INSTA_UPDATE=always` writes the file anew.
+    #[test]
+    fn the_document_is_made_from_the_routes_and_types() {
+        let made = serde_json::to_string_pretty(&made()).unwrap() + "\n";
+        if made != DOCUMENT && env::var("INSTA_UPDATE").is_ok_and(|it| it == "always") {
+            fs::write(FILE, &made).unwrap();
+        }
+        assert!(made == DOCUMENT, "docs/openapi.json is not what the code says: write it anew");
+    }
+
+    #[test]
+    fn every_reference_leads_to_a_schema() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        let mut found = 0;
+        let mut left = vec![&document];
+        while let Some(value) = left.pop() {
+            match value {
+                Value::Object(fields) => {
+                    if let Some(to) = fields.get("$ref").and_then(Value::as_str) {
+                        let to = to.strip_prefix('#').unwrap();
+                        assert!(document.pointer(to).is_some(), "{to}");
+                        found += 1;
+                    }
+                    left.extend(fields.values());
+                }
+                Value::Array(all) => left.extend(all),
+                _ => {}
+            }
+        }
+        assert!(found > 100, "{found}");
+    }
+}

@@ -1,0 +1,386 @@
+//! The listeners: accept a bounded number of connections, and stop without cutting anybody off.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::Router;
+use clawnode_proto::{ErrorBody, ErrorCode, Timestamp};
+use futures_util::future::BoxFuture;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener},
+    task::JoinHandle,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::{
+    auth::Auth,
+    backend::Backend,
+    connections::{Connections, Slot},
+    local_socket,
+    metrics::Metrics,
+    openai::Repeats,
+    options::{GatewayOptions, ServeError},
+    origin::Names,
+    rest,
+    stall::Stall,
+};
+
+/// Bytes of a request's head; browsers send a few KiB.
+pub(super) const HEAD_BYTES: usize = 64 << 10;
+/// How long to wait when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// What all handlers share.
+pub(super) struct Gateway {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) options: GatewayOptions,
+    pub(super) auth: Auth,
+    pub(super) names: Names,
+    pub(super) metrics: Metrics,
+    pub(super) connections: Connections,
+    /// Requests that may come again.
+    pub(super) repeats: Repeats,
+    /// Where it listens.
+    pub(super) addr: SocketAddr,
+    pub(super) started: Timestamp,
+    /// Nothing new is begun.
+    pub(super) draining: CancellationToken,
+    /// Everything ends now.
+    pub(super) killed: CancellationToken,
+    /// Connections, sockets and sends under way.
+    pub(super) tasks: TaskTracker,
+}
+
+/// One connection, as its requests know it; counts as open until the last of them is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    slot: Arc<Slot>,
+}
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where, with the port that was really taken.
+    pub addr: SocketAddr,
+    /// `http://…` or `https://…`, as a client on this machine writes it.
+    pub url: String,
+    /// The socket file that it serves on besides, if it has one.
+    pub socket: Option<PathBuf>,
+    task: JoinHandle<()>,
+    clients: Clients,
+    /// Dropping `Serving` cuts everything off.
+    _guard: DropGuard,
+}
+
+/// How many clients are connected. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Clients(Connections);
+
+/// Listens, and serves until `shutdown`; then lets open streams end, for `options.drain` at most.
+///
+/// Boxed, so that only this crate compiles what it runs.
+pub fn serve(
+    options: GatewayOptions,
+    backend: Arc<dyn Backend>,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<Serving, ServeError>> {
+    Box::pin(start(options, backend, shutdown))
+}
+
+async fn start(
+    options: GatewayOptions,
+    backend: Arc<dyn Backend>,
+    shutdown: CancellationToken,
+) -> Result<Serving, ServeError> {
+    options.check()?;
+    let acceptor = Acceptor::new(&options)?;
+    let bind = |source| ServeError::Bind { listen: options.listen, source };
+    let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
+    let addr = listener.local_addr().map_err(bind)?;
+    let tls = options.tls.is_some();
+    let names = Names::new(addr.port(), tls, &options.allowed_hosts, &options.allowed_origins)?;
+    let killed = CancellationToken::new();
+    let gateway = Arc::new(Gateway {
+        backend,
+        auth: Auth::new(options.token.as_ref()),
+        names,
+        metrics: Metrics::default(),
+        connections: Connections::new(options.connections, options.unauthenticated),
+        repeats: Repeats::default(),
+        addr,
+        started: options.clock.now(),
+        draining: shutdown,
+        killed: killed.clone(),
+        tasks: TaskTracker::new(),
+        options,
+    });
+    let connections = gateway.connections.clone();
+    let (local, socket) = open_socket(&gateway.options).unzip();
+    let task = tokio::spawn(run(gateway, listener, acceptor, local));
+    let clients = Clients(connections);
+    Ok(Serving { addr, url: url(addr, tls), socket, task, clients, _guard: killed.drop_guard() })
+}
+
+/// The socket file for commands on this machine. A node serves without it: its path may be too long.
+fn open_socket(options: &GatewayOptions) -> Option<(UnixListener, PathBuf)> {
+    let path = options.socket.as_ref()?;
+    match local_socket::bind(path) {
+        Ok(listener) => Some((listener, path.clone())),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "cannot open the socket file");
+            None
+        }
+    }
+}
+
+fn url(addr: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    let reachable = match addr.ip() {
+        ip if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), addr.port()),
+        _ => addr,
+    };
+    format!("{scheme}://{reachable}")
+}
+
+async fn run(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    acceptor: Acceptor,
+    local: Option<UnixListener>,
+) {
+    let router = rest::router(Arc::clone(&gateway));
+    let local = async {
+        if let Some(listener) = local {
+            local_socket::accept(&gateway, listener, &router).await;
+        }
+    };
+    tokio::join!(accept(&gateway, listener, &acceptor, &router), local);
+    gateway.tasks.close();
+    if tokio::time::timeout(gateway.options.drain, gateway.tasks.wait()).await.is_err() {
+        tracing::warn!(open = gateway.tasks.len(), "streams still open after the drain; cut off");
+    }
+    gateway.killed.cancel();
+    gateway.tasks.wait().await;
+}
+
+async fn accept(
+    gateway: &Arc<Gateway>,
+    listener: TcpListener,
+    acceptor: &Acceptor,
+    router: &Router,
+) {
+    let stop = || async {
+        tokio::select! {
+            () = gateway.draining.cancelled() => {}
+            () = gateway.killed.cancelled() => {}
+        }
+    };
+    loop {
+        let permit = tokio::select! {
+            permit = gateway.connections.room() => permit,
+            () = stop() => return,
+        };
+        let Some(permit) = permit else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (gateway, router) = (Arc::clone(gateway), router.clone());
+                let acceptor = acceptor.clone();
+                let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
+                let slot = gateway.connections.enter(peer.ip(), permit);
+                tasks.spawn(async move {
+                    let served = connection(&gateway, acceptor, router, stream, peer, slot);
+                    killed.run_until_cancelled(served).await
+                });
+            }
+            Err(error) if is_peers_fault(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_peers_fault(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+async fn connection(
+    gateway: &Gateway,
+    acceptor: Acceptor,
+    router: Router,
+    stream: TcpStream,
+    peer: SocketAddr,
+    slot: Slot,
+) {
+    let open = gateway.metrics.connection();
+    let local = stream.local_addr().unwrap_or(gateway.addr);
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot turn on TCP_NODELAY for a connection");
+    }
+    let connection = Connection::new(local, peer, slot);
+    let evicted = connection.evicted().clone();
+    let served = async {
+        match acceptor {
+            Acceptor::Plain => http(gateway, stream, router, connection).await,
+            #[cfg(feature = "tls")]
+            Acceptor::Tls(tls) => {
+                let deadline = gateway.options.auth_deadline;
+                match tokio::time::timeout(deadline, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => http(gateway, stream, router, connection).await,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, %peer, "a TLS handshake failed");
+                    }
+                    Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
+                }
+            }
+        }
+    };
+    if evicted.run_until_cancelled(Box::pin(served)).await.is_none() {
+        tracing::debug!(%peer, "closed to make room: it had not shown the token");
+    }
+    drop(open);
+}
+
+pub(super) async fn http<I>(gateway: &Gateway, stream: I, router: Router, connection: Connection)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(gateway.options.auth_deadline)
+        .max_buf_size(HEAD_BYTES);
+    let router = TowerToHyperService::new(router);
+    // Not a layer of the router: that would wrap each of its routes anew for every connection.
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.call(request)
+    });
+    let stream = Stall::new(stream, gateway.options.write_deadline);
+    let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    tokio::pin!(serving);
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended with an error");
+                }
+                return;
+            }
+            () = gateway.draining.cancelled(), if !draining => {
+                draining = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// How a connection begins.
+#[derive(Clone)]
+enum Acceptor {
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(tokio_rustls::TlsAcceptor),
+}
+
+// === impl Acceptor ===
+
+impl Acceptor {
+    #[cfg(feature = "tls")]
+    fn new(options: &GatewayOptions) -> Result<Self, ServeError> {
+        match &options.tls {
+            None => Ok(Self::Plain),
+            Some(files) => super::tls::acceptor(files).map(Self::Tls),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn new(options: &GatewayOptions) -> Result<Self, ServeError> {
+        match &options.tls {
+            None => Ok(Self::Plain),
+            Some(files) => Err(ServeError::Tls {
+                path: files.cert.clone(),
+                problem: "this build has no TLS (feature `tls`)".to_owned(),
+            }),
+        }
+    }
+}
+
+// === impl Connection, Serving, Clients ===
+
+impl Connection {
+    pub(super) fn new(local: SocketAddr, peer: SocketAddr, slot: Slot) -> Self {
+        Self { local, peer, slot: Arc::new(slot) }
+    }
+
+    /// Whoever is at the other end has shown the token.
+    pub(super) fn authenticated(&self) -> Result<(), ErrorBody> {
+        if self.slot.authenticated() {
+            return Ok(());
+        }
+        let why = "all connections of this gateway are in use";
+        let hint = "try again, or use another gateway; `gateway.max_connections` sets how many";
+        Err(ErrorBody::new(ErrorCode::Unavailable, why).hint(hint))
+    }
+
+    /// Ends when this connection has to make room for another.
+    pub(super) fn evicted(&self) -> &CancellationToken {
+        self.slot.evicted()
+    }
+}
+
+impl Clients {
+    /// How many there are now.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.0.count()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Serving {
+    /// Its clients, to be counted.
+    pub fn clients(&self) -> Clients {
+        self.clients.clone()
+    }
+
+    /// Returns when all is over; only after the shutdown that `serve` was given.
+    pub fn ended(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Self { task, _guard, .. } = self;
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the gateway ended with an error");
+            }
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! What a node is told, and what it says once it serves.
+
+use clawnode_cluster::Substrate;
+use clawnode_proto::{ProcessId, node::NodeRole};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{config::Loaded, local::Secret};
+
+/// What a node is told.
+#[derive(Debug)]
+pub struct NodeArgs {
+    /// Its settings; `reload` reads them again.
+    pub loaded: Loaded,
+    /// What it does.
+    pub roles: Vec<NodeRole>,
+    /// A join token, if the node is to join a cluster.
+    pub join: Option<Secret>,
+    /// Told once, when it serves. Dropped unsent if it cannot.
+    pub ready: oneshot::Sender<Ready>,
+    /// Cancelled when it is to drain and end.
+    pub stop: CancellationToken,
+}
+
+/// What a node says once it serves.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Where: `http://127.0.0.1:3100`; empty without a gateway.
+    pub url: String,
+    /// Its process id.
+    pub process: ProcessId,
+    /// The token that it asks for; `None` with `no_auth`.
+    pub token: Option<Secret>,
+    /// Which model answers by default, and why that one.
+    pub model: String,
+    /// What a person is told at the start, line by line.
+    pub banner: Vec<String>,
+}
+
+// === impl Ready ===
+
+impl Ready {
+    /// Of a node that does not serve yet.
+    pub(super) fn soon(process: ProcessId, model: &str, substrate: &Substrate) -> Self {
+        let ground = substrate.health.describe();
+        Self {
+            url: String::new(),
+            process,
+            token: None,
+            banner: vec![
+                format!("clawnode {} on {ground}", env!("CARGO_PKG_VERSION")),
+                format!("model {model}"),
+            ],
+            model: model.to_owned(),
+        }
+    }
+}

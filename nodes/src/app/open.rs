@@ -1,0 +1,86 @@
+//! The first phase: what the settings say, and the storage backend.
+
+use std::sync::Arc;
+
+use clawnode_cluster::{
+    Clock,
+    membership::{ClusterClock, Members},
+};
+use clawnode_kernel::supervise::Supervisor;
+use clawnode_local::LocalControl;
+use clawnode_proto::{ProcessId, node::NodeRole};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::run::unspawned;
+#[cfg(feature = "nats")]
+use crate::bus::name;
+use crate::{
+    config::Loaded,
+    failure::Failure,
+    local::Secret,
+    node::{
+        base::NodeBase,
+        ground::{self, Opening},
+        hooks,
+        models::{Answering, answering},
+        panic,
+        plugins::Plugins,
+        standing::Standing,
+    },
+};
+
+/// A node that has read everything and whose storage backend is open; nothing runs yet.
+pub(super) struct Opened {
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) base: NodeBase,
+    /// Who answers.
+    pub(super) answering: Answering,
+    /// Whether the process takes work.
+    pub(super) standing: Arc<Standing>,
+    /// What time it is, by the heartbeats of all.
+    pub(super) cluster_clock: Arc<ClusterClock>,
+    /// Where `base.members` comes from.
+    pub(super) view: watch::Sender<Members>,
+    /// The local store's word on its own health; none on NATS.
+    pub(super) control: Option<LocalControl>,
+}
+
+/// Reads what the settings name, and opens the storage backend.
+pub(super) async fn open(
+    loaded: Loaded,
+    roles: Vec<NodeRole>,
+    join: Option<Secret>,
+    stop: CancellationToken,
+) -> Result<Opened, Failure> {
+    let cluster_clock = Arc::new(ClusterClock::default());
+    let clock: Arc<dyn Clock> = Arc::clone(&cluster_clock) as _;
+    let process = ProcessId::from_u128(ulid::Ulid::generate().0);
+    let hooks = hooks::open(&loaded)?;
+    let plugins = Plugins::load(&loaded.config).await;
+    let opening = Opening { process, roles: &roles, join: join.as_ref() };
+    let (answering, ground) = tokio::try_join!(
+        answering(&loaded.config, loaded.env(), &clock, plugins, hooks),
+        ground::open(&loaded, opening, &clock)
+    )?;
+    hooks::remember(&loaded);
+    let (substrate, control) = (ground.substrate, ground.control);
+    #[cfg(feature = "test-util")]
+    let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
+    let door = panic::open(&substrate).await?;
+    let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
+    #[cfg(feature = "nats")]
+    let mut loaded = loaded;
+    #[cfg(feature = "nats")]
+    if let Err(failure) = name::begin(&mut loaded, process, &substrate, &supervisor).await {
+        supervisor.stop().await;
+        substrate.health.close().await;
+        return Err(failure.into());
+    }
+    let bucket = Arc::clone(&substrate.bucket);
+    let standing = Standing::new(stop, &loaded.config.node, door.clone(), bucket);
+    let (view, members) = watch::channel(Members::default());
+    let base = NodeBase { process, roles, substrate, clock, members, door, supervisor };
+    let loaded = Arc::new(loaded);
+    Ok(Opened { loaded, base, answering, standing, cluster_clock, view, control })
+}

@@ -1,0 +1,97 @@
+//! The third phase: a node that serves, and its stop.
+
+use std::sync::Arc;
+
+use clawnode_cluster::Peek;
+use clawnode_kernel::driver::Worker;
+use clawnode_proto::feed::EventBody;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{args::Ready, gateway::OpenGateway, wire::Wired};
+use crate::{
+    failure::Failure,
+    node::{
+        base::NodeBase,
+        greet::{self, Saying},
+        mcp::McpServers,
+        operate::Operations,
+        standing::Standing,
+        tools::NodeTools,
+    },
+};
+
+/// Everything of a node that its stop must reach.
+pub(super) struct Running {
+    base: NodeBase,
+    worker: Option<Worker>,
+    gateway: Option<OpenGateway>,
+    standing: Arc<Standing>,
+    saying: Saying,
+    shutdown: CancellationToken,
+    operations: Operations,
+    mcp: McpServers,
+    tools: NodeTools,
+}
+
+// === impl Wired ===
+
+impl Wired {
+    /// Serves clients, if it is a gateway, and then takes its part in the cluster.
+    pub(super) async fn serve(self) -> Result<(Running, Ready), Failure> {
+        let mut ready = Ready::soon(self.base.process, &self.model, &self.base.substrate);
+        let mut gateway = None;
+        if self.base.is_gateway() {
+            let open = self.open_gateway().await?;
+            ready.url.clone_from(&open.serving.url);
+            ready.token.clone_from(&open.token);
+            gateway = Some(open);
+        }
+        // Last: a node that cannot start must not have claimed sessions and begun calls.
+        let worker = self.take_part().await?;
+        let Self { base, standing, saying, shutdown, operations, mcp, tools, .. } = self;
+        let running =
+            Running { base, worker, gateway, standing, saying, shutdown, operations, mcp, tools };
+        Ok((running, ready))
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
+    pub(super) async fn stop(self) {
+        info!("draining");
+        self.standing.drains();
+        self.shutdown.cancel();
+        let runner = self.standing.jobs().peek(Clone::clone);
+        let jobs = async {
+            if let Some(runner) = runner {
+                runner.drain().await;
+            }
+            self.tools.close().await;
+        };
+        let sessions = async {
+            if let Some(worker) = &self.worker {
+                worker.drain().await;
+            }
+        };
+        tokio::join!(jobs, sessions);
+        // After those who call them.
+        self.mcp.stop().await;
+        let mut announced = None;
+        if let Some(gateway) = self.gateway {
+            gateway.serving.ended().await;
+            announced = gateway.announced;
+        }
+        let substrate = &self.base.substrate;
+        self.operations.feed.tell_now(substrate, EventBody::NodeLeft).await;
+        self.base.supervisor.stop().await;
+        greet::farewell(substrate, &self.saying).await;
+        substrate.health.close().await;
+        if let Some(announced) = announced {
+            announced.remove();
+        }
+        info!("stopped");
+    }
+}

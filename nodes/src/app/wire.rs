@@ -1,0 +1,218 @@
+//! The second phase: every part is made, and knows those that it needs.
+
+use std::sync::{
+    Arc, OnceLock, RwLock,
+    atomic::{AtomicU16, AtomicU64},
+};
+
+use clawnode_actors::{
+    agent::Agents,
+    session::{FrameHub, Session, SessionRunner, route::Routes},
+};
+use clawnode_cluster::{
+    Feed, Peek,
+    membership::{Announcer, ClusterClock, Members},
+};
+use clawnode_kernel::{
+    MachineOptions,
+    driver::{Context, Kinds, Lacks, Places, Probations},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{open::Opened, run::unspawned};
+use crate::{
+    config::Loaded,
+    failure::Failure,
+    node::{
+        base::NodeBase,
+        greet::{self, HeartbeatParts, Saying},
+        load::Gauges,
+        mcp::McpServers,
+        models::CurrentModels,
+        operate::Operations,
+        panic,
+        reload::Reloaded,
+        standing::Standing,
+        tools::{self, NodeTools, ToolParts},
+    },
+    telemetry,
+};
+
+/// A node whose parts are made and know each other; nothing is served yet.
+pub(super) struct Wired {
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) base: NodeBase,
+    pub(super) standing: Arc<Standing>,
+    pub(super) cluster_clock: Arc<ClusterClock>,
+    /// Where `base.members` comes from.
+    pub(super) view: watch::Sender<Members>,
+    /// Makes the node speak at once.
+    pub(super) announcer: Announcer,
+    pub(super) agents: Agents,
+    /// Which agent answers where.
+    pub(super) routes: Arc<RwLock<Routes>>,
+    /// The default model, and why that one.
+    pub(super) model: String,
+    pub(super) mcp: McpServers,
+    pub(super) tools: NodeTools,
+    /// The frames of the turns that run here.
+    pub(super) hub: FrameHub,
+    /// What all sessions of the process share.
+    pub(super) context: Arc<Context>,
+    /// How busy the process is.
+    pub(super) gauges: Gauges,
+    /// Where clients reach it, once it serves.
+    pub(super) reached: Arc<OnceLock<String>>,
+    /// What it says of itself.
+    pub(super) saying: Saying,
+    /// The newest version of inputs that all nodes can read.
+    pub(super) agreed: Arc<AtomicU16>,
+    /// Cancelled when nothing new is to begin.
+    pub(super) shutdown: CancellationToken,
+    /// What serves operators.
+    pub(super) operations: Operations,
+}
+
+// === impl Opened ===
+
+impl Opened {
+    /// Makes every part, and asks the cluster whether the node fits.
+    pub(super) async fn wire(self) -> Result<Wired, Failure> {
+        let Self { loaded, base, answering, standing, cluster_clock, view, control: _ } = self;
+        let config = &loaded.config;
+        let mcp = McpServers::open(&loaded, &base).await?;
+        let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
+        let agents = panic::agents(agents, &base, config.cluster.lost_after).await;
+        let agents = agents.map_err(unspawned)?;
+        let routes = Arc::new(RwLock::new(answering.routes));
+        let models = CurrentModels::new(answering.models);
+        let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
+        let hub = FrameHub::default();
+        let (plugins, hooks) = (answering.plugins, answering.hooks);
+        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
+        let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
+        let runner = SessionRunner::new(
+            base.substrate.clone(),
+            agents.clone(),
+            (Arc::new(models.clone()), tools.available(), config.tools.job_wait),
+            base.members.clone(),
+            hub.clone(),
+            Arc::clone(&base.clock),
+            (Arc::new(telemetry::set_parent), feed.clone(), hooks.clone()),
+        );
+        let context = Arc::new(context(&loaded, &base, &standing, runner).await?);
+        let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
+        let saying = greet::saying(HeartbeatParts {
+            node: config.node.name.clone(),
+            roles: base.roles.clone(),
+            context: Arc::clone(&context),
+            agents: agents.clone(),
+            available: tools.available(),
+            hosts: mcp.hosts(),
+            standing: Arc::clone(&standing),
+            gauges: gauges.clone(),
+            reached: Arc::clone(&reached),
+        });
+        greet::join(&base.substrate, &saying, &cluster_clock).await?;
+        let (pins, agents_kept, routes_kept) = (mcp.pins(), agents.clone(), Arc::clone(&routes));
+        let reloaded =
+            Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
+        follow_load(&base, &agents, &gauges, &hub).await?;
+        follow_files(&base, &loaded, &standing, reloaded).await?;
+        let model = format!("{} ({})", answering.choice.model, answering.choice.why);
+        let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
+        let shutdown = CancellationToken::new();
+        let heartbeat = Arc::clone(&saying);
+        let (supervisor, stopping) = (base.supervisor.clone(), shutdown.clone());
+        let operations = Operations::new(feed, heartbeat, supervisor, agents.clone(), stopping);
+        Ok(Wired {
+            loaded,
+            base,
+            standing,
+            cluster_clock,
+            view,
+            announcer: Announcer::default(),
+            agents,
+            routes,
+            model,
+            mcp,
+            tools,
+            hub,
+            context,
+            gauges,
+            reached,
+            saying,
+            agreed,
+            shutdown,
+            operations,
+        })
+    }
+}
+
+/// What all sessions of the process share.
+async fn context(
+    loaded: &Loaded,
+    base: &NodeBase,
+    standing: &Standing,
+    runner: SessionRunner,
+) -> Result<Context, Failure> {
+    if base.substrate.shared && base.is_worker() {
+        let follow = runner.clone();
+        let follow = move || follow.clone().follow_runners();
+        base.supervisor.adopt_task("worker.awaited", follow).await.map_err(unspawned)?;
+    }
+    let clock = Arc::clone(&base.clock);
+    #[cfg(feature = "test-util")]
+    let clock = crate::node::failpoint::clock(clock, loaded.env());
+    Ok(Context {
+        process: base.process,
+        substrate: base.substrate.clone(),
+        clock,
+        kinds: Kinds::default().with::<Session>(Arc::new(runner), machine_options(loaded)),
+        version: greet::version(loaded.env())?,
+        activations: AtomicU64::new(1),
+        resident: AtomicU64::new(0),
+        speaks: greet::speaks(loaded.env())?,
+        peers: base.members.clone(),
+        lacks: Lacks::default(),
+        probations: Probations::default(),
+        places: Places::new(loaded.config.session.max_active),
+        cordoned: Arc::clone(standing.cordoned()),
+    })
+}
+
+fn machine_options(loaded: &Loaded) -> MachineOptions {
+    let config = &loaded.config;
+    MachineOptions {
+        #[cfg(feature = "test-util")]
+        hides: greet::hides(loaded.env()),
+        passivate_after: config.session.passivate_after,
+        snapshot_every: u64::from(config.session.snapshot_every),
+        ..MachineOptions::default()
+    }
+}
+
+/// Follows how busy the node is.
+async fn follow_load(
+    base: &NodeBase,
+    agents: &Agents,
+    gauges: &Gauges,
+    hub: &FrameHub,
+) -> Result<(), Failure> {
+    let (agents, gauges, hub) = (agents.clone(), gauges.clone(), hub.clone());
+    let look = move || gauges.clone().look(agents.clone(), hub.clone());
+    base.supervisor.adopt_task("node.load", look).await.map_err(unspawned)
+}
+
+/// Follows the configuration's files.
+async fn follow_files(
+    base: &NodeBase,
+    loaded: &Loaded,
+    standing: &Arc<Standing>,
+    reloaded: Reloaded,
+) -> Result<(), Failure> {
+    let (watched, standing) = (loaded.clone(), Arc::clone(standing));
+    let reload = move || reloaded.clone().follow(watched.clone(), Arc::clone(&standing));
+    base.supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
+}

@@ -1,0 +1,112 @@
+//! A node's part in the cluster: it works if it is a worker, makes itself known to the others, and
+//! looks after what the dead left.
+
+use std::sync::Arc;
+
+use clawnode_actors::session::Sessions;
+use clawnode_cluster::membership::Membership;
+use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
+
+use super::{run::unspawned, wire::Wired};
+use crate::{
+    failure::Failure,
+    node::{greet, scan::Follow, sweep, tools, usage},
+};
+
+impl Wired {
+    /// Begins to work, makes the node known to the others, and looks after what the dead left.
+    pub(super) async fn take_part(&self) -> Result<Option<Worker>, Failure> {
+        let (base, operations) = (&self.base, &self.operations);
+        let worker = if base.is_worker() {
+            self.take_jobs().await?;
+            Some(self.take_sessions().await?)
+        } else {
+            self.answer_others().await?;
+            None
+        };
+        self.mcp.begin(&base.supervisor).await.map_err(unspawned)?;
+        let begun = operations.begin(&base.substrate, base.members.clone());
+        begun.await.map_err(unspawned)?;
+        if base.substrate.shared {
+            self.join_members(worker.as_ref()).await?;
+        }
+        Ok(worker)
+    }
+
+    /// Runs tool calls, and keeps what they say.
+    async fn take_jobs(&self) -> Result<(), Failure> {
+        let (base, tools) = (&self.base, self.tools.clone());
+        let rank = tools::ranked(base.process, Arc::clone(&self.saying), base.members.clone());
+        let runner = tools::runner(&self.loaded.config, &self.context, tools.available(), rank);
+        let keep = move || tools.clone().keep();
+        base.supervisor.adopt_task("worker.executors", keep).await.map_err(unspawned)?;
+        let archive = runner.archive.clone();
+        let sweep = move || archive.clone().keep();
+        base.supervisor.adopt_task("worker.archive", sweep).await.map_err(unspawned)?;
+        let current = self.standing.jobs().clone();
+        let jobs = move || tools::run(runner.clone(), current.clone());
+        base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)
+    }
+
+    /// Owns sessions, counts what their calls use, and removes those that nobody needs.
+    async fn take_sessions(&self) -> Result<Worker, Failure> {
+        let (base, config) = (&self.base, &self.loaded.config);
+        let options = WorkerOptions { drain_grace: config.node.drain };
+        let context = Arc::clone(&self.context);
+        let sessions = Sessions::new(base.substrate.clone(), Arc::clone(&context.clock));
+        let sessions = sessions.writing(Arc::clone(&self.agreed));
+        let frames = Arc::new(self.hub.clone());
+        let orders = Arc::clone(&self.standing);
+        let spawned = Worker::spawn(context, (frames, orders), options, &base.supervisor);
+        let worker = spawned.await.map_err(unspawned)?;
+        self.operations.roots.worker.get_or_init(|| worker.clone());
+        usage::begin(&base.supervisor, &sessions, &worker).await.map_err(unspawned)?;
+        sweep::begin(config, &base.supervisor, sessions, &worker).await.map_err(unspawned)?;
+        Ok(worker)
+    }
+
+    /// Without a worker, answers what other nodes ask of this process.
+    async fn answer_others(&self) -> Result<(), Failure> {
+        let (context, frames) = (Arc::clone(&self.context), Arc::new(self.hub.clone()));
+        let orders = Arc::clone(&self.standing);
+        let answers =
+            move || answer_requests(Arc::clone(&context), None, (frames.clone(), orders.clone()));
+        self.base.supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)
+    }
+
+    /// Watches the other processes, greets them, and follows them on behalf of the worker.
+    async fn join_members(&self, worker: Option<&Worker>) -> Result<(), Failure> {
+        let base = &self.base;
+        let part = Membership {
+            substrate: base.substrate.clone(),
+            me: base.process,
+            options: self.loaded.config.cluster.membership(),
+            clock: Arc::clone(&self.cluster_clock),
+            heartbeat: Arc::clone(&self.saying),
+            view: self.view.clone(),
+            announcer: self.announcer.clone(),
+        };
+        let part = move || part.clone().run();
+        base.supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
+        let (saying, announcer) = (Arc::clone(&self.saying), self.announcer.clone());
+        let (standing, heard) = (Arc::clone(&self.standing), base.members.clone());
+        let agreed = Arc::clone(&self.agreed);
+        let greet = move || {
+            let (saying, standing) = (Arc::clone(&saying), Arc::clone(&standing));
+            greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
+        };
+        base.supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
+        if let Some(worker) = worker {
+            let follow = Follow {
+                substrate: base.substrate.clone(),
+                me: base.process,
+                worker: worker.clone(),
+                gauges: self.gauges.clone(),
+                members: base.members.clone(),
+            };
+            let follow = move || follow.clone().run();
+            base.supervisor.adopt_task("worker.follow", follow).await.map_err(unspawned)?;
+        }
+        Ok(())
+    }
+}

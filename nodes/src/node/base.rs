@@ -1,0 +1,42 @@
+//! What the parts of a node share: who it is, what it stands on, and whom it hears.
+
+use std::sync::Arc;
+
+use clawnode_cluster::{Clock, Substrate, membership::Members};
+use clawnode_guard::latch::LatchDoor;
+use clawnode_kernel::supervise::Supervisor;
+use clawnode_proto::{ProcessId, node::NodeRole};
+use tokio::sync::watch;
+
+/// What the parts of a node share. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct NodeBase {
+    /// Its process id.
+    pub process: ProcessId,
+    /// What it does.
+    pub roles: Vec<NodeRole>,
+    /// Its storage backend.
+    pub substrate: Substrate,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+    /// The cluster as it sees it; nobody else in one process.
+    pub members: watch::Receiver<Members>,
+    /// What operators have stopped.
+    pub door: LatchDoor,
+    /// Looks after its tasks.
+    pub supervisor: Supervisor,
+}
+
+// === impl NodeBase ===
+
+impl NodeBase {
+    /// Whether it processes messages.
+    pub fn is_worker(&self) -> bool {
+        self.roles.contains(&NodeRole::Worker)
+    }
+
+    /// Whether it serves clients.
+    pub fn is_gateway(&self) -> bool {
+        self.roles.contains(&NodeRole::Gateway)
+    }
+}
