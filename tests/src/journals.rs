@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_actors::session::{Sessions, listing::Wanted};
+use clawnode_actors::session::{Sessions, clients::listing::Wanted};
 use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
 use clawnode_kernel::core::snapshot_blob;
 use clawnode_local as local;

@@ -2,7 +2,8 @@
 
 use clawnode_proto::{CodecError, EntityId, Kind, Sealed, event::RecordError};
 
-use super::{kind::Violation, partition::Needs};
+use super::kind::Violation;
+use crate::Needs;
 
 /// Why a journal cannot be folded.
 #[derive(Debug, thiserror::Error)]

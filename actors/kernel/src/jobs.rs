@@ -1,7 +1,7 @@
 //! The job-runner machine: all jobs that one process has in hand, sans I/O.
 //!
 //! [`JobMachine::handle`] takes what happened and returns what to do; the driver of
-//! [`clawnode_tool`] and the simulator are two thin drivers of it. A job's state key is the only
+//! `clawnode_actors::runner` and the simulator are two thin drivers of it. A job's state key is the only
 //! truth, and it changes by compare-and-set alone. A run begins only after its `started` is stored,
 //! and its result leaves only after its `done` is.
 //!

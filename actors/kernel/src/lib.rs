@@ -34,6 +34,7 @@ pub mod kind;
 pub mod letters;
 pub mod load;
 pub mod machine;
+mod needs;
 #[cfg(feature = "test-util")]
 pub mod newer;
 pub mod partition;
@@ -46,7 +47,8 @@ pub use core::{Core, Loaded, Service};
 pub use entity::Entity;
 pub use fold_error::FoldError;
 pub use kind::{Begun, EffectClass, EntityKind, Memory, Violation};
-pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, Stop};
+pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, OwnerSays, Stop};
+pub use needs::Needs;
 #[cfg(feature = "test-util")]
 pub use planted::Planted;
 pub use slim::Slim;

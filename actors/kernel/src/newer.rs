@@ -41,9 +41,9 @@ impl Grammar for Future {
     }
 }
 
-/// The record with which the last writer of `entity` adds this event.
-pub fn record(entity: EntityId, core: &Core, event: &impl Grammar) -> Bytes {
-    let (tail, incarnation, n) = (core.tail, core.incarnation.unwrap(), core.tail.n.next());
+/// The record with which the last writer of `entity` adds this event; none if nobody has written.
+pub fn record(entity: EntityId, core: &Core, event: &impl Grammar) -> Option<Bytes> {
+    let (tail, incarnation, n) = (core.tail, core.incarnation?, core.tail.n.next());
     let head = Head {
         entity,
         n,
@@ -56,6 +56,6 @@ pub fn record(entity: EntityId, core: &Core, event: &impl Grammar) -> Bytes {
         required: event.required(),
         progress: event.progress(),
     };
-    let sealed = Sealed::seal(head, event, tail.hash).unwrap();
-    encode_record(&[sealed]).unwrap().into()
+    let sealed = Sealed::seal(head, event, tail.hash).ok()?;
+    encode_record(&[sealed]).ok().map(Bytes::from)
 }

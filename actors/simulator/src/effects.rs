@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use clawnode_actors::{
     agent::{AgentOptions, Grant, Permit},
-    session::{CallKey, Outcome, SessionJob, kind::Effect, prepare::CallJob},
+    session::{
+        CallKey, Outcome, SessionJob,
+        turn::{kind::Effect, prepare::CallJob},
+    },
 };
 use clawnode_kernel::{In, Planted};
 use clawnode_proto::{

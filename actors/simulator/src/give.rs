@@ -1,6 +1,9 @@
 //! Jobs on their way to the queue: as production gives them away, over the world's stores.
 
-use clawnode_actors::session::{CallKey, prepare::PublishJob, settle::GiveStep};
+use clawnode_actors::session::{
+    CallKey,
+    turn::{prepare::PublishJob, settle::GiveStep},
+};
 use clawnode_kernel::{In, Planted};
 use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};
 use clawnode_sim::{Reply, Request};

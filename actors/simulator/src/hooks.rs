@@ -3,8 +3,10 @@
 
 use clawnode_actors::session::{
     CallKey, Outcome, SessionState,
-    hooks::shown,
-    prepare::{JudgeJob, JudgeSubject},
+    turn::{
+        hooks::shown,
+        prepare::{JudgeJob, JudgeSubject},
+    },
 };
 use clawnode_kernel::In;
 use clawnode_proto::{

@@ -3,7 +3,7 @@
 
 use clawnode_actors::session::{
     CallKey,
-    prepare::{AskJob, AskStepsJob, TimeJob},
+    turn::prepare::{AskJob, AskStepsJob, TimeJob},
 };
 use clawnode_kernel::In;
 use clawnode_proto::{

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use clawnode_actors::session::{CallKey, Session, prepare::SettleJob, settle::GiveStep};
+use clawnode_actors::session::{
+    CallKey, Session,
+    turn::{prepare::SettleJob, settle::GiveStep},
+};
 use clawnode_cluster::{Record, Write};
 use clawnode_kernel::{
-    In, Machine,
-    partition::{self, AskId, HandleId, OwnerSays, Partition},
+    In, Machine, OwnerSays,
+    partition::{self, AskId, HandleId, Partition},
 };
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, SessionKey,

@@ -1,6 +1,6 @@
 //! Questions between processes: who asks an owner, what it says, and who is told that it lost one.
 
-use clawnode_kernel::partition::{self, OwnerSays};
+use clawnode_kernel::{OwnerSays, partition};
 use clawnode_proto::{EntityId, ProcessId, event::decode_record};
 use clawnode_sim::Change;
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clawnode_actors::session::{
     CallKey, Outcome,
-    prepare::SettleJob,
-    settle::{Closing, Settling, closing, settling},
+    turn::{
+        prepare::SettleJob,
+        settle::{Closing, Settling, closing, settling},
+    },
 };
 use clawnode_kernel::In;
 use clawnode_proto::{

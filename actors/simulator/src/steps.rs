@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::session::Outcome;
 use clawnode_kernel::{
-    Activation, Heir, In, Machine, Now, Planted,
+    Activation, Heir, In, Machine, Now, OwnerSays, Planted,
     jobs::JobIn,
-    partition::{self, Arrived, HandleId, LastWriter, Out, OwnerSays},
+    partition::{self, Arrived, HandleId, LastWriter, Out},
 };
 use clawnode_proto::{
     EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, hook::HookTrail,

@@ -6,7 +6,7 @@
 //! operator. The pause is cluster-wide (a value in the bucket), the bound is per node. A pause lets
 //! running turns end; a latch ends them. On crash: permits in use are forgotten by the
 //! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait
-//! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::context`]).
+//! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::turn::context`]).
 //!
 //! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none.
 

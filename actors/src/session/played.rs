@@ -20,11 +20,11 @@ use clawnode_proto::{
     tool::{EffectClass, Risk, ToolSpec, ToolUse},
 };
 
-use super::{
-    CallKey, Outcome, Session, SessionJob,
-    prepare::{JudgeJob, JudgeSubject},
-};
 use crate::agent::{AgentOptions, Grant, Permit};
+use crate::session::{
+    CallKey, Outcome, Session, SessionJob,
+    turn::prepare::{JudgeJob, JudgeSubject},
+};
 
 const SCHEMA: &str =
     r#"{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}"#;

@@ -12,7 +12,7 @@ use clawnode_proto::{
     session::{SessionInput, UserMessage},
 };
 
-use super::{
+use crate::session::{
     Session,
     played::{Run, key},
 };

@@ -2,7 +2,7 @@
 //!
 //! One key space, told apart by a first byte, so that one atomic batch changes all of it. sled's
 //! `flush` does not reach the disk on Linux, and sled may panic on a damaged file: every call is
-//! guarded, and [`super::open`] trusts the folder only if the machine has not restarted since.
+//! guarded, and [`super::open()`] trusts the folder only if the machine has not restarted since.
 
 use std::{
     collections::BTreeMap,

@@ -7,7 +7,7 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    session::{FrameHub, Session, SessionRunner, route::Routes},
+    session::{FrameHub, Session, SessionRunner, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,

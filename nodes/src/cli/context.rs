@@ -81,13 +81,11 @@ impl Context {
 
     /// The running node; without one, the data directory, opened read-only.
     pub(super) async fn door(&self) -> Result<Door, Failure> {
-        match self.running().await? {
-            Some(client) => Ok(Door::Node(client)),
-            None => {
-                let directory = keeping::open_read_only(&self.loaded.config).await?;
-                Ok(Door::Directory(Box::new(directory)))
-            }
+        if let Some(client) = self.running().await? {
+            return Ok(Door::Node(client));
         }
+        let directory = keeping::open_read_only(&self.loaded.config).await?;
+        Ok(Door::Directory(Box::new(directory)))
     }
 
     /// The gateways that are meant, at the first that answers if there are several.

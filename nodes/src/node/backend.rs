@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use clawnode_actors::{
     agent::Agents,
-    session::{SendError, Sent, Sessions, route::Routes},
+    session::{SendError, Sent, Sessions, clients::route::Routes},
     usage,
 };
 use clawnode_cluster::{StoreError, Substrate};

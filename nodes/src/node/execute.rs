@@ -7,7 +7,7 @@ use clawnode_actors::{
     agent::Agents,
     session::{
         Sessions,
-        execute::{ExecuteError, Known, Stored},
+        clients::execute::{ExecuteError, Known, Stored},
     },
 };
 use clawnode_gateway::ExecuteRequest;

@@ -11,7 +11,7 @@ use clawnode_actors::{
     llm::{self, Choice, Model, Models, discover, ollama_models},
     session::{
         ResolveModel,
-        route::{self, Routes},
+        clients::route::{self, Routes},
     },
 };
 use clawnode_cluster::{Clock, SystemClock};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clawnode_actors::session::{Sessions, sweep::Sweep};
+use clawnode_actors::session::{Sessions, clients::sweep::Sweep};
 use clawnode_kernel::{driver::Worker, supervise::Supervisor};
 use clawnode_proto::Partition;
 use tracing::{debug, info};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_actors::session::listing::{Cursor, Wanted};
+use clawnode_actors::session::clients::listing::{Cursor, Wanted};
 use clawnode_proto::{ErrorBody, ErrorCode, Timestamp, api::SessionsList};
 
 use crate::config::parse_duration;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_actors::session::{Sessions, listing::Wanted};
+use clawnode_actors::session::{Sessions, clients::listing::Wanted};
 use clawnode_cluster::{Clock, Substrate, SystemClock, membership::Members, placement::Placement};
 use clawnode_kernel::{
     Entity, EntityKind, Loaded, MachineOptions, Service,

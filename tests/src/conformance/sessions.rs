@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use clawnode_actors::session::{Sessions, listing::Wanted, sweep::Sweep};
+use clawnode_actors::session::{
+    Sessions,
+    clients::{listing::Wanted, sweep::Sweep},
+};
 use clawnode_cluster::{AppendAnswer, Clock, Substrate, SystemClock, Write};
 use clawnode_proto::{
     EntityId, Epoch, EventId, Grammar, Head, Incarnation, Input, Kind, Position, ProcessId, Sealed,

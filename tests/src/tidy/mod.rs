@@ -9,6 +9,7 @@
 
 mod docs;
 mod edges;
+mod layers;
 mod scan;
 mod shape;
 mod spelling;
@@ -45,6 +46,8 @@ pub const CHECKS: &[Check] = &[
     shape::OPTIONS_ARE_DOCUMENTED,
     edges::MANIFESTS_KEEP_THE_EDGES,
     edges::SOURCES_KEEP_THE_EDGES,
+    layers::MODULES_KEEP_THEIR_LAYERS,
+    layers::PURE_MODULES_STAY_PURE,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,
     spelling::VARIABLES_HAVE_ONE_SPELLING,
     spelling::TESTS_DO_NOT_SLEEP,

@@ -23,10 +23,7 @@ use super::{
     kinds::{EntityHandle, Served, Start},
     store::{append, archive, discard, load, read_back, scrub},
 };
-use crate::{
-    EntityKind, In, Machine, Now, Out, Slim, Stop,
-    partition::{Gone, OwnerSays},
-};
+use crate::{EntityKind, In, Machine, Now, Out, OwnerSays, Slim, Stop, partition::Gone};
 
 /// Why an actor stopped that told its dispatcher itself; the supervision event may come first.
 pub(super) const GOODBYE: &str = "told its dispatcher";

@@ -18,7 +18,10 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::Context;
-use crate::partition::{Forwarded, In, Needs};
+use crate::{
+    Needs,
+    partition::{Forwarded, In},
+};
 
 /// How long one request to another process may take.
 const RING_TIMEOUT: Duration = Duration::from_millis(300);

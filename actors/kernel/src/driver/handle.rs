@@ -11,7 +11,10 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::debug;
 
 use super::{Context, dispatcher::DispatcherActor, pump::scan, worker::Placed};
-use crate::partition::{Gone, In, Needs};
+use crate::{
+    Needs,
+    partition::{Gone, In},
+};
 
 /// The only door to a partition's dispatcher.
 #[derive(Clone, Debug)]

@@ -16,8 +16,8 @@ use tracing::{debug, error, warn};
 
 use super::Context;
 use crate::{
-    letters,
-    partition::{Arrived, In, LastWriter, Needs, OwnerSays},
+    Needs, OwnerSays, letters,
+    partition::{Arrived, In, LastWriter},
 };
 
 /// How long one question to an owner may take.

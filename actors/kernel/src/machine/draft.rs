@@ -15,7 +15,7 @@ use super::{
 };
 #[cfg(feature = "test-util")]
 use crate::Planted;
-use crate::{FoldError, archive::snapshot_of, core::position_of, partition::Needs};
+use crate::{FoldError, Needs, archive::snapshot_of, core::position_of};
 
 /// Bytes that a record takes beside its events, at most.
 const RECORD_FRAME: usize = 16;

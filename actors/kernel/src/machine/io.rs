@@ -6,7 +6,20 @@ use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record, Write};
 use clawnode_proto::{Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState};
 
-use crate::{core::Loaded, kind::EntityKind, partition::Needs};
+use crate::{Needs, core::Loaded, kind::EntityKind};
+
+/// What another process says about an input of an entity that it owned last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerSays {
+    /// Its actor has it.
+    Held,
+    /// It is done with.
+    Completed,
+    /// It does not own the entity.
+    NotMine,
+    /// Nothing.
+    Silent,
+}
 
 /// What happened.
 #[derive(Debug)]

@@ -20,7 +20,6 @@ use clawnode_proto::{
 use super::{
     Core, Entity, FoldError, Loaded, Service, Slim,
     kind::{EffectClass, EntityKind},
-    partition::OwnerSays,
 };
 
 mod bury;
@@ -33,7 +32,7 @@ mod options;
 #[cfg(feature = "test-util")]
 mod planted;
 
-pub use io::{In, Out, Stop};
+pub use io::{In, Out, OwnerSays, Stop};
 pub use options::MachineOptions;
 
 /// How long refusals that no read explains may last before the store must have lost data.

@@ -55,7 +55,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::partition::{Arrived, HandleId, In, Needs};
+    use crate::{
+        Needs,
+        partition::{Arrived, HandleId, In},
+    };
 
     const AT: Timestamp = Timestamp(0);
 

@@ -9,10 +9,11 @@ use clawnode_proto::{EntityId, InputId, Position, ProcessId, Timestamp, limits::
 
 use super::{
     forward::ORPHAN_FOR,
-    io::{Arrived, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays},
+    io::{Arrived, Gone, HandleId, In, LastWriter, Out},
     slot::{Phase, Slot},
 };
 use crate::machine::{Activation, Heir};
+use crate::{Needs, OwnerSays};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);

@@ -7,9 +7,10 @@ use clawnode_proto::{EntityId, InputId, Timestamp};
 
 use super::{
     Partition,
-    io::{AskId, Forwarded, Gone, Needs, Out},
+    io::{AskId, Forwarded, Gone, Out},
     slot::Phase,
 };
+use crate::Needs;
 
 /// Entities of one partition that are known to be another's; beyond it a journal is read once more.
 const FOREIGN_MAX: usize = 4_096;

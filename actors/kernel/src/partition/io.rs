@@ -1,24 +1,14 @@
 //! What a partition dispatcher is told, and what it says.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use clawnode_proto::{EntityId, Input, InputId, Kind, Position, ProcessId};
 
-use crate::machine::{Activation, Heir};
-
-/// What a process must know to serve an entity that this one cannot.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Needs {
-    /// A kind of event.
-    Event(String),
-    /// A version of the envelope.
-    Input(u16),
-    /// A kind of entities.
-    Kind(Kind),
-    /// Events of this kind, or what is kept of them in a snapshot, as a newer build writes it.
-    Newer(String),
-}
+use crate::{
+    Needs, OwnerSays,
+    machine::{Activation, Heir},
+};
 
 /// What came of an input that was forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,19 +40,6 @@ pub struct LastWriter {
     pub process: ProcessId,
     /// Whether it gave the entity up.
     pub released: bool,
-}
-
-/// What another process says about an input of an entity that it owned last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerSays {
-    /// Its actor has it.
-    Held,
-    /// It is done with.
-    Completed,
-    /// It does not own the entity.
-    NotMine,
-    /// Nothing.
-    Silent,
 }
 
 /// Why an entity's actor is gone.
@@ -188,15 +165,4 @@ pub enum Out {
     Forget(HandleId),
     /// Everything is handed over.
     Drained,
-}
-
-impl fmt::Display for Needs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Event(kind) => f.write_str(kind),
-            Self::Input(version) => write!(f, "input v{version}"),
-            Self::Kind(kind) => write!(f, "entities of the kind {kind}"),
-            Self::Newer(kind) => write!(f, "{kind} of a newer version"),
-        }
-    }
 }

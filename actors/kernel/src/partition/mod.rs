@@ -14,4 +14,4 @@ mod io;
 mod slot;
 
 pub use dispatch::Partition;
-pub use io::{Arrived, AskId, Forwarded, Gone, HandleId, In, LastWriter, Needs, Out, OwnerSays};
+pub use io::{Arrived, AskId, Forwarded, Gone, HandleId, In, LastWriter, Out};

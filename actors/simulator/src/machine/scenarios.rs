@@ -4,10 +4,9 @@ use bytes::Bytes;
 use clawnode_actors::session::Session;
 use clawnode_cluster::Record;
 use clawnode_kernel::{
-    Activation, Entity, Heir, In, Service, Stop,
+    Activation, Entity, Heir, In, Needs, Service, Stop,
     core::SnapshotBody,
     newer::{self, Future},
-    partition::Needs,
 };
 use clawnode_proto::{
     Digest, Grammar, Input, InputId, Kind, Order, Position, Timestamp, TurnId, codec,
@@ -334,7 +333,7 @@ fn rested() -> Bench {
 
 /// Its owner writes one more event.
 fn append(bench: &mut Bench, event: &impl Grammar) {
-    let bytes = newer::record(key().entity(), &bench.core(), event);
+    let bytes = newer::record(key().entity(), &bench.core(), event).unwrap();
     let position = bench.journal.last().unwrap().position.next();
     bench.journal.push(Record { position, bytes });
 }

@@ -3,7 +3,7 @@
 //! An executor writes into the [`RunSink`] of its run, which never makes it wait. While the run goes
 //! on, [`Archive`] answers others who ask what it has said; when it has ended, the log and the files
 //! go to the blob store, and a record in the bucket says so. Records and blobs are removed when they
-//! are [`ArchiveOptions::keep`] old, when a person says so ([`clean`]), and with their session.
+//! are [`ArchiveOptions::keep`] old, when a person says so ([`clean()`]), and with their session.
 //!
 //! It is never on the path of correctness: nothing is decided by it, a run's result does not wait
 //! for it, and what cannot be kept is told and let go. Every blob of a run holds whose it is, so

@@ -1,5 +1,5 @@
 //! What each role may publish and subscribe to: the one table, made from the names in
-//! [`Prefix`](clawnode_proto::subject::Prefix) and [`topology`](crate::topology).
+//! [`Prefix`] and `topology`.
 //!
 //! GRANT-1: a role has what its code uses and nothing besides. GRANT-2: what that leaves to a
 //! credential that is stolen is in `docs/stolen-credentials.md`, and nothing besides: NATS grants subjects and not

@@ -1,0 +1,349 @@
+//! The door that gateways use: send to a session, follow its turns, read what it was.
+//!
+//! Owns nothing. Sending stores an input; following listens to frames and falls back on the
+//! journal; reading folds the journal.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use clawnode_cluster::{Clock, StoreError, Substrate};
+use clawnode_kernel::{Core, Entity, Loaded, load};
+use clawnode_proto::{
+    Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
+    TurnId,
+    envelope::VERSIONS,
+    limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
+    llm::Text,
+    session::{SessionInput, UserMessage},
+    turn::TurnEvent,
+    visible::is_hidden,
+};
+use futures_util::{future::join, stream::BoxStream};
+
+use super::{
+    follow::{Follow, follow},
+    look::Shared,
+    send_error::SendError,
+};
+use crate::session::{
+    texts::{packed, unpacked},
+    turn::kind::Session,
+};
+
+/// Bytes of the texts in one input; the longest are stored as blobs until the others fit.
+const TEXT_BYTES: usize = APPEND_BYTES / 2;
+
+/// How long the sender of a steer waits to hear which turn it belongs to.
+const JOINED_WITHIN: Duration = Duration::from_secs(2);
+/// How soon that is looked for again; twice as late each time, up to [`LOOK_MOST`].
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// The longest time between two such looks.
+const LOOK_MOST: Duration = Duration::from_millis(200);
+
+/// A stored message, and its turn as it goes.
+pub struct Sent {
+    /// The session.
+    pub session: EntityId,
+    /// The turn that was begun, or joined.
+    pub turn: TurnId,
+    /// Where to resume from before anything was seen.
+    pub cursor: FrameKey,
+    /// What happens; ends after `Done`.
+    pub events: BoxStream<'static, TurnEvent>,
+}
+
+/// The door to all sessions.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    pub(in crate::session) substrate: Substrate,
+    pub(in crate::session) clock: Arc<dyn Clock>,
+    /// What those who follow turns read together.
+    pub(in crate::session) shared: Arc<Shared>,
+    version: Arc<AtomicU16>,
+}
+
+impl fmt::Debug for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sent").field("turn", &self.turn).finish_non_exhaustive()
+    }
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// What time it is for those who send.
+    pub fn now(&self) -> clawnode_proto::Timestamp {
+        self.clock.now()
+    }
+
+    /// A door on these stores.
+    pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
+        let version = Arc::new(AtomicU16::new(*VERSIONS.end()));
+        Self { substrate, clock, shared: Arc::default(), version }
+    }
+
+    /// The same, writing inputs as the version that stands there: the newest that all processes
+    /// speak.
+    #[must_use]
+    pub fn writing(self, version: Arc<AtomicU16>) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The version of the envelope that inputs are written as.
+    pub(in crate::session) fn writes(&self) -> u16 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Stores a message durably and follows its turn. A repeat under the same key finds the
+    /// original turn. A session whose key looks like another's can be read and deleted, and takes
+    /// no more messages.
+    pub async fn send(
+        &self,
+        key: &SessionKey,
+        input: SessionInput,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<Sent, SendError> {
+        let session = key.entity();
+        let name = key.to_string();
+        if name.chars().any(is_hidden) {
+            return Err(SendError::HiddenKey(name));
+        }
+        let input = self.fitted(session, input).await?;
+        let mut stored =
+            Input::new(Kind::SESSION, &name, idempotency_key, self.clock.now(), &input)?;
+        fits(&stored)?;
+        stored.v = self.version.load(Ordering::Relaxed);
+        stored.traceparent = trace;
+        let mut turn = TurnId::from(stored.id);
+        let steers = matches!(input, SessionInput::Steer(_));
+        // Asked for before it is stored, so that no frame of the turn can be missed; waited for
+        // together, because each takes a round trip.
+        let listening = self.shared.ears.listen(&self.substrate, session);
+        let storing = self.substrate.inbox.put_if_room(&stored, PENDING_INPUTS);
+        let (listening, position) = join(listening, storing).await;
+        if position?.is_none() {
+            return Err(SendError::Overloaded { session: key.to_string() });
+        }
+        let heard_all = listening.is_ok();
+        let frames = match listening {
+            Ok(frames) => frames,
+            // It is stored, so its sender should not hear of a failure that does not last.
+            Err(_) => self.shared.ears.listen(&self.substrate, session).await?,
+        };
+        if steers {
+            turn = self.joined(session, turn).await;
+        }
+        let events = follow(Follow {
+            sessions: self.clone(),
+            session,
+            turn,
+            after: None,
+            frames,
+            fresh: heard_all && !steers,
+        });
+        Ok(Sent { session, turn, cursor: start_of(turn), events })
+    }
+
+    /// Asks to cancel a turn; answers once that is stored.
+    pub async fn cancel(
+        &self,
+        session: EntityId,
+        turn: TurnId,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<(), SendError> {
+        self.tell(session, &SessionInput::Cancel { turn }, idempotency_key, trace).await
+    }
+
+    /// Asks to delete a session; answers once that is stored.
+    pub async fn delete(
+        &self,
+        session: EntityId,
+        idempotency_key: IdempotencyKey,
+    ) -> Result<(), SendError> {
+        self.tell(session, &SessionInput::Delete, idempotency_key, None).await
+    }
+
+    pub(in crate::session) async fn tell(
+        &self,
+        session: EntityId,
+        input: &SessionInput,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<(), SendError> {
+        let mut stored = self.addressed(session, input, idempotency_key).await?;
+        stored.traceparent = trace;
+        self.substrate.inbox.put(&stored).await?;
+        Ok(())
+    }
+
+    /// An input for a session that there is.
+    pub(in crate::session) async fn addressed(
+        &self,
+        session: EntityId,
+        input: &SessionInput,
+        idempotency_key: IdempotencyKey,
+    ) -> Result<Input, SendError> {
+        // Only the key is wanted: the kernel's part has it, and its kind need not be folded.
+        let core = Core::of(session, &self.load(session).await?, &|_| true)?;
+        let key = core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
+        let now = self.clock.now();
+        let mut stored = Input::new(Kind::SESSION, &key, idempotency_key, now, input)?;
+        fits(&stored)?;
+        stored.v = self.version.load(Ordering::Relaxed);
+        Ok(stored)
+    }
+
+    /// Follows a turn (the running or last one if none is named) from after a cursor.
+    pub async fn follow(
+        &self,
+        session: EntityId,
+        turn: Option<TurnId>,
+        after: Option<FrameKey>,
+    ) -> Result<Sent, SendError> {
+        let frames = self.shared.ears.listen_together(&self.substrate, session).await?;
+        let turn = match turn.or(after.map(|key| key.turn)) {
+            Some(turn) => turn,
+            None => self.last(session).await?,
+        };
+        let sessions = self.clone();
+        let events = follow(Follow { sessions, session, turn, after, frames, fresh: false });
+        Ok(Sent { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
+    }
+
+    /// The turn that a stored steer belongs to: the one it joined, or its own. Only the journal
+    /// knows, once it has it; until then it may be either, and following its own id finds it.
+    async fn joined(&self, session: EntityId, own: TurnId) -> TurnId {
+        let look = async {
+            let mut wait = LOOK_AGAIN;
+            let mut seen = None;
+            loop {
+                let tail = self.substrate.journal.position(session).await.ok();
+                if tail.is_none_or(|tail| seen != Some(tail))
+                    && let Ok(entity) = self.read(session).await
+                {
+                    if let Some(turn) = entity.state.turn(own) {
+                        return turn.id;
+                    }
+                    seen = tail;
+                }
+                tokio::time::sleep(wait).await;
+                wait = LOOK_MOST.min(wait * 2);
+            }
+        };
+        tokio::time::timeout(JOINED_WITHIN, look).await.unwrap_or(own)
+    }
+
+    async fn last(&self, session: EntityId) -> Result<TurnId, SendError> {
+        let state = self.read(session).await?.state;
+        state
+            .running()
+            .or(state.closed.last())
+            .map(|turn| turn.id)
+            .ok_or_else(|| SendError::NotFound { session: session.to_string() })
+    }
+
+    /// A session's state as its journal has it.
+    pub async fn read(&self, session: EntityId) -> Result<Entity<Session>, SendError> {
+        let loaded = self.load(session).await?;
+        Ok(Entity::of(session, &loaded)?)
+    }
+
+    /// A session's journal, unfolded.
+    pub async fn load(&self, session: EntityId) -> Result<Loaded, SendError> {
+        Ok(load::journal(&self.substrate, session).await?)
+    }
+
+    /// A text in full, wherever it is.
+    pub async fn text(&self, text: &Text) -> Result<String, SendError> {
+        match text {
+            Text::Inline { text } => Ok(text.clone()),
+            Text::Blob { digest, bytes: length } => {
+                let bytes = self.substrate.blobs.get(*digest).await?;
+                let bytes = bytes.ok_or_else(|| StoreError::Refused {
+                    store: "blobs",
+                    detail: format!("`{digest}` is missing"),
+                })?;
+                Ok(unpacked(&bytes, *length))
+            }
+        }
+    }
+
+    /// The message with its longest texts in the blob store, until the rest fits in an append.
+    pub(in crate::session) async fn fitted(
+        &self,
+        session: EntityId,
+        input: SessionInput,
+    ) -> Result<SessionInput, SendError> {
+        Ok(match input {
+            SessionInput::UserMessage(message) => {
+                SessionInput::UserMessage(self.fitted_message(session, message).await?)
+            }
+            SessionInput::Steer(message) => {
+                SessionInput::Steer(self.fitted_message(session, message).await?)
+            }
+            // Bounded where it is made.
+            other @ (SessionInput::Execute(_)
+            | SessionInput::Cancel { .. }
+            | SessionInput::ToolResult(_)
+            | SessionInput::ApprovalDecided(_)
+            | SessionInput::Continue { .. }
+            | SessionInput::TimerFired { .. }
+            | SessionInput::Delete) => other,
+        })
+    }
+
+    async fn fitted_message(
+        &self,
+        session: EntityId,
+        mut message: UserMessage,
+    ) -> Result<UserMessage, SendError> {
+        let fixed = message.system.as_ref().map_or(0, String::len);
+        if fixed > TEXT_BYTES {
+            return Err(SendError::TooLarge { found: fixed, limit: TEXT_BYTES });
+        }
+        let mut texts: Vec<&mut Text> = vec![&mut message.content];
+        texts.extend(message.history.iter_mut().map(|one| &mut one.content));
+        let inline = |text: &Text| text.inline().map_or(64, str::len);
+        let mut total: usize = fixed + texts.iter().map(|text| inline(text)).sum::<usize>();
+        texts.sort_by_key(|text| std::cmp::Reverse(inline(text)));
+        for text in texts {
+            let size = inline(text);
+            if total <= TEXT_BYTES && size <= INLINE_BYTES {
+                break;
+            }
+            if let Text::Inline { text: content } = text {
+                let bytes = content.len() as u64;
+                let content = packed(session, std::mem::take(content));
+                let digest = self.substrate.blobs.put(content).await?;
+                *text = Text::Blob { digest, bytes };
+                total = total.saturating_sub(size) + 64;
+            }
+        }
+        if total > TEXT_BYTES {
+            return Err(SendError::TooLarge { found: total, limit: TEXT_BYTES });
+        }
+        Ok(message)
+    }
+}
+
+/// Judged as it is encoded: many short texts take much more room than their characters.
+fn fits(input: &Input) -> Result<(), SendError> {
+    let found = input.body.len();
+    if found > INPUT_BYTES {
+        return Err(SendError::TooLarge { found, limit: INPUT_BYTES });
+    }
+    Ok(())
+}
+
+/// The cursor before anything of a turn was seen.
+pub(in crate::session) fn start_of(turn: TurnId) -> FrameKey {
+    FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 }
+}

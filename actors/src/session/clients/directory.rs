@@ -1,0 +1,215 @@
+//! Where every journal ends, the newest first: read once from the last record of each, and from then on
+//! from the feed of journals. A list of sessions costs one question to the store, however many there are.
+//!
+//! Each process that is asked for lists has one of its own, in memory: 100,000 ends are about 20 MB.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use clawnode_cluster::{Journal, Record, StoreError};
+use clawnode_proto::{
+    AgentName, Digest, EntityId, Position, Timestamp, event::decode_record, id::KeyPart,
+    kernel::KernelEvent,
+};
+use futures_util::{StreamExt, stream};
+use tokio::{sync::Mutex, time::Instant};
+
+use super::listing::Cursor;
+
+/// Journals that are known at most: at first those that come first in the store's order, then those that
+/// were written to last. The list says that there are others.
+pub(in crate::session) const KNOWN_MAX: usize = 100_000;
+/// How often all last records are read again, beside the feed: it says nothing of a journal that was
+/// damaged or removed.
+const SCAN_AGAIN: Duration = Duration::from_mins(10);
+/// Positions of the feed that are read for one list; where there are more, the last records are fewer.
+const FOLLOW_MAX: u64 = 50_000;
+/// Records that are read of the feed at once.
+const PAGE: usize = 1_000;
+/// Ids that are asked for at once.
+const IDS: usize = 1_000;
+/// Last records that are read at the same time.
+const TAILS_AT_ONCE: usize = 64;
+
+/// What the last record of a journal says.
+#[derive(Clone, Debug)]
+pub(in crate::session) struct End {
+    pub(in crate::session) at: Cursor,
+    /// The last event; none can be read if absent.
+    pub(in crate::session) hash: Option<Digest>,
+    pub(in crate::session) is_tombstone: bool,
+    /// What a list asks for, once somebody has folded the journal up to here.
+    pub(in crate::session) facts: Option<Arc<Facts>>,
+}
+
+/// What a list may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::session) struct Facts {
+    /// Absent for what is no session, or cannot be read.
+    pub(in crate::session) of: Option<(AgentName, KeyPart)>,
+    pub(in crate::session) state: String,
+    pub(in crate::session) is_stateless: bool,
+}
+
+/// All ends, as far as they were read.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Directory(Mutex<Known>);
+
+/// Ends at one time.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Known {
+    ends: BTreeMap<Reverse<Cursor>, End>,
+    by_id: HashMap<EntityId, Cursor>,
+    /// Up to here the feed is in `ends`.
+    upto: Position,
+    scanned: Option<Instant>,
+    /// There are journals beside.
+    is_cut: bool,
+}
+
+// === impl Directory ===
+
+impl Directory {
+    /// What `read` makes of the ends of all journals, as they are now.
+    pub(in crate::session) async fn now<T>(
+        &self,
+        journal: &dyn Journal,
+        read: impl FnOnce(&Known) -> T,
+    ) -> Result<T, StoreError> {
+        let mut held = self.0.lock().await;
+        // In place, so that a reader who gives up loses nothing of it.
+        let is_recent = held.scanned.is_some_and(|at| at.elapsed() < SCAN_AGAIN);
+        if !is_recent || !held.follow(journal).await? {
+            *held = Known::scan(journal).await?;
+        }
+        Ok(read(&held))
+    }
+
+    /// Notes what somebody found out about journals, of those that still end there. Not while another
+    /// reads them: it is found out again.
+    pub(in crate::session) fn note(&self, found: Vec<(End, Facts)>) {
+        let Ok(mut held) = self.0.try_lock() else { return };
+        for (end, facts) in found {
+            let known = held.ends.get_mut(&Reverse(end.at));
+            if let Some(known) = known.filter(|known| known.hash == end.hash) {
+                known.facts = Some(Arc::new(facts));
+            }
+        }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// The ends behind `after` in the order of lists, the newest first.
+    pub(in crate::session) fn behind(&self, after: Option<Cursor>) -> impl Iterator<Item = &End> {
+        let from =
+            after.map_or(std::ops::Bound::Unbounded, |at| std::ops::Bound::Excluded(Reverse(at)));
+        self.ends.range((from, std::ops::Bound::Unbounded)).map(|(_, end)| end)
+    }
+
+    pub(in crate::session) const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Reads the last record of every journal.
+    async fn scan(journal: &dyn Journal) -> Result<Self, StoreError> {
+        let mut known = Self {
+            ends: BTreeMap::new(),
+            by_id: HashMap::new(),
+            // What is written meanwhile is followed then.
+            upto: journal.end().await?,
+            scanned: Some(Instant::now()),
+            is_cut: false,
+        };
+        let mut after = None;
+        while !known.is_cut {
+            let ids = journal.entities(after, IDS).await?;
+            let Some(last) = ids.last() else { break };
+            after = Some(*last);
+            let mut found =
+                stream::iter(ids).map(|id| read(journal, id)).buffer_unordered(TAILS_AT_ONCE);
+            while let Some(end) = found.next().await {
+                if let Some(end) = end? {
+                    known.put(end);
+                }
+            }
+            // A store that answers at once would keep this thread to itself.
+            tokio::task::yield_now().await;
+        }
+        Ok(known)
+    }
+
+    /// Goes on with what was written since; false if that is so much that it is not.
+    async fn follow(&mut self, journal: &dyn Journal) -> Result<bool, StoreError> {
+        // Positions count what is no record too.
+        if journal.end().await?.0.saturating_sub(self.upto.0) > FOLLOW_MAX {
+            return Ok(false);
+        }
+        loop {
+            let page = journal.follow(self.upto, PAGE).await?;
+            if page.upto == self.upto {
+                return Ok(true);
+            }
+            for (id, record) in page.records {
+                self.put(of_record(id, &record));
+            }
+            self.upto = page.upto;
+        }
+    }
+
+    fn put(&mut self, end: End) {
+        if let Some(before) = self.by_id.insert(end.at.id, end.at) {
+            self.ends.remove(&Reverse(before));
+        }
+        self.ends.insert(Reverse(end.at), end);
+        if self.ends.len() > KNOWN_MAX {
+            self.is_cut = true;
+            if let Some((Reverse(oldest), _)) = self.ends.pop_last() {
+                self.by_id.remove(&oldest.id);
+            }
+        }
+    }
+}
+
+// === impl End ===
+
+impl End {
+    /// Of a journal whose last record cannot be read.
+    const fn unreadable(id: EntityId) -> Self {
+        let at = Cursor { updated: Timestamp(0), id };
+        Self { at, hash: None, is_tombstone: false, facts: None }
+    }
+}
+
+/// The end of a journal; nothing, if there is none any more.
+pub(in crate::session) async fn read(
+    journal: &dyn Journal,
+    id: EntityId,
+) -> Result<Option<End>, StoreError> {
+    match journal.tail(id).await {
+        Ok(record) => Ok(record.map(|record| of_record(id, &record))),
+        Err(StoreError::Corrupt { .. }) => Ok(Some(End::unreadable(id))),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn of_record(id: EntityId, record: &Record) -> End {
+    let events = decode_record(&record.bytes).unwrap_or_default();
+    let Some(last) = events.last() else { return End::unreadable(id) };
+    // A snapshot of a session that goes on names what it replaced.
+    let of_nothing = |event: KernelEvent| match event {
+        KernelEvent::Snapshot(snapshot) => snapshot.archive.is_none(),
+        _ => false,
+    };
+    End {
+        at: Cursor { updated: last.head.ts, id },
+        hash: Some(last.hash),
+        is_tombstone: last.event().ok().flatten().is_some_and(of_nothing),
+        facts: None,
+    }
+}

@@ -1,0 +1,425 @@
+//! The frames of a session, heard once by all who follow its turns in this process: hundreds of
+//! readers cost the bus, its servers and this process's connection one subscription.
+//!
+//! A listener hears everything that is sent after it has joined. A listener that is too slow gets
+//! [`BusEvent::Lagged`] and delays no other: messages are kept once for all of them. The sender of a turn
+//! and the first [`PROMPT`] followers receive each frame at once. Further followers receive what has
+//! arrived every [`PACE`], each in its own time slot, so that they do not delay the first ones.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use clawnode_cluster::{BusEvent, StoreError, Subscription, Substrate, bus::SUBSCRIPTION_CAPACITY};
+use clawnode_proto::EntityId;
+use futures_util::StreamExt;
+use tokio::{
+    sync::broadcast::{
+        self,
+        error::{RecvError, TryRecvError},
+    },
+    time::Instant,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::flight::Flights;
+
+/// Followers of one session in this process that receive each frame at once.
+const PROMPT: u32 = 16;
+/// How often the other followers receive what has arrived.
+const PACE: Duration = Duration::from_millis(100);
+/// Time slots in one [`PACE`].
+const SLOTS: u32 = 100;
+
+/// All subscriptions to frames of this process; one is here for as long as somebody listens.
+#[derive(Default)]
+pub(in crate::session) struct Ears {
+    all: Mutex<HashMap<EntityId, Weak<Ear>>>,
+    opening: Arc<Flights<EntityId, Option<Arc<Ear>>>>,
+}
+
+/// One subscription. It ends with the last who listens.
+struct Ear {
+    of: EntityId,
+    /// Held by what hands on: its end is the bus's.
+    heard: broadcast::WeakSender<BusEvent>,
+    ears: Weak<Ears>,
+    /// How many followers there are; senders of turns are not counted.
+    followers: AtomicU32,
+    /// How many followers ever joined: each further one gets the next time slot.
+    joined: AtomicU32,
+    /// When it was opened: time slots are counted from then.
+    opened: Instant,
+    _stop: DropGuard,
+}
+
+/// How a listener receives.
+#[derive(Clone, Copy)]
+enum Role {
+    /// It sent a turn, and receives each frame at once.
+    Sender,
+    /// It is one of the first followers, and receives each frame at once.
+    Prompt,
+    /// It is a further follower with this number, and receives in its time slot.
+    Paced(u32),
+}
+
+/// One listener.
+struct Listener {
+    receiver: broadcast::Receiver<BusEvent>,
+    ear: Arc<Ear>,
+    role: Role,
+}
+
+// === impl Ears ===
+
+impl Ears {
+    /// Listens; registered when this returns. Where nobody listens yet, the subscription is asked for
+    /// before this first waits, so that what its caller sends next comes after it.
+    pub(in crate::session) async fn listen(
+        self: &Arc<Self>,
+        substrate: &Substrate,
+        session: EntityId,
+    ) -> Result<Subscription, StoreError> {
+        if let Some(joined) = self.known(session).and_then(Ear::listen) {
+            return Ok(joined);
+        }
+        let frames = substrate.bus.subscribe(substrate.prefix.frames(session)).await?;
+        Ok(match self.known(session) {
+            // Somebody else was first; this one heard all since it asked.
+            Some(_) => frames,
+            None => self.open(session, frames).1,
+        })
+    }
+
+    /// The same with all who begin to listen now. What was said while this waits may be missed.
+    pub(in crate::session) async fn listen_together(
+        self: &Arc<Self>,
+        substrate: &Substrate,
+        session: EntityId,
+    ) -> Result<Subscription, StoreError> {
+        let ground = substrate.clone();
+        let subscribe = move || {
+            let ground = ground.clone();
+            async move { ground.bus.subscribe(ground.prefix.frames(session)).await.ok() }
+        };
+        match self.together(session, subscribe).await.and_then(Ear::follow) {
+            Some(joined) => Ok(joined),
+            // It says why that cannot be.
+            None => self.listen(substrate, session).await,
+        }
+    }
+
+    /// What is there, or what one of all who ask now has opened.
+    async fn together<R>(
+        self: &Arc<Self>,
+        session: EntityId,
+        subscribe: impl Fn() -> R + Clone + Send + Sync + 'static,
+    ) -> Option<Arc<Ear>>
+    where
+        R: Future<Output = Option<Subscription>> + Send + 'static,
+    {
+        if let Some(known) = self.known(session) {
+            return Some(known);
+        }
+        let ears = Arc::clone(self);
+        let open = move || {
+            let (ears, subscribe) = (Arc::clone(&ears), subscribe.clone());
+            async move {
+                if let Some(known) = ears.known(session) {
+                    return Some(known);
+                }
+                let frames = subscribe().await?;
+                Some(ears.known(session).unwrap_or_else(|| ears.open(session, frames).0))
+            }
+        };
+        self.opening.share(session, open).await.flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, Weak<Ear>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, session: EntityId) -> Option<Arc<Ear>> {
+        self.lock().get(&session).and_then(Weak::upgrade)
+    }
+
+    /// Shares a subscription; also its first listener, who hears all that is in it.
+    fn open(self: &Arc<Self>, of: EntityId, frames: Subscription) -> (Arc<Ear>, Subscription) {
+        let (heard, receiver) = broadcast::channel(SUBSCRIPTION_CAPACITY);
+        let stop = CancellationToken::new();
+        let ear = Arc::new(Ear {
+            of,
+            heard: heard.downgrade(),
+            ears: Arc::downgrade(self),
+            followers: AtomicU32::new(0),
+            joined: AtomicU32::new(0),
+            opened: Instant::now(),
+            _stop: stop.clone().drop_guard(),
+        });
+        // Whoever was there before goes on with its own.
+        self.lock().insert(of, Arc::downgrade(&ear));
+        // Detached: it ends with the last listener, or with the bus.
+        drop(tokio::spawn(hand_on(frames, heard, stop)));
+        (Arc::clone(&ear), Listener { receiver, ear, role: Role::Sender }.events())
+    }
+}
+
+impl fmt::Debug for Ears {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ears").field("open", &self.lock().len()).finish_non_exhaustive()
+    }
+}
+
+// === impl Ear ===
+
+impl Ear {
+    /// A further listener that receives each frame at once; `None` after the bus has closed.
+    fn listen(self: Arc<Self>) -> Option<Subscription> {
+        let receiver = self.heard.upgrade()?.subscribe();
+        Some(Listener { receiver, ear: self, role: Role::Sender }.events())
+    }
+
+    /// A further follower; `None` after the bus has closed.
+    fn follow(self: Arc<Self>) -> Option<Subscription> {
+        let receiver = self.heard.upgrade()?.subscribe();
+        let number = self.joined.fetch_add(1, Ordering::Relaxed);
+        let is_prompt = self.followers.fetch_add(1, Ordering::Relaxed) < PROMPT;
+        let role = if is_prompt { Role::Prompt } else { Role::Paced(number) };
+        Some(Listener { receiver, ear: self, role }.events())
+    }
+
+    /// When the next time slot of a follower begins.
+    fn next_slot(&self, number: u32) -> Instant {
+        let mut slot = self.opened + PACE / SLOTS * (number % SLOTS);
+        let late = Instant::now().saturating_duration_since(slot);
+        if late > Duration::ZERO {
+            let rounds = late.as_nanos().div_ceil(PACE.as_nanos());
+            slot += PACE * u32::try_from(rounds).unwrap_or(u32::MAX);
+        }
+        slot
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let Some(ears) = self.ears.upgrade() else { return };
+        let mut all = ears.lock();
+        // Another one may be there by now.
+        if all.get(&self.of).is_some_and(|one| one.strong_count() == 0) {
+            all.remove(&self.of);
+        }
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    fn events(self) -> Subscription {
+        futures_util::stream::unfold(self, |mut listener| async {
+            Some((listener.next().await?, listener))
+        })
+        .boxed()
+    }
+
+    /// The next message; `None` after the bus has closed.
+    async fn next(&mut self) -> Option<BusEvent> {
+        match self.receiver.try_recv() {
+            Ok(event) => return Some(event),
+            Err(TryRecvError::Lagged(_)) => return Some(BusEvent::Lagged),
+            Err(TryRecvError::Closed) => return None,
+            Err(TryRecvError::Empty) => {}
+        }
+        let event = match self.receiver.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(_)) => BusEvent::Lagged,
+            Err(RecvError::Closed) => return None,
+        };
+        if let Role::Paced(number) = self.role {
+            tokio::time::sleep_until(self.ear.next_slot(number)).await;
+        }
+        Some(event)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if !matches!(self.role, Role::Sender) {
+            self.ear.followers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Hands on what is heard until nobody listens, or the bus ends.
+async fn hand_on(
+    mut frames: Subscription,
+    heard: broadcast::Sender<BusEvent>,
+    stop: CancellationToken,
+) {
+    while let Some(Some(event)) = stop.run_until_cancelled(frames.next()).await {
+        // Nobody may be listening yet.
+        heard.send(event).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use clawnode_cluster::BusMessage;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn session() -> EntityId {
+        EntityId::from_u128(7)
+    }
+
+    fn said(n: usize) -> BusEvent {
+        let payload = Bytes::from(n.to_string());
+        BusEvent::Message(BusMessage {
+            subject: "frames".to_owned(),
+            reply: None,
+            traceparent: None,
+            payload,
+        })
+    }
+
+    /// A subscription, what it is told, and whether it is still there.
+    fn subscription() -> (mpsc::Sender<BusEvent>, Subscription) {
+        let (tell, told) = mpsc::channel(8);
+        let events = futures_util::stream::unfold(told, |mut told| async {
+            Some((told.recv().await?, told))
+        });
+        (tell, events.boxed())
+    }
+
+    #[tokio::test]
+    async fn all_hear_one_subscription_and_it_ends_with_the_last() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        tell.send(said(0)).await.unwrap();
+        let (ear, mut first) = ears.open(session(), frames);
+        drop(ear);
+        let mut more: Vec<Subscription> = Vec::new();
+        for _ in 0..100 {
+            more.push(ears.known(session()).and_then(Ear::listen).unwrap());
+        }
+        tell.send(said(1)).await.unwrap();
+        assert_eq!(first.next().await, Some(said(0)), "what came before it was shared");
+        assert_eq!(first.next().await, Some(said(1)));
+        for one in &mut more {
+            let heard = one.next().await;
+            let heard = if heard == Some(said(0)) { one.next().await } else { heard };
+            assert_eq!(heard, Some(said(1)));
+        }
+        drop(first);
+        drop(more.split_off(1));
+        tell.send(said(2)).await.unwrap();
+        assert_eq!(more[0].next().await, Some(said(2)));
+        drop(more);
+        tell.closed().await;
+        assert!(ears.lock().is_empty() && ears.known(session()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_followers_hear_at_once_and_the_others_in_time_slots() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        let (ear, mut owner) = ears.open(session(), frames);
+        let follow = |_| Arc::clone(&ear).follow().unwrap();
+        let mut all: Vec<Subscription> = (0..200).map(follow).collect();
+        let hears = |mut one: Subscription| async move {
+            let first = one.next().await;
+            let at = Instant::now();
+            (first, one.next().await, at, Instant::now())
+        };
+        let others = all.split_off(16).into_iter().map(|one| tokio::spawn(hears(one)));
+        let others = futures_util::future::join_all(others.collect::<Vec<_>>());
+        // All of them listen by now.
+        tokio::task::yield_now().await;
+        let begun = Instant::now();
+        for n in 0..2 {
+            tell.send(said(n)).await.unwrap();
+            for prompt in all.iter_mut().chain([&mut owner]) {
+                assert_eq!(prompt.next().await, Some(said(n)));
+            }
+        }
+        assert_eq!(Instant::now(), begun, "no time has passed");
+        let mut crowd: HashMap<Instant, u32> = HashMap::new();
+        for heard in others.await {
+            let (first, second, at, then) = heard.unwrap();
+            assert_eq!((first, second), (Some(said(0)), Some(said(1))));
+            assert_eq!(at, then, "what has come meanwhile comes with it");
+            assert!(at - begun <= PACE, "{:?}", at - begun);
+            *crowd.entry(at).or_default() += 1;
+        }
+        assert!(crowd.values().all(|many| *many <= 4), "{crowd:?}");
+        // Who comes when the others have left is one of the first again.
+        drop(all);
+        let mut late = Arc::clone(&ear).follow().unwrap();
+        let now = Instant::now();
+        tell.send(said(2)).await.unwrap();
+        assert_eq!(late.next().await, Some(said(2)));
+        assert_eq!(Instant::now(), now);
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_told_and_keeps_nobody_up() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        let (_, mut quick) = ears.open(session(), frames);
+        let mut slow = ears.known(session()).and_then(Ear::listen).unwrap();
+        for n in 0..2 * SUBSCRIPTION_CAPACITY {
+            tell.send(said(n)).await.unwrap();
+            assert_eq!(quick.next().await, Some(said(n)));
+        }
+        assert_eq!(slow.next().await, Some(BusEvent::Lagged));
+        assert_eq!(slow.next().await, Some(said(SUBSCRIPTION_CAPACITY)));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_bus_ends_all_and_whoever_comes_later_asks_anew() {
+        let ears = Arc::<Ears>::default();
+        let (tell, frames) = subscription();
+        let (ear, mut first) = ears.open(session(), frames);
+        drop(tell);
+        assert_eq!(first.next().await, None);
+        assert!(ear.listen().is_none(), "nobody hands on");
+        let (tell, frames) = subscription();
+        let (_, mut second) = ears.open(session(), frames);
+        drop(first);
+        tell.send(said(1)).await.unwrap();
+        assert_eq!(second.next().await, Some(said(1)));
+        assert!(ears.known(session()).is_some(), "the end of the old one is not its own");
+    }
+
+    #[tokio::test]
+    async fn those_who_come_together_subscribe_once() {
+        let ears = Arc::<Ears>::default();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (tell, frames) = subscription();
+        let frames = Arc::new(Mutex::new(Some(frames)));
+        let counted = Arc::clone(&asked);
+        let subscribe = move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(frames.lock().unwrap().take())
+        };
+        let opens = (0..50).map(|_| ears.together(session(), subscribe.clone()));
+        let opened = futures_util::future::join_all(opens).await;
+        let mut all: Vec<Subscription> =
+            opened.into_iter().map(|ear| ear.and_then(Ear::follow).unwrap()).collect();
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        tell.send(said(1)).await.unwrap();
+        for one in &mut all {
+            assert_eq!(one.next().await, Some(said(1)));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Lists of sessions, the newest first.
+//!
+//! No store keeps sessions by time, and an index beside the journals would cost each turn one more
+//! write. [`Directory`] knows where every journal ends, and a list folds only those that it shows. What
+//! was folded is remembered until the session's journal grows.
+//!
+//! The cursor of a page is the time and the id of the last session that was looked at: a session that
+//! does not change meanwhile is on exactly one page.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    str::FromStr,
+    sync::{Mutex as Lock, PoisonError},
+};
+
+use clawnode_cluster::StoreError;
+use clawnode_proto::{
+    AgentName, Digest, EntityId, SessionKey, Timestamp,
+    id::KeyPart,
+    llm::{Role, Text},
+    view::{SessionList, SessionRow},
+    visible::is_hidden,
+};
+use futures_util::{StreamExt, stream};
+
+use super::{
+    client::Sessions,
+    directory::{self, Directory, End, Facts, Known},
+    inspect::{other_kind, state_of},
+    send_error::SendError,
+};
+use crate::session::turn::state::SessionState;
+
+/// Sessions that one page folds at most, to find those that it shows.
+const ROWS_MAX: usize = 5_000;
+/// Journals that are folded at the same time.
+const ROWS_AT_ONCE: usize = 16;
+/// Rows that are remembered, twice: about 10 MB.
+const KEPT: usize = 10_000;
+/// Characters of a title.
+const TITLE: usize = 60;
+
+/// The sessions that are wanted: a page of them.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// At most this many.
+    pub limit: usize,
+    /// Those that follow this one.
+    pub after: Option<Cursor>,
+    /// Of this agent.
+    pub agent: Option<AgentName>,
+    /// That came in here.
+    pub channel: Option<KeyPart>,
+    /// In this state, as [`SessionRow`] has it; without it, all that are not deleted.
+    pub state: Option<String>,
+    /// In which something happened since then.
+    pub since: Option<Timestamp>,
+    /// Also those of requests that name no user.
+    pub stateless: bool,
+}
+
+/// Where a page ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    pub(in crate::session) updated: Timestamp,
+    pub(in crate::session) id: EntityId,
+}
+
+/// What lists read together, and remember.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Listing {
+    directory: Directory,
+    rows: Lock<Rows>,
+}
+
+/// Rows by entity, each with the last event that it knows; entities of other kinds have none. What was not used for `KEPT` others goes.
+#[derive(Debug, Default)]
+struct Rows {
+    young: HashMap<EntityId, (Digest, Seen)>,
+    old: HashMap<EntityId, (Digest, Seen)>,
+}
+
+/// What a journal turned out to be.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Its row, if it is a session's.
+    row: Option<SessionRow>,
+}
+
+/// What becomes of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Shown,
+    /// It would be shown if stateless ones were wanted.
+    Hidden,
+    Other,
+}
+
+/// A journal that a page may show.
+#[derive(Debug)]
+struct Candidate {
+    end: End,
+    /// Sessions before it that the page leaves out because they are stateless.
+    hidden: u64,
+}
+
+/// What a page looks at, in order.
+#[derive(Debug, Default)]
+struct Sought {
+    candidates: Vec<Candidate>,
+    /// Stateless sessions behind the last of them.
+    hidden: u64,
+    /// Where the next page goes on, if there may be more than these.
+    next: Option<Cursor>,
+    is_cut: bool,
+}
+
+impl Sessions {
+    /// The sessions that are wanted, newest first. A damaged one is a row that says so, at the end.
+    pub async fn list(&self, wanted: &Wanted) -> Result<SessionList, StoreError> {
+        let directory = &self.shared.listing.directory;
+        let journal = &*self.substrate.journal;
+        let sought = directory.now(journal, |known| wanted.sought(known)).await?;
+        let Sought { candidates, hidden, mut next, is_cut } = sought;
+        let count = candidates.len();
+        let mut rows = stream::iter(candidates)
+            .map(|candidate| async move { (self.row_of(&candidate.end).await, candidate) })
+            .buffered(ROWS_AT_ONCE);
+        let (mut list, mut seen, mut reached) = (SessionList::default(), 0, None);
+        let mut found = Vec::new();
+        while list.sessions.len() < wanted.limit.max(1)
+            && let Some((row, candidate)) = rows.next().await
+        {
+            (seen, reached) = (seen + 1, Some(candidate.end.at));
+            list.hidden += candidate.hidden;
+            // One that could not be read now may be read next time.
+            if row.as_ref().is_none_or(|row| row.state != "corrupt") {
+                found.push((candidate.end, Facts::of(row.as_ref())));
+            }
+            let Some(row) = row else { continue };
+            match wanted.judge(&Facts::of(Some(&row))) {
+                Verdict::Shown => list.sessions.push(row),
+                Verdict::Hidden => list.hidden += 1,
+                Verdict::Other => {}
+            }
+        }
+        drop(rows);
+        directory.note(found);
+        if seen < count {
+            next = reached;
+        } else if next.is_none() {
+            list.hidden += hidden;
+        }
+        list.next = next.map(|at| at.to_string());
+        list.partial = is_cut;
+        Ok(list)
+    }
+
+    /// The time and the hash of a session's last event; nothing, if it was deleted or is damaged.
+    pub(in crate::session) async fn last_event(
+        &self,
+        id: EntityId,
+    ) -> Result<Option<(Timestamp, Digest)>, StoreError> {
+        let end = directory::read(&*self.substrate.journal, id).await?;
+        let end = end.filter(|end| !end.is_tombstone);
+        Ok(end.and_then(|end| Some((end.at.updated, end.hash?))))
+    }
+
+    /// A session's row; nothing, if the entity is of another kind.
+    async fn row_of(&self, end: &End) -> Option<SessionRow> {
+        let id = end.at.id;
+        let kept = end.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
+        if let Some(seen) = kept {
+            return seen.row;
+        }
+        match self.read_row(id).await {
+            Ok((hash, row)) => {
+                self.shared.listing.rows().keep(id, hash, Seen { row: Some(row.clone()) });
+                Some(row)
+            }
+            Err(failure) if other_kind(&failure).is_some() => {
+                if let Some(hash) = end.hash {
+                    self.shared.listing.rows().keep(id, hash, Seen { row: None });
+                }
+                None
+            }
+            Err(failure) => Some(super::inspect::damaged_row(id, &failure)),
+        }
+    }
+
+    async fn read_row(&self, id: EntityId) -> Result<(Digest, SessionRow), SendError> {
+        let entity = self.read(id).await?;
+        let mut row = super::inspect::row(&entity);
+        if let Some(text) = opening(&entity.state) {
+            // The text of a session that is being deleted may be gone.
+            row.title = self.text(text).await.ok().and_then(|text| title(&text));
+        }
+        debug_assert_eq!(row.state, state_of(&entity));
+        Ok((entity.core.tail.hash, row))
+    }
+}
+
+/// What a person said first.
+fn opening(state: &SessionState) -> Option<&Text> {
+    let seeded = state.seed.iter().find(|message| message.role == Role::User);
+    let turn = state.closed.first().or_else(|| state.open.front());
+    let said = || turn.and_then(|turn| turn.said.first()).map(|(_, text)| text);
+    seeded.map(|message| &message.content).or_else(said)
+}
+
+/// The first words of a text, in one line, of characters that are seen.
+fn title(text: &str) -> Option<String> {
+    let mut title = String::new();
+    let mut left = TITLE;
+    for word in text.split_whitespace() {
+        let room = left.saturating_sub(usize::from(!title.is_empty()));
+        let mut seen = word.chars().filter(|c| !is_hidden(*c)).peekable();
+        if seen.peek().is_none() {
+            continue;
+        }
+        if room == 0 {
+            title.push('…');
+            break;
+        }
+        if !title.is_empty() {
+            title.push(' ');
+        }
+        let before = title.chars().count();
+        title.extend(seen.by_ref().take(room));
+        left = room - (title.chars().count() - before);
+        if seen.next().is_some() {
+            title.push('…');
+            break;
+        }
+    }
+    (!title.is_empty()).then_some(title)
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// The journals that a page may show: all that are not known to be others.
+    fn sought(&self, known: &Known) -> Sought {
+        let mut sought = Sought { is_cut: known.is_cut(), ..Sought::default() };
+        let (mut shown, mut last) = (0, None);
+        let is_recent = |end: &&End| self.since.is_none_or(|at| end.at.updated >= at);
+        let deleted = self.state.as_deref() == Some("deleted");
+        for end in known.behind(self.after).take_while(is_recent) {
+            if end.is_tombstone && !deleted {
+                continue;
+            }
+            match end.facts.as_ref().map(|facts| self.judge(facts)) {
+                Some(Verdict::Other) => continue,
+                Some(Verdict::Hidden) => {
+                    sought.hidden += 1;
+                    continue;
+                }
+                Some(Verdict::Shown) => shown += 1,
+                None => {}
+            }
+            if sought.candidates.len() == ROWS_MAX || shown > self.limit.max(1) {
+                sought.next = last;
+                break;
+            }
+            last = Some(end.at);
+            let hidden = std::mem::take(&mut sought.hidden);
+            sought.candidates.push(Candidate { end: end.clone(), hidden });
+        }
+        sought
+    }
+
+    fn judge(&self, facts: &Facts) -> Verdict {
+        let of = facts.of.as_ref();
+        let answers = |agent: &AgentName| of.is_some_and(|(own, _)| own == agent);
+        let came_by = |channel: &KeyPart| of.is_some_and(|(_, own)| own == channel);
+        let is_wanted = self.agent.as_ref().is_none_or(answers)
+            && self.channel.as_ref().is_none_or(came_by)
+            && match &self.state {
+                Some(state) => facts.state == *state,
+                None => facts.state != "deleted",
+            };
+        match is_wanted && !facts.state.is_empty() {
+            true if facts.is_stateless && !self.stateless => Verdict::Hidden,
+            true => Verdict::Shown,
+            false => Verdict::Other,
+        }
+    }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// What a row says; nothing is wanted of what has none.
+    fn of(row: Option<&SessionRow>) -> Self {
+        let key = row.and_then(|row| row.key.as_deref()?.parse::<SessionKey>().ok());
+        Self {
+            of: key.map(|key| (key.agent, key.channel)),
+            state: row.map(|row| row.state.clone()).unwrap_or_default(),
+            is_stateless: row.is_some_and(|row| row.stateless),
+        }
+    }
+}
+
+// === impl Cursor ===
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.updated.0, self.id)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = SendError;
+
+    fn from_str(text: &str) -> Result<Self, SendError> {
+        let parts = text.split_once('.');
+        let read = parts.and_then(|(updated, id)| Some((updated.parse().ok()?, id.parse().ok()?)));
+        let (updated, id) = read.ok_or_else(|| {
+            let text: String = text.chars().take(80).collect();
+            SendError::Cursor(format!("`{text}` is not TIME.ID"))
+        })?;
+        Ok(Self { updated: Timestamp(updated), id })
+    }
+}
+
+// === impl Listing ===
+
+impl Listing {
+    fn rows(&self) -> std::sync::MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rows {
+    fn get(&mut self, id: EntityId, hash: Digest) -> Option<Seen> {
+        if let Some((known, row)) = self.young.get(&id) {
+            return (*known == hash).then(|| row.clone());
+        }
+        let (known, row) = self.old.remove(&id)?;
+        if known != hash {
+            return None;
+        }
+        self.keep(id, hash, row.clone());
+        Some(row)
+    }
+
+    fn keep(&mut self, id: EntityId, hash: Digest, seen: Seen) {
+        if self.young.len() >= KEPT {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(id, (hash, seen));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_one_short_line_of_visible_characters() {
+        for (text, expected) in [
+            ("", None),
+            (" \u{200b} \n", None),
+            ("Hello,  wörld\n\nmore", Some("Hello, wörld more".to_owned())),
+            ("a\u{1b}[2Jb \u{202e} c", Some("a[2Jb c".to_owned())),
+            (&"x".repeat(61), Some(format!("{}…", "x".repeat(60)))),
+            (&"x".repeat(60), Some("x".repeat(60))),
+            (&format!("{} y", "x".repeat(60)), Some(format!("{}…", "x".repeat(60)))),
+            (&format!("{} yz", "x".repeat(58)), Some(format!("{} y…", "x".repeat(58)))),
+        ] {
+            assert_eq!(title(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_read_back() {
+        let at = Cursor { updated: Timestamp(7), id: EntityId::from_u128(9) };
+        assert_eq!(at.to_string().parse::<Cursor>().unwrap(), at);
+        for wrong in ["", "7", "x.y", "ent_00000000000000000000000009"] {
+            assert!(wrong.parse::<Cursor>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_more_rows_are_remembered_than_there_is_room_for() {
+        let entity = clawnode_kernel::Entity::unborn(EntityId::from_u128(0));
+        let row = super::super::inspect::row(&entity);
+        let mut rows = Rows::default();
+        for n in 0..3 * KEPT as u128 {
+            rows.keep(EntityId::from_u128(n), Digest::ZERO, Seen { row: Some(row.clone()) });
+        }
+        assert!(rows.young.len() + rows.old.len() <= 2 * KEPT);
+        let newest = EntityId::from_u128(3 * KEPT as u128 - 1);
+        assert!(rows.get(newest, Digest::ZERO).is_some());
+        assert!(rows.get(newest, Digest::of(b"grown")).is_none(), "its journal has grown");
+        assert!(rows.get(EntityId::from_u128(1), Digest::ZERO).is_none());
+    }
+}

@@ -1,0 +1,395 @@
+//! What a reader has seen of a turn, and what it is to see next: pure.
+//!
+//! [`Progress`] puts frames in order, drops what is repeated or superseded, and counts what was
+//! shown, so that it knows at the end whether anything is missing. A reader that resumes has shown
+//! what this process never saw: the frames that the owner still has are counted up to the reader's
+//! cursor and told only after it, so that nothing is missed and nothing repeated.
+
+use clawnode_proto::{
+    CallId, Frame, FrameBody, FrameKey, TurnId,
+    turn::{TurnBody, TurnEvent},
+};
+
+/// What the reader has seen of a turn.
+#[derive(Debug)]
+pub(in crate::session) struct Progress {
+    turn: TurnId,
+    /// The last frame that was taken.
+    at: Option<FrameKey>,
+    /// Calls that were superseded by a later one.
+    past: Vec<CallId>,
+    /// Bytes of text shown by calls that are past.
+    text_before: u64,
+    /// Bytes of text shown by the current call.
+    text_of_call: u64,
+    /// Whether text may be missing, so that only the journal can tell.
+    holes: bool,
+    /// What the reader had seen before it came here, until the owner's frames were found to lead
+    /// there.
+    resumed: Option<FrameKey>,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Of a reader that has seen everything up to `after`, or nothing yet.
+    pub(in crate::session) fn new(turn: TurnId, after: Option<FrameKey>) -> Self {
+        let is_start = |key: &FrameKey| key.attempt.0 == 0 && key.index == 0;
+        let resumed = after.filter(|key| key.turn == turn && !is_start(key));
+        Self {
+            turn,
+            at: resumed,
+            past: Vec::new(),
+            text_before: 0,
+            text_of_call: 0,
+            // A reader that resumes has shown text that is not counted here.
+            holes: resumed.is_some(),
+            resumed,
+        }
+    }
+
+    pub(in crate::session) const fn turn(&self) -> TurnId {
+        self.turn
+    }
+
+    /// The turn that the followed one has joined.
+    pub(in crate::session) fn is_of(&mut self, turn: TurnId) {
+        self.turn = turn;
+    }
+
+    /// The last frame that was taken.
+    pub(in crate::session) const fn at(&self) -> Option<FrameKey> {
+        self.at
+    }
+
+    /// Whether the reader may have been shown anything.
+    pub(in crate::session) const fn has_begun(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Whether text may be missing.
+    pub(in crate::session) const fn has_holes(&self) -> bool {
+        self.holes
+    }
+
+    /// Whether taking these frames, which follow each other, would leave out one before them.
+    pub(in crate::session) fn misses_before(&self, frames: &[Frame]) -> bool {
+        let first = frames.iter().find(|frame| self.is_new(&frame.key));
+        first.is_some_and(|frame| self.misses(&frame.key))
+    }
+
+    /// Whether a frame is of this turn and not yet taken or superseded.
+    fn is_new(&self, key: &FrameKey) -> bool {
+        if key.turn != self.turn || self.past.contains(&key.call) {
+            return false;
+        }
+        self.at.is_none_or(|at| {
+            at.call != key.call || (key.attempt, key.index) > (at.attempt, at.index)
+        })
+    }
+
+    /// Whether taking a new frame with this key would leave out one before it.
+    fn misses(&self, key: &FrameKey) -> bool {
+        if key.index >= FrameKey::ERROR {
+            return false;
+        }
+        match self.at {
+            Some(at) if at.call == key.call && key.attempt == at.attempt => {
+                key.index > at.index.saturating_add(1)
+            }
+            Some(_) | None => key.index != 0,
+        }
+    }
+
+    /// Takes the frames that the owner still has, in order.
+    pub(in crate::session) fn recall(&mut self, mut frames: Vec<Frame>) -> Vec<TurnEvent> {
+        let seen = self.resumed.and_then(|cursor| {
+            frames.iter().position(|frame| self.at == Some(cursor) && frame.key == cursor)
+        });
+        if let Some(seen) = seen {
+            // Counted from their beginning: what comes before the cursor was shown elsewhere.
+            let mut counted = Self::new(self.turn, None);
+            // What the reader was shown of calls before these frames may be void by now.
+            let first = CallId::derive(self.turn, 0);
+            counted.holes = frames.first().is_some_and(|frame| frame.key.call != first);
+            for frame in frames.drain(..=seen) {
+                drop(counted.take(frame));
+            }
+            *self = counted;
+        }
+        frames.into_iter().flat_map(|frame| self.take(frame)).collect()
+    }
+
+    /// Takes a frame; says what the reader is to see of it.
+    pub(in crate::session) fn take(&mut self, frame: Frame) -> Vec<TurnEvent> {
+        let key = frame.key;
+        if !self.is_new(&key) {
+            return Vec::new();
+        }
+        let mut events = Vec::new();
+        let misses = self.misses(&key);
+        match self.at {
+            Some(at) if at.call == key.call && at.attempt == key.attempt => self.holes |= misses,
+            Some(at) if at.call == key.call => {
+                // A higher attempt: what the lower one said is void. The cursor is the one before: a
+                // reader that is cut off here gets the reset once more.
+                events.extend(self.void(at));
+                self.holes |= misses;
+            }
+            Some(at) => {
+                self.past.push(at.call);
+                self.text_before += std::mem::take(&mut self.text_of_call);
+                self.holes |= misses;
+            }
+            None => self.holes |= misses,
+        }
+        self.at = Some(key);
+        let body = match frame.body {
+            FrameBody::Text { delta } => {
+                self.text_of_call += delta.len() as u64;
+                TurnBody::Text(delta)
+            }
+            FrameBody::Reset {} => {
+                events.extend(self.void(key));
+                return events;
+            }
+            FrameBody::Usage { usage } => TurnBody::Usage(usage),
+            FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
+            body @ (FrameBody::ToolUse { .. }
+            | FrameBody::ApprovalRequest { .. }
+            | FrameBody::ToolResult { .. }) => match TurnBody::of_tool(body) {
+                Some(body) => body,
+                None => return events,
+            },
+            FrameBody::Error { error } => TurnBody::Error(error),
+            FrameBody::Done { outcome, text_bytes } => {
+                self.holes |= text_bytes != self.text_before + self.text_of_call;
+                TurnBody::Done(outcome)
+            }
+        };
+        events.push(self.event(key, body));
+        events
+    }
+
+    /// What the current call said so far is void. If the reader was shown any of it, nothing is shown
+    /// from now on, and what earlier calls said is missed at the end.
+    fn void(&mut self, cursor: FrameKey) -> Option<TurnEvent> {
+        let shown = std::mem::take(&mut self.text_of_call) > 0 || self.holes;
+        shown.then(|| {
+            self.text_before = 0;
+            self.holes = false;
+            self.event(cursor, TurnBody::Reset { text: String::new() })
+        })
+    }
+
+    fn event(&self, cursor: FrameKey, body: TurnBody) -> TurnEvent {
+        debug_assert_eq!(cursor.turn, self.turn, "I7: frames of one turn only");
+        TurnEvent { cursor, body }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{Attempt, llm::StopReason, session::TurnOutcome};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TURN: TurnId = TurnId::from_u128(7);
+
+    /// How a call went: pieces of text of each attempt, `!` where its provider broke off; only what
+    /// follows the last of these in the last attempt is recorded.
+    type Call = Vec<Vec<String>>;
+
+    const BROKE_OFF: &str = "!";
+
+    fn key(call: usize, attempt: usize, index: usize) -> FrameKey {
+        let small = |number: usize| u32::try_from(number).unwrap();
+        let call = CallId::derive(TURN, small(call));
+        FrameKey { turn: TURN, call, attempt: Attempt(small(attempt + 1)), index: small(index) }
+    }
+
+    /// A turn's frames, in the order in which its owners publish them; each with how many frames
+    /// before it its owner still has, because an owner that dies takes them with it.
+    fn frames_of(calls: &[Call]) -> (Vec<Frame>, Vec<usize>, String) {
+        let (mut frames, mut kept, mut text) = (Vec::new(), Vec::new(), String::new());
+        let mut since = 0;
+        for (number, call) in calls.iter().enumerate() {
+            for (attempt, pieces) in call.iter().enumerate() {
+                if attempt > 0 {
+                    since = frames.len();
+                }
+                for (index, delta) in pieces.iter().enumerate() {
+                    let body = match delta.as_str() {
+                        BROKE_OFF => FrameBody::Reset {},
+                        delta => FrameBody::Text { delta: delta.to_owned() },
+                    };
+                    kept.push(frames.len() - since);
+                    frames.push(Frame { key: key(number, attempt, index), body });
+                }
+            }
+            let said = call.last().into_iter().flatten().map(String::as_str).collect::<String>();
+            text.push_str(said.rsplit(BROKE_OFF).next().unwrap_or_default());
+        }
+        let last = calls.len() - 1;
+        let done = key(last, calls[last].len() - 1, FrameKey::DONE as usize);
+        let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+        let body = FrameBody::Done { outcome, text_bytes: text.len() as u64 };
+        kept.push(frames.len() - since);
+        frames.push(Frame { key: done, body });
+        (frames, kept, text)
+    }
+
+    /// A reader, over as many connections as it takes.
+    #[derive(Default)]
+    struct Reader {
+        text: String,
+        cursor: Option<FrameKey>,
+        resets: usize,
+        done: bool,
+    }
+
+    impl Reader {
+        fn see(&mut self, event: TurnEvent) {
+            self.cursor = Some(event.cursor);
+            match event.body {
+                TurnBody::Text(more) => self.text.push_str(&more),
+                TurnBody::Reset { text } => {
+                    self.text = text;
+                    self.resets += 1;
+                }
+                TurnBody::Done(_) => self.done = true,
+                _ => {}
+            }
+        }
+
+        /// What a gateway does with events: at a `Done` with holes, it tells the journal's word.
+        /// Stops after `most` events; says how many it saw.
+        fn hear(
+            &mut self,
+            at: &Progress,
+            events: Vec<TurnEvent>,
+            whole: &str,
+            most: usize,
+        ) -> usize {
+            let mut seen = 0;
+            for event in events {
+                if seen == most || self.done {
+                    return seen;
+                }
+                if matches!(event.body, TurnBody::Done(_)) && at.has_holes() {
+                    let body = TurnBody::Reset { text: whole.to_owned() };
+                    self.see(TurnEvent { cursor: event.cursor, body });
+                }
+                self.see(event);
+                seen += 1;
+            }
+            seen
+        }
+    }
+
+    fn call() -> impl Strategy<Value = Call> {
+        let piece = prop_oneof![4 => "[a-c]{1,3}", 1 => Just(BROKE_OFF.to_owned())];
+        let pieces = prop::collection::vec(piece, 1..5);
+        prop::collection::vec(pieces, 1..3)
+    }
+
+    proptest! {
+        /// GATE-5: cut off anywhere and resumed anywhere else, over and over, a reader has the
+        /// reply at the end; and as long as no call was made again, without a reset.
+        #[test]
+        fn gate_5_a_reader_that_resumes_misses_nothing_and_repeats_nothing(
+            calls in prop::collection::vec(call(), 1..4),
+            cuts in prop::collection::vec((0..6_usize, 0..4_usize), 0..6),
+        ) {
+            let (frames, kept, whole) = frames_of(&calls);
+            let broke_off = |attempt: &Vec<String>| attempt.iter().any(|piece| piece == BROKE_OFF);
+            let again = calls.iter().any(|call| call.len() > 1 || call.iter().any(broke_off));
+            let mut reader = Reader::default();
+            // How many frames the owners have published, as each connection begins.
+            let mut published = 0;
+            let most = cuts.iter().copied().chain([(usize::MAX, 0)]);
+            for (most, meanwhile) in most {
+                if reader.done {
+                    break;
+                }
+                published = (published + meanwhile).min(frames.len() - 1);
+                let mut progress = Progress::new(TURN, reader.cursor);
+                let mut left = most;
+                if published > 0 {
+                    let first = published - 1 - kept[published - 1];
+                    let events = progress.recall(frames[first..published].to_vec());
+                    left -= reader.hear(&progress, events, &whole, left);
+                }
+                while left > 0 && published < frames.len() {
+                    let frame = frames[published].clone();
+                    // A frame may be heard twice: live, and from the owner.
+                    let mut events = progress.take(frame.clone());
+                    events.extend(progress.take(frame));
+                    published += 1;
+                    left -= reader.hear(&progress, events, &whole, left).min(left);
+                }
+            }
+            prop_assert!(reader.done);
+            prop_assert_eq!(&reader.text, &whole);
+            prop_assert!(again || reader.resets == 0, "GATE-5: {} resets", reader.resets);
+        }
+    }
+
+    #[test]
+    fn a_reset_that_was_seen_alone_is_told_again() {
+        let frame = |attempt, index, text: &str| Frame {
+            key: key(0, attempt, index),
+            body: FrameBody::Text { delta: text.to_owned() },
+        };
+        let mut progress = Progress::new(TURN, None);
+        drop(progress.take(frame(0, 0, "one")));
+        let events = progress.take(frame(1, 0, "two"));
+        assert_eq!(events[0].body, TurnBody::Reset { text: String::new() });
+        // The reader is cut off between the two.
+        let mut progress = Progress::new(TURN, Some(events[0].cursor));
+        let again = progress.recall(vec![frame(1, 0, "two")]);
+        assert_eq!(again, events);
+        assert!(!progress.has_holes());
+    }
+
+    #[test]
+    fn text_that_became_void_while_a_reader_was_away_is_taken_back() {
+        let text = || FrameBody::Text { delta: "a".to_owned() };
+        let frame = |call, body| Frame { key: key(call, 0, 0), body };
+        // The reader has seen text of the first call, which said nothing in the end. Its owner died, and
+        // the next one has the second call alone.
+        let mut progress = Progress::new(TURN, Some(key(1, 0, 0)));
+        drop(progress.recall(vec![frame(1, text())]));
+        let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+        let done = FrameBody::Done { outcome, text_bytes: 1 };
+        drop(progress.take(Frame { key: key(1, 0, FrameKey::DONE as usize), body: done }));
+        assert!(progress.has_holes(), "the journal tells what is to be shown");
+    }
+
+    #[test]
+    fn what_is_left_out_is_noticed_before_it_is_taken() {
+        let frame = |key| Frame { key, body: FrameBody::Text { delta: "a".to_owned() } };
+        let misses = |progress: &Progress, keys: &[FrameKey]| {
+            progress.misses_before(&keys.iter().copied().map(frame).collect::<Vec<_>>())
+        };
+        let mut progress = Progress::new(TURN, None);
+        assert!(misses(&progress, &[key(0, 0, 1)]));
+        assert!(!misses(&progress, &[key(0, 0, 0), key(0, 0, 1)]));
+        drop(progress.take(frame(key(0, 0, 0))));
+        let done = FrameKey::DONE as usize;
+        for (keys, missing) in [
+            (vec![key(0, 0, 0)], false),
+            (vec![key(0, 0, 0), key(0, 0, 1), key(0, 0, 2)], false),
+            (vec![key(0, 0, 1), key(0, 0, 2)], false),
+            (vec![key(0, 0, 2)], true),
+            (vec![key(0, 1, 0)], false),
+            (vec![key(0, 1, 1)], true),
+            (vec![key(1, 0, 0)], false),
+            (vec![key(1, 0, 1)], true),
+            (vec![key(0, 0, done)], false),
+        ] {
+            assert_eq!(misses(&progress, &keys), missing, "{keys:?}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Sessions of requests that name no user go by themselves, once nothing has happened in them for a
+//! time.
+//!
+//! Whoever serves a partition looks, and tells the session by an input; the session's own fold decides.
+//! It goes only if its one turn is still the only one and has ended, so nothing is lost that is under way
+//! or came since, also where two processes look at the same time. A clock that is wrong tells no session
+//! to go that this process has not seen at rest itself for a while. What was told and not done yet is in the inbox, which survives a crash.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use clawnode_cluster::StoreError;
+use clawnode_kernel::{Core, Entity, Service};
+use clawnode_proto::{
+    Digest, EntityId, IdempotencyKey, SessionKey, TimerId, Timestamp, session::SessionInput,
+};
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{client::Sessions, send_error::SendError};
+use crate::session::Session;
+
+/// Sessions that one round goes through, those of others included.
+const LOOK_MAX: usize = 1_000;
+/// Sessions that one round tells to go.
+const TOLD_MAX: usize = 100;
+/// Sessions that are remembered not to be of this kind, so that their journals are not read again: 2 MB.
+const OTHERS_MAX: usize = 100_000;
+
+/// Sessions that are remembered to rest, and since when: 1 MB. What finds no room goes later.
+const RESTING_MAX: usize = 10_000;
+
+/// Goes through all sessions, round by round.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    /// Where the next round goes on; from the first session if absent.
+    after: Option<EntityId>,
+    others: HashSet<EntityId>,
+    /// How long a session must have been seen at rest, by the steady clock.
+    seen_for: Duration,
+    /// The last event of those that rest, and since when that was seen.
+    resting: HashMap<EntityId, (Digest, Instant)>,
+}
+
+/// What came of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It was told to go.
+    Told,
+    /// It is still used, or has gone.
+    Stays,
+    /// It is none of those that go.
+    Other,
+}
+
+impl Sweep {
+    /// One that tells only sessions which it has seen at rest for so long.
+    pub fn new(seen_for: Duration) -> Self {
+        Self { seen_for, ..Self::default() }
+    }
+
+    /// Whether the session was seen with this last event for long enough.
+    fn has_seen(&mut self, id: EntityId, last: Digest) -> bool {
+        let now = Instant::now();
+        if self.resting.len() >= RESTING_MAX && !self.resting.contains_key(&id) {
+            // Those that went, or were used, are not seen any more.
+            self.resting.retain(|_, (_, since)| now - *since < self.seen_for * 4);
+            if self.resting.len() >= RESTING_MAX {
+                return false;
+            }
+        }
+        let (seen, since) = self.resting.entry(id).or_insert((last, now));
+        if *seen != last {
+            (*seen, *since) = (last, now);
+        }
+        now - *since >= self.seen_for
+    }
+
+    /// Goes through the next sessions, and tells those of this kind to go that are `mine` and in which
+    /// nothing has happened for `keep`. Says how many.
+    pub async fn round(
+        &mut self,
+        sessions: &Sessions,
+        keep: Duration,
+        mine: impl Fn(EntityId) -> bool,
+    ) -> Result<usize, StoreError> {
+        let now = sessions.now().0;
+        let until = Timestamp(now.saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(now)));
+        let ids = sessions.substrate().journal.entities(self.after, LOOK_MAX).await?;
+        let is_end = ids.len() < LOOK_MAX;
+        let mut told = 0;
+        for id in ids {
+            self.after = Some(id);
+            if !mine(id) || self.others.contains(&id) {
+                continue;
+            }
+            match sessions.let_go(id, until, self).await {
+                Ok(Found::Told) => {
+                    self.resting.remove(&id);
+                    told += 1;
+                }
+                Ok(Found::Stays) => {}
+                Ok(Found::Other) => {
+                    if self.others.len() >= OTHERS_MAX {
+                        self.others.clear();
+                    }
+                    self.others.insert(id);
+                }
+                // The next time round it may be otherwise.
+                Err(failure) => debug!(entity = %id, %failure, "cannot read a session"),
+            }
+            if told == TOLD_MAX {
+                return Ok(told);
+            }
+        }
+        if is_end {
+            self.after = None;
+        }
+        Ok(told)
+    }
+
+    /// Whether the next round begins with the first session.
+    pub const fn is_through(&self) -> bool {
+        self.after.is_none()
+    }
+}
+
+impl Sessions {
+    /// Tells a session to go if it is of a request that names no user, and rests since before `until`.
+    async fn let_go(
+        &self,
+        id: EntityId,
+        until: Timestamp,
+        sweep: &mut Sweep,
+    ) -> Result<Found, SendError> {
+        let Some((updated, last)) = self.last_event(id).await? else { return Ok(Found::Stays) };
+        if updated > until {
+            return Ok(Found::Stays);
+        }
+        let loaded = self.load(id).await?;
+        let core = Core::of(id, &loaded, &|_| true)?;
+        let key = core.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
+        if !key.is_some_and(|key| key.is_stateless()) {
+            return Ok(Found::Other);
+        }
+        let entity = Entity::<Session>::of(id, &loaded)?;
+        let Some(turn) = entity.state.rested() else { return Ok(Found::Stays) };
+        // What is out of service waits for an operator.
+        if entity.core.service != Service::Active || !sweep.has_seen(id, last) {
+            return Ok(Found::Stays);
+        }
+        // Once for each state of its journal, whoever looks.
+        let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
+        let stored = self.addressed(id, &input, key_of(last)?).await?;
+        // While a turn is open its input waits.
+        let told = self.substrate.inbox.put_if_room(&stored, 1).await?;
+        Ok(if told.is_some() { Found::Told } else { Found::Stays })
+    }
+}
+
+fn key_of(last: Digest) -> Result<IdempotencyKey, SendError> {
+    let named = format!("rest:{last}").parse();
+    let refused = |detail| SendError::Store(StoreError::Refused { store: "inbox", detail });
+    named.map_err(|error: clawnode_proto::id::ParseIdError| refused(error.to_string()))
+}

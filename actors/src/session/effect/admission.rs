@@ -1,0 +1,83 @@
+//! How a model call gets its place, and what ends it that is not its own end.
+
+use clawnode_kernel::driver::Port;
+use clawnode_proto::{
+    Attempt,
+    latch::Latch,
+    llm::{FailureClass, ModelFailure, Text, Usage},
+    timeout::TimeLevel,
+};
+
+use crate::agent::{AdmitPort, Grant};
+use crate::session::turn::{
+    kind::{CallKey, Outcome, Session},
+    prepare::CallJob,
+};
+
+/// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
+/// removed, or has too many waiting), it says so, and the session asks again.
+pub(in crate::session) struct Admission {
+    pub(in crate::session) key: CallKey,
+    pub(in crate::session) port: Port<Session>,
+    pub(in crate::session) granted: bool,
+    /// Whether its turn has made calls before.
+    pub(in crate::session) begun: bool,
+}
+
+impl Admission {
+    pub(in crate::session) fn refuse(mut self, failure: ModelFailure) {
+        self.granted = true;
+        let (partial, usage) = (Text::from(String::new()), Usage::default());
+        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
+        self.port.refused(self.key, outcome);
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if !self.granted {
+            self.port.forgotten(self.key);
+        }
+    }
+}
+
+impl AdmitPort for Admission {
+    fn granted(mut self: Box<Self>, grant: Grant) {
+        self.granted = true;
+        self.port.granted(self.key, grant);
+    }
+
+    fn deferred(&self) {
+        self.port.deferred(self.key);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.port.is_closed()
+    }
+
+    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>> {
+        if self.begun {
+            self.refuse(stopped(latch));
+            return None;
+        }
+        Some(self)
+    }
+}
+
+/// Returns once the time of a call's turn or step is over.
+pub(in crate::session) async fn out_of_time(job: &CallJob) -> ModelFailure {
+    let Some(limit) = &job.limit else { return std::future::pending().await };
+    if limit.left_ms > 0 {
+        tokio::time::sleep(limit.left()).await;
+    }
+    let class = match limit.level {
+        TimeLevel::Global => FailureClass::GlobalTime,
+        TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
+    };
+    ModelFailure::new(class, limit.to_string())
+}
+
+/// How a model call fails that an operator stops.
+pub(in crate::session) fn stopped(latch: &Latch) -> ModelFailure {
+    ModelFailure::new(FailureClass::Stopped, latch.to_string())
+}

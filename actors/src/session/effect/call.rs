@@ -1,0 +1,209 @@
+//! A model call under way: what was received, and where the next frame goes.
+
+use std::time::Duration;
+
+use clawnode_proto::{
+    EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    tool::ToolUse,
+};
+use futures_util::StreamExt;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::run::SessionRunner;
+use crate::llm::ModelEvent;
+use crate::session::turn::prepare::CallJob;
+
+/// Stream pieces that are taken at once if they are ready. Room for so many is made for each piece
+/// that comes alone.
+const BATCH_MAX: usize = 16;
+/// How close two messages of a call's frames may follow each other. The first leaves at once; what
+/// comes sooner than this after it waits and leaves together, because a message costs more on its
+/// way to the reader than the token in it. More saves work, less is smoother to read.
+const FRAME_GAP: Duration = Duration::from_millis(10);
+
+/// What people read when a call is tried again.
+fn retrying(why: &str, retry: u32, wait: Duration) -> String {
+    let tenths = wait.as_millis().div_ceil(100);
+    let when = if tenths == 0 {
+        "now".to_owned()
+    } else {
+        format!("in {}.{} s", tenths / 10, tenths % 10)
+    };
+    format!("{why}; retry {retry} {when}")
+}
+
+/// How a call's stream ended.
+pub(in crate::session) enum End {
+    Done { stop: StopReason, model: String },
+    Failed(ModelFailure),
+}
+
+/// A call under way: what was received, and where the next frame goes.
+pub(in crate::session) struct Call<'a> {
+    runner: &'a SessionRunner,
+    entity: EntityId,
+    key: FrameKey,
+    trace: Option<Traceparent>,
+    pub(in crate::session) text: String,
+    pub(in crate::session) usage: Usage,
+    /// Of that, what tries used that broke off.
+    spent: Usage,
+    pub(in crate::session) tool_uses: Vec<ToolUse>,
+    /// Shown before the text, and no part of it.
+    seam: &'static str,
+    /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
+    gathered: Vec<FrameBody>,
+    /// From when on it may be.
+    due: Instant,
+}
+
+impl<'a> Call<'a> {
+    pub(in crate::session) fn new(
+        runner: &'a SessionRunner,
+        entity: EntityId,
+        job: &CallJob,
+    ) -> Self {
+        let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
+        let trace = job.trace.clone();
+        Self {
+            runner,
+            entity,
+            key,
+            trace,
+            text: String::new(),
+            usage: Usage::default(),
+            spent: Usage::default(),
+            tool_uses: Vec::new(),
+            seam: job.seam,
+            gathered: Vec::new(),
+            due: Instant::now(),
+        }
+    }
+
+    pub(in crate::session) async fn run(&mut self, job: &CallJob) -> End {
+        if let Some(results) = &job.results {
+            let (trace, turn) = (job.trace.as_ref(), job.turn);
+            self.runner.tell_tools(self.entity, trace, turn, results).await;
+        }
+        if job.request.dropped_turns > 0 {
+            let message = format!(
+                "the model's window is full: the oldest {} turns are left out",
+                job.request.dropped_turns
+            );
+            let body = FrameBody::Notice { name: "history_dropped".to_owned(), message };
+            self.gathered.push(body);
+        }
+        let model = match self.runner.models.resolve_model(&job.request.model) {
+            Ok(model) => model,
+            Err(failure) => return End::Failed(failure),
+        };
+        let request = match self.runner.request(job).await {
+            Ok(request) => request,
+            Err(failure) => return End::Failed(failure),
+        };
+        let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
+        loop {
+            let batch = tokio::select! {
+                biased;
+                batch = pieces.next() => batch,
+                () = tokio::time::sleep_until(self.due), if !self.gathered.is_empty() => {
+                    self.flush().await;
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { break };
+            for piece in batch {
+                if let Some(end) = self.piece(piece) {
+                    return end;
+                }
+            }
+            // A stream that never pauses must not hold frames back.
+            if Instant::now() >= self.due {
+                self.flush().await;
+            }
+        }
+        End::Failed(ModelFailure::new(
+            FailureClass::BrokenStream,
+            "the model's stream ended before the reply was complete".to_owned(),
+        ))
+    }
+
+    fn piece(&mut self, piece: ModelEvent) -> Option<End> {
+        match piece {
+            ModelEvent::Text(delta) => {
+                let begins = self.text.is_empty() && !delta.is_empty();
+                let seam = if begins { self.seam } else { "" };
+                self.text.push_str(&delta);
+                if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
+                    last.push_str(seam);
+                    last.push_str(&delta);
+                } else {
+                    let delta = if seam.is_empty() { delta } else { format!("{seam}{delta}") };
+                    self.gathered.push(FrameBody::Text { delta });
+                }
+                None
+            }
+            ModelEvent::ToolUse(using) => {
+                self.tool_uses.push(using);
+                None
+            }
+            ModelEvent::Usage(usage) => {
+                self.usage = self.spent.plus(usage);
+                None
+            }
+            ModelEvent::Retrying { retry, wait, failure } => {
+                if !self.text.is_empty() {
+                    self.gathered.push(FrameBody::Reset {});
+                }
+                self.text.clear();
+                self.tool_uses.clear();
+                self.spent = self.usage;
+                let message = retrying(&failure.message, retry, wait);
+                self.gathered.push(FrameBody::Notice { name: "retrying".to_owned(), message });
+                None
+            }
+            ModelEvent::Done { stop, usage, model } => {
+                self.usage = self.spent.plus(usage);
+                self.gathered.push(FrameBody::Usage { usage: self.usage });
+                Some(End::Done { stop, model })
+            }
+            ModelEvent::Failed(failure) => Some(End::Failed(failure)),
+        }
+    }
+
+    /// Sends what waits. Frames are provisional: one that is lost is made good when the turn ends.
+    pub(in crate::session) async fn flush(&mut self) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let bodies = std::mem::take(&mut self.gathered);
+        let mut frames = Vec::with_capacity(bodies.len());
+        for body in bodies {
+            frames.push(Frame { key: self.key, body });
+            self.key.index = self.key.index.saturating_add(1);
+        }
+        self.runner.hub.keep(self.entity, &frames);
+        self.due = Instant::now() + FRAME_GAP;
+        let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
+        if let Err(failure) = sent {
+            debug!(entity = %self.entity, %failure, "cannot publish frames");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_before_a_retry_is_never_told_as_nothing() {
+        for (millis, told) in
+            [(0, "now"), (30, "in 0.1 s"), (1_000, "in 1.0 s"), (1_230, "in 1.3 s")]
+        {
+            let words = retrying("refused", 2, Duration::from_millis(millis));
+            assert_eq!(words, format!("refused; retry 2 {told}"));
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The tool calls of a session: run beside it, or given to whoever can, and brought to an end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Substrate, Timer};
+use clawnode_proto::{
+    EntityId, Frame, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
+    TurnId, codec,
+    feed::EventBody,
+    hook::HookTrail,
+    job::{Job, JobState},
+    json,
+    limits::JOB_CLOSED_TTL,
+    node::NodeRequest,
+    session::{SessionInput, ToolEnd},
+    subject::job_key,
+    tool::{ToolFailure, ToolOutcome},
+};
+use clawnode_tool::{Available, RunSink, ToolRun};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    judge::OfCall,
+    run::{AGAIN, SessionRunner},
+};
+use crate::session::{
+    texts::stored_outcome,
+    turn::{
+        prepare::{PublishJob, Results, SettleJob, ToolJob},
+        settle::{Closing, GiveStep, Settling, closing, settling},
+        tools,
+    },
+};
+
+/// How soon the state of a job is looked at again that somebody runs who is alive.
+const RUNS_ON: Duration = Duration::from_secs(2);
+
+impl SessionRunner {
+    /// Runs a tool beside its session.
+    pub(in crate::session) async fn tool(
+        &self,
+        entity: EntityId,
+        mut job: ToolJob,
+        cancelled: CancellationToken,
+    ) -> (ToolEnd, HookTrail) {
+        let after = std::mem::take(&mut job.after);
+        let (session, arguments) = (job.would.session.clone(), job.arguments.clone());
+        let (turn, call, tool) = (job.turn, job.call, job.tool.clone());
+        let end = self.run_tool(entity, job, cancelled).await;
+        let (tool, arguments) = (&tool, arguments.as_str());
+        let of = OfCall { session: &session, turn, call, tool, arguments };
+        self.judged_end(entity, &of, end, &after).await
+    }
+
+    async fn run_tool(
+        &self,
+        entity: EntityId,
+        job: ToolJob,
+        cancelled: CancellationToken,
+    ) -> ToolEnd {
+        self.tell_tools(entity, job.trace.as_ref(), job.turn, &job.results).await;
+        let Some(arguments) = json::read_object(&job.arguments) else {
+            let why = "the arguments are not a JSON object";
+            return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
+        };
+        let Available { toolbox, .. } =
+            Available::having(&self.available, &job.tool, &cancelled).await;
+        if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
+            return ToolEnd::Known { outcome };
+        }
+        let run = ToolRun {
+            call: job.call,
+            agent: job.agent,
+            tool: job.tool,
+            arguments,
+            idempotency_key: JobId::from(job.call).to_string(),
+            timeout: job.limit.left(),
+            limit: Some(job.limit),
+            // Only jobs are archived.
+            sink: RunSink::default(),
+        };
+        match toolbox.end(run, cancelled).await {
+            ToolEnd::Known { outcome } => {
+                let outcome = stored_outcome(&self.substrate, entity, outcome).await;
+                ToolEnd::Known { outcome }
+            }
+            uncertain @ ToolEnd::Uncertain { .. } => uncertain,
+        }
+    }
+
+    /// Tells what is known of a reply's tools, as far as this process has not told it.
+    pub(in crate::session) async fn tell_tools(
+        &self,
+        entity: EntityId,
+        trace: Option<&Traceparent>,
+        turn: TurnId,
+        results: &Results,
+    ) {
+        let earlier = results.earlier.iter().flatten();
+        let mut frames: Vec<Frame> =
+            earlier.flat_map(|(call, tools)| tools::frames(turn, *call, tools)).collect();
+        frames.extend(tools::frames(turn, results.model_call, &results.tools));
+        let first = frames.first().map(|frame| frame.key);
+        let frames = self.hub.keep_new(entity, frames);
+        if frames.is_empty() {
+            return;
+        }
+        if results.earlier.is_some() && frames.first().map(|frame| frame.key) == first {
+            // Of other turns their first model call tells.
+            self.feed.tell(EventBody::TurnStarted { session: entity, turn });
+        }
+        if let Err(failure) = self.publish(entity, trace, frames).await {
+            debug!(%entity, %failure, "cannot publish frames");
+        }
+    }
+
+    /// Gives a tool call to whoever can run it, and sets the timer that ends the wait for it; until
+    /// both are stored.
+    pub(in crate::session) async fn give(&self, entity: EntityId, it: &PublishJob) {
+        let job = &it.job;
+        self.tell_tools(entity, job.traceparent.as_ref(), job.turn, &it.results).await;
+        let id = TimerId::from(job.call);
+        let fired = SessionInput::TimerFired { timer: id };
+        let key = IdempotencyKey::of_timer(id);
+        let due = it.asked_at.plus(self.job_wait);
+        let input = Input::new(Kind::SESSION, &job.session.to_string(), key, due, &fired);
+        let timer = match input {
+            Ok(input) => Timer { id, due, input },
+            Err(failure) => {
+                warn!(%entity, %failure, "a timer cannot be written");
+                return;
+            }
+        };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let mut again = it.again;
+        loop {
+            // At once, for neither needs the other, and both stores know what they have already: who
+            // dies between them has a successor that gives the job again. The job first: a worker
+            // begins it while the timer is stored.
+            match tokio::try_join!(self.put(job, again), self.substrate.timers.set(&timer)) {
+                Ok(((), ())) => return self.awaits(job, it.asked_at).await,
+                Err(failure) => {
+                    warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
+                    again = true;
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Puts a job; one that may have been put before, only if it neither waits nor has a result
+    /// (JOB-8).
+    async fn put(&self, job: &Job, again: bool) -> Result<(), StoreError> {
+        let Substrate { jobs, inbox, .. } = &self.substrate;
+        let mut next = Some(GiveStep::first(again));
+        while let Some(step) = next {
+            let found = match step {
+                GiveStep::Waits => jobs.waits(job).await?,
+                GiveStep::Result => {
+                    let waiting = inbox.read(job.session.entity(), Position(0)).await?;
+                    let inputs = waiting.iter().filter_map(|it| Input::from_bytes(&it.bytes).ok());
+                    GiveStep::has_result(job, inputs.map(|input| input.id))
+                }
+                GiveStep::Put => jobs.put(job).await.map(|()| true)?,
+            };
+            next = step.after(found);
+        }
+        Ok(())
+    }
+
+    /// The end of a job whose time is over, as hooks leave it.
+    pub(in crate::session) async fn settled(
+        &self,
+        entity: EntityId,
+        it: &SettleJob,
+    ) -> (ToolEnd, HookTrail) {
+        let SettleJob { job, after, .. } = it;
+        let end = self.settle(it).await;
+        let (turn, call) = (job.turn, job.call);
+        let (tool, arguments) = (&job.tool, job.arguments.as_str());
+        let of = OfCall { session: &job.session, turn, call, tool, arguments };
+        self.judged_end(entity, &of, end, after).await
+    }
+
+    /// Brings a job to an end whose time is over: whoever runs it is waited for, and nobody else may
+    /// begin it.
+    async fn settle(&self, it: &SettleJob) -> ToolEnd {
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let job = &it.job;
+        loop {
+            match self.try_settle(it).await {
+                Ok(Some(end)) => return end,
+                Ok(None) => tokio::time::sleep(RUNS_ON).await,
+                Err(failure) => {
+                    warn!(job = %job.id, %failure, "a job cannot be settled now; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// `None`: somebody runs it.
+    async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
+        let job = it.job.id;
+        let (position, state) = self.state_of(job).await?;
+        match settling(it, state, self.job_wait, |process| self.is_dead(process)) {
+            Settling::Wait { cancel } => {
+                if let Some(process) = cancel {
+                    self.cancel_at(process, job).await;
+                }
+                Ok(None)
+            }
+            Settling::Set(state, end) => {
+                self.set_state(job, position, &state, None).await?;
+                Ok(Some(end))
+            }
+            Settling::Ended(end) => Ok(Some(end)),
+        }
+    }
+
+    /// Closes the jobs of a turn that has ended: nobody begins them any more, who runs one is told
+    /// to stop, and their states go away by themselves some day.
+    pub(in crate::session) async fn close(&self, entity: EntityId, jobs: &[JobId]) {
+        for job in jobs {
+            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            while let Err(failure) = self.try_close(entity, *job).await {
+                debug!(%job, %failure, "a job cannot be closed now; trying again");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
+        self.waits.remove(job);
+        // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
+        self.substrate.timers.cancel(entity, TimerId::from(job)).await?;
+        let (position, state) = match self.substrate.bucket.get(&job_key(job)).await? {
+            // A state that cannot be read is closed like any other: it would stay for ever.
+            Some(entry) => (entry.position, JobState::from_bytes(&entry.value).ok()),
+            None => (Position(0), None),
+        };
+        let Closing::Set { cancel } = closing(state.as_ref()) else { return Ok(()) };
+        if let Some(process) = cancel {
+            self.cancel_at(process, job).await;
+        }
+        self.set_state(job, position, &JobState::Closed, Some(JOB_CLOSED_TTL)).await
+    }
+
+    /// Best effort: a run that does not hear of it goes on to its end, and nobody waits for it.
+    async fn cancel_at(&self, process: ProcessId, job: JobId) {
+        let Ok(bytes) = codec::encode(&NodeRequest::CancelJob { job }) else { return };
+        let subject = self.substrate.prefix.rpc(process);
+        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+            debug!(%job, %failure, "a job could not be cancelled");
+        }
+    }
+
+    pub(in crate::session) async fn state_of(
+        &self,
+        job: JobId,
+    ) -> Result<(Position, Option<JobState>), StoreError> {
+        let Some(entry) = self.substrate.bucket.get(&job_key(job)).await? else {
+            return Ok((Position(0), None));
+        };
+        match JobState::from_bytes(&entry.value) {
+            Ok(state) => Ok((entry.position, Some(state))),
+            Err(failure) => {
+                Err(StoreError::Refused { store: "bucket", detail: failure.to_string() })
+            }
+        }
+    }
+
+    pub(in crate::session) async fn set_state(
+        &self,
+        job: JobId,
+        expected: Position,
+        state: &JobState,
+        ttl: Option<Duration>,
+    ) -> Result<(), BucketError> {
+        let bytes = state.to_bytes().map_err(|failure| StoreError::Refused {
+            store: "bucket",
+            detail: failure.to_string(),
+        })?;
+        self.substrate.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
+    }
+
+    pub(in crate::session) fn is_dead(&self, process: ProcessId) -> bool {
+        !self.substrate.shared || self.peers.peek(|peers| peers.holds_dead(process))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::{AppendAnswer, Clock, Feed, SystemClock, Write, membership::Members};
+    use clawnode_local as local;
+    use clawnode_proto::{
+        llm::{ModelFailure, ModelRef},
+        session::ToolResult,
+    };
+    use tokio::sync::watch;
+
+    use super::super::run::ResolveModel;
+    use super::*;
+    use crate::{
+        agent::Agents,
+        hook::Hooks,
+        llm::Model,
+        session::{
+            FrameHub, SessionJob,
+            played::{Run, key},
+        },
+    };
+    use clawnode_guard::latch::LatchDoor;
+    use clawnode_kernel::{driver::Runner, supervise::Supervisor};
+    use clawnode_tool::Available;
+
+    #[derive(Debug)]
+    struct NoModel;
+
+    impl ResolveModel for NoModel {
+        fn resolve_model(&self, _: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
+            unreachable!("no model is asked")
+        }
+    }
+
+    /// A runner on a data directory, and a session that has asked for a job, with its journal there.
+    async fn runner() -> (tempfile::TempDir, SessionRunner, Job) {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let on = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let agents = Agents::spawn(Vec::new(), on, Supervisor::spawn().await.unwrap()).await;
+        let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
+        let runner = SessionRunner::new(
+            substrate,
+            agents.unwrap(),
+            (Arc::new(NoModel), watch::channel(Available::default()).1, Duration::from_mins(1)),
+            watch::channel(Members::default()).1,
+            FrameHub::default(),
+            clock,
+            (Arc::new(|_, _| {}), feed, Hooks::new(Vec::new(), None)),
+        );
+        let mut run = Run::new(&[], Vec::new());
+        run.says("go");
+        run.replies(&[("far", "{\"at\":1}")]);
+        let job = run.started.into_iter().find_map(|(_, job)| match job {
+            SessionJob::Publish(it) => Some(it.job),
+            _ => None,
+        });
+        let mut last = Position(0);
+        for record in run.journal {
+            let write = Write { bytes: record.bytes, rollup: false };
+            let answer = runner.substrate.journal.append(key().entity(), last, write).await;
+            let AppendAnswer::Stored(at) = answer else { panic!("{answer:?}") };
+            last = at;
+        }
+        // The test's session lives in 1970, and queues drop jobs whose time is over.
+        let job = Job { not_after: None, ..job.unwrap() };
+        (dir, runner, job)
+    }
+
+    async fn waiting(runner: &SessionRunner) -> Vec<JobId> {
+        let jobs = runner.substrate.jobs.list().await.unwrap();
+        jobs.iter().map(|bytes| Job::from_bytes(bytes).unwrap().id).collect()
+    }
+
+    /// JOB-8.
+    #[tokio::test]
+    async fn a_job_is_put_again_only_if_it_neither_waits_nor_has_a_result() {
+        let (_dir, runner, job) = runner().await;
+        runner.put(&job, true).await.unwrap();
+        assert_eq!(waiting(&runner).await, [job.id], "neither the job nor a result was there");
+        runner.put(&job, true).await.unwrap();
+        assert_eq!(waiting(&runner).await, [job.id], "it waits");
+        // It is done: its result is stored, then it leaves the queue.
+        let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
+        let result = ToolResult { call: job.call, nonce: job.nonce, end };
+        let input = Input::new(
+            Kind::SESSION,
+            &job.session.to_string(),
+            IdempotencyKey::of_job(job.id),
+            runner.clock.now(),
+            &SessionInput::ToolResult(result),
+        );
+        runner.substrate.inbox.put(&input.unwrap()).await.unwrap();
+        let mut consumer = runner.substrate.jobs.consume(&job.capability).await.unwrap();
+        consumer.next().await.unwrap().handle.ack().await.unwrap();
+        while !waiting(&runner).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        runner.put(&job, true).await.unwrap();
+        assert_eq!(waiting(&runner).await, [], "its result waits");
+        runner.put(&job, false).await.unwrap();
+        assert_eq!(waiting(&runner).await, [job.id], "a first put does not look");
+    }
+
+    #[tokio::test]
+    async fn a_job_is_closed_whatever_its_state_says() {
+        let (_dir, runner, job) = runner().await;
+        let name = job_key(job.id);
+        let garbage = Bytes::from_static(b"\xc1 is no state");
+        runner.substrate.bucket.put(&name, Position(0), garbage, None).await.unwrap();
+        assert!(runner.state_of(job.id).await.is_err());
+        runner.try_close(key().entity(), job.id).await.unwrap();
+        assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));
+    }
+
+    /// A session that is dropped cannot end its turns. Its jobs are closed all the same.
+    #[tokio::test]
+    async fn the_jobs_of_a_dropped_session_are_closed() {
+        let (_dir, runner, job) = runner().await;
+        assert_eq!(runner.state_of(job.id).await.unwrap().1, None);
+        Runner::erase(&runner, key().entity(), Vec::new()).await;
+        assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));
+    }
+}

@@ -1,0 +1,336 @@
+//! Asking hooks about the calls of a session: what they are shown, and what may be changed of it.
+
+use std::time::Duration;
+
+use clawnode_guard::latch::Work;
+use clawnode_kernel::driver::Port;
+use clawnode_proto::{
+    CallId, EntityId, SessionKey, ToolName, TurnId,
+    hook::{HookFault, HookPoint, HookSpec, HookTrail, ModelPatch},
+    limits::{HOOK_ARGUMENTS_BYTES, HOOK_PATCH_BYTES},
+    llm::Role,
+    session::ToolEnd,
+    tool::{ToolOutcome, ToolSpec},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info_span};
+
+use super::run::SessionRunner;
+use crate::session::{
+    texts::stored_outcome,
+    turn::{
+        context::Assembled,
+        hooks::{has_run, patched, withheld},
+        kind::{CallKey, Outcome, Session},
+        prepare::{JudgeJob, JudgeSubject},
+    },
+};
+use crate::{
+    hook::{self, About, ModelChange, Subject},
+    llm::PlainMessage,
+};
+
+/// How long the texts of a request are looked for before hooks are held unable to judge it (30 s):
+/// the call itself waits for them for longer, where nothing else depends on that.
+const TEXTS_WAIT: Duration = Duration::from_secs(30);
+
+/// A model request, and what hooks have changed of it.
+struct ModelSubject<'a> {
+    runner: &'a SessionRunner,
+    request: Assembled,
+    patches: Vec<ModelPatch>,
+    bytes: usize,
+}
+
+/// A tool call.
+struct ToolSubject {
+    spec: ToolSpec,
+    arguments: String,
+    is_changed: bool,
+}
+
+/// A tool's result.
+struct ResultSubject<'a> {
+    runner: &'a SessionRunner,
+    tool: ToolName,
+    arguments: String,
+    outcome: ToolOutcome,
+    is_changed: bool,
+}
+
+/// Whose result hooks are asked about.
+pub(in crate::session) struct OfCall<'a> {
+    pub(in crate::session) session: &'a SessionKey,
+    pub(in crate::session) turn: TurnId,
+    pub(in crate::session) call: CallId,
+    pub(in crate::session) tool: &'a ToolName,
+    pub(in crate::session) arguments: &'a str,
+}
+
+// === impl SessionRunner ===
+
+impl SessionRunner {
+    /// Asks hooks, and tells the session what they decided.
+    pub(in crate::session) async fn judging(
+        self,
+        entity: EntityId,
+        key: CallKey,
+        job: JudgeJob,
+        (port, cancelled): (Port<Session>, CancellationToken),
+    ) {
+        let (turn, call) = (job.turn, job.call);
+        let span = info_span!("session.hooks", session = %entity, %turn, %call);
+        if let Some(trace) = &job.trace {
+            (self.link)(&span, trace);
+        }
+        match self.judge(entity, job, cancelled).instrument(span).await {
+            Some(outcome) => port.ended(key, outcome),
+            None => port.gone(key),
+        }
+    }
+
+    /// Asks hooks; `None` if that was given up, and is to be done again.
+    async fn judge(
+        &self,
+        entity: EntityId,
+        job: JudgeJob,
+        cancelled: CancellationToken,
+    ) -> Option<Outcome> {
+        let about = |point| About {
+            point,
+            session: job.session.clone(),
+            agent: job.session.agent.clone(),
+            turn: job.turn,
+            call: job.call,
+        };
+        let judged = async {
+            Some(match job.subject {
+                JudgeSubject::Model(request) => {
+                    let digest = request.digest();
+                    let about = about(HookPoint::BeforeLlmCall);
+                    let mut subject =
+                        ModelSubject { runner: self, request, patches: Vec::new(), bytes: 0 };
+                    let trail = self.ask_hooks(&about, &job.hooks, &mut subject).await?;
+                    let patches = subject.patches;
+                    Outcome::ModelJudged { request: digest, patches, trail }
+                }
+                JudgeSubject::Tool { spec, arguments } => {
+                    let about = about(HookPoint::BeforeToolCall);
+                    let mut subject = ToolSubject { spec, arguments, is_changed: false };
+                    let trail = self.answered(&about, &job.hooks, &mut subject).await;
+                    let is_kept = subject.is_changed && trail.blocked.is_none();
+                    Outcome::ToolJudged { arguments: is_kept.then_some(subject.arguments), trail }
+                }
+                JudgeSubject::Result { tool, arguments, outcome } => {
+                    let of = OfCall {
+                        session: &job.session,
+                        turn: job.turn,
+                        call: job.call,
+                        tool: &tool,
+                        arguments: &arguments,
+                    };
+                    let (changed, trail) =
+                        self.judge_result(entity, &of, outcome, &job.hooks).await;
+                    Outcome::ResultJudged { outcome: changed, trail }
+                }
+            })
+        };
+        tokio::select! {
+            biased;
+            () = cancelled.cancelled() => None,
+            judged = judged => judged,
+        }
+    }
+
+    /// A tool's end as hooks leave it, for a tool whose result nobody has recorded.
+    pub(in crate::session) async fn judged_end(
+        &self,
+        entity: EntityId,
+        of: &OfCall<'_>,
+        end: ToolEnd,
+        hooks: &[HookSpec],
+    ) -> (ToolEnd, HookTrail) {
+        let ToolEnd::Known { outcome } = end else { return (end, HookTrail::default()) };
+        if hooks.is_empty() || !has_run(&outcome) {
+            return (ToolEnd::Known { outcome }, HookTrail::default());
+        }
+        let (changed, trail) = self.judge_result(entity, of, outcome.clone(), hooks).await;
+        (ToolEnd::Known { outcome: changed.unwrap_or(outcome) }, trail)
+    }
+
+    /// What the model is told instead of this result, if hooks changed it or hold it back.
+    async fn judge_result(
+        &self,
+        entity: EntityId,
+        of: &OfCall<'_>,
+        outcome: ToolOutcome,
+        hooks: &[HookSpec],
+    ) -> (Option<ToolOutcome>, HookTrail) {
+        let about = About {
+            point: HookPoint::AfterToolCall,
+            session: of.session.clone(),
+            agent: of.session.agent.clone(),
+            turn: of.turn,
+            call: of.call,
+        };
+        let (tool, arguments) = (of.tool.clone(), of.arguments.to_owned());
+        let mut subject =
+            ResultSubject { runner: self, tool, arguments, outcome, is_changed: false };
+        let trail = self.answered(&about, hooks, &mut subject).await;
+        if let Some(block) = &trail.blocked {
+            return (Some(withheld(block)), trail);
+        }
+        if !subject.is_changed {
+            return (None, trail);
+        }
+        (Some(stored_outcome(&self.substrate, entity, subject.outcome).await), trail)
+    }
+
+    /// Asks hooks behind the latch's door. What an operator stops gives no answer.
+    async fn answered(
+        &self,
+        about: &About,
+        hooks: &[HookSpec],
+        subject: &mut impl Subject,
+    ) -> HookTrail {
+        match self.ask_hooks(about, hooks, subject).await {
+            Some(trail) => trail,
+            None => hook::unanswered(about, hooks, HookFault::Stopped),
+        }
+    }
+
+    /// `None`: an operator has stopped the agent, or this process is out of touch.
+    async fn ask_hooks(
+        &self,
+        about: &About,
+        hooks: &[HookSpec],
+        subject: &mut impl Subject,
+    ) -> Option<HookTrail> {
+        let work = Work::Call { agent: about.agent.clone() };
+        let pass = self.agents.door().pass(work).await.ok()?;
+        tokio::select! {
+            biased;
+            _why = pass.stopped() => None,
+            trail = hook::judge(&self.hooks, about, hooks, subject) => Some(trail),
+        }
+    }
+}
+
+// === what hooks are shown ===
+
+impl Subject for ModelSubject<'_> {
+    async fn document(&self) -> Result<Value, HookFault> {
+        let messages = self.runner.messages(&self.request.messages);
+        let messages = tokio::time::timeout(TEXTS_WAIT, messages).await;
+        let Ok(Ok(messages)) = messages else { return Err(HookFault::TooLarge) };
+        let tools: Vec<&str> = self.request.tools.iter().map(|it| it.name.as_str()).collect();
+        Ok(json!({
+            "model": self.request.model,
+            "system": self.request.system,
+            "messages": messages.iter().map(message).collect::<Vec<_>>(),
+            "sampling": self.request.sampling,
+            "tools": tools,
+        }))
+    }
+
+    fn change(&mut self, patch: Value) -> Result<(), HookFault> {
+        let bytes = self.bytes + patch.to_string().len();
+        let change: ModelChange =
+            serde_json::from_value(patch).map_err(|_told_by_name| HookFault::Unfit)?;
+        let patch = ModelPatch::from(change);
+        let messages = &self.request.messages;
+        let is_there = |index: u32| {
+            let message = usize::try_from(index).ok().and_then(|index| messages.get(index));
+            message.is_some()
+        };
+        // Providers refuse what says nothing.
+        let says = |text: &str| !text.trim().is_empty();
+        let fits = patch.messages.iter().all(|it| is_there(it.index) && says(&it.content))
+            && patch.append.as_deref().is_none_or(says)
+            && patch.sampling.temperature.is_none_or(|it| (0.0..=2.0).contains(&it))
+            && patch.sampling.top_p.is_none_or(|it| (0.0..=1.0).contains(&it))
+            && patch.sampling.max_tokens != Some(0);
+        if !fits || bytes > HOOK_PATCH_BYTES {
+            return Err(HookFault::Unfit);
+        }
+        self.bytes = bytes;
+        self.request = patched(self.request.clone(), std::slice::from_ref(&patch));
+        self.patches.push(patch);
+        Ok(())
+    }
+}
+
+fn message(it: &PlainMessage) -> Value {
+    let role = match it.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    };
+    let uses = it.tool_uses.iter();
+    let uses = uses.map(|it| json!({ "id": it.id, "tool": it.name, "arguments": it.arguments }));
+    let replies = it.tool_replies.iter();
+    let replies =
+        replies.map(|it| json!({ "id": it.id, "content": it.text, "is_error": it.is_error }));
+    json!({
+        "role": role,
+        "content": it.text,
+        "tool_uses": uses.collect::<Vec<_>>(),
+        "tool_replies": replies.collect::<Vec<_>>(),
+    })
+}
+
+impl Subject for ToolSubject {
+    async fn document(&self) -> Result<Value, HookFault> {
+        let arguments: Value =
+            serde_json::from_str(&self.arguments).map_err(|_no_call| HookFault::TooLarge)?;
+        Ok(json!({ "tool": self.spec.name, "arguments": arguments }))
+    }
+
+    fn change(&mut self, mut patch: Value) -> Result<(), HookFault> {
+        let arguments = only(&mut patch, "arguments")?;
+        if !arguments.is_object() {
+            return Err(HookFault::Unfit);
+        }
+        let arguments = arguments.to_string();
+        if arguments.len() > HOOK_ARGUMENTS_BYTES
+            || clawnode_tool::schema::judge(&self.spec, &arguments).is_err()
+        {
+            return Err(HookFault::Unfit);
+        }
+        self.arguments = arguments;
+        self.is_changed = true;
+        Ok(())
+    }
+}
+
+impl Subject for ResultSubject<'_> {
+    async fn document(&self) -> Result<Value, HookFault> {
+        let text = self.runner.text(&self.outcome.content);
+        let Ok(Ok(content)) = tokio::time::timeout(TEXTS_WAIT, text).await else {
+            return Err(HookFault::TooLarge);
+        };
+        let arguments: Value =
+            serde_json::from_str(&self.arguments).map_err(|_no_call| HookFault::TooLarge)?;
+        let failure = self.outcome.failure.map(clawnode_proto::tool::ToolFailure::as_str);
+        Ok(json!({
+            "tool": self.tool,
+            "arguments": arguments,
+            "result": { "content": content, "failure": failure },
+        }))
+    }
+
+    fn change(&mut self, mut patch: Value) -> Result<(), HookFault> {
+        let Value::String(content) = only(&mut patch, "content")? else {
+            return Err(HookFault::Unfit);
+        };
+        self.outcome.content = content.into();
+        self.is_changed = true;
+        Ok(())
+    }
+}
+
+/// The one value that a patch has.
+fn only(patch: &mut Value, name: &str) -> Result<Value, HookFault> {
+    let patch = patch.as_object_mut().filter(|it| it.len() == 1).ok_or(HookFault::Unfit)?;
+    patch.remove(name).ok_or(HookFault::Unfit)
+}

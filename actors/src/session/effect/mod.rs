@@ -1,0 +1,15 @@
+//! Performs what a turn decided: calls models and tools, asks people and hooks, waits for jobs.
+//!
+//! `run` is the entry; each kind of effect has a file. A crash loses what is under way and not recorded,
+//! and the next owner decides anew.
+
+pub(in crate::session) mod admission;
+pub(in crate::session) mod awaited;
+pub(in crate::session) mod call;
+pub(in crate::session) mod erase;
+pub(in crate::session) mod frames;
+pub(in crate::session) mod jobs;
+pub(in crate::session) mod judge;
+pub(in crate::session) mod people;
+pub(in crate::session) mod request;
+pub mod run;

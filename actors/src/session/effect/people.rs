@@ -1,0 +1,165 @@
+//! What a session waits for people for: a decision about a tool call, or more steps.
+//!
+//! Nobody is waited for without an end: with whatever a person is asked, a timer is stored.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
+use clawnode_proto::{
+    CallId, EntityId, FrameBody, IdempotencyKey, Input, Kind, Position, SessionKey, TimerId,
+    Timestamp, feed::EventBody, frame::Frame, limits::APPROVAL_KEPT, policy::Approval,
+    session::SessionInput, subject::approval_key,
+};
+use tracing::{debug, warn};
+
+use super::run::{AGAIN, SessionRunner};
+use crate::session::turn::prepare::{AskJob, AskStepsJob, TimeJob};
+
+impl SessionRunner {
+    /// Shows a tool call to people, and sets the timer that ends the wait for them; until both are
+    /// stored. Only then it is told: who hears of it may decide at once.
+    pub(in crate::session) async fn ask(&self, entity: EntityId, it: &AskJob) {
+        let turn = it.approval.action.turn;
+        self.keep_asked(entity, &it.approval).await;
+        self.tell_tools(entity, it.trace.as_ref(), turn, &it.results).await;
+    }
+
+    /// Stores what people are asked, and the timer that ends the wait for them.
+    async fn keep_asked(&self, entity: EntityId, approval: &Approval) {
+        let action = &approval.action;
+        let id = TimerId::of_approval(action.call);
+        let Some(timer) = timer(entity, &action.session, id, approval.expires) else { return };
+        let bytes = match approval.to_bytes() {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(failure) => {
+                warn!(%entity, %failure, "cannot encode an approval request");
+                return;
+            }
+        };
+        let kept = Duration::from_millis(approval.expires.0.saturating_sub(approval.asked.0));
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            // The timer first: who is not shown anything must not be waited for for ever.
+            let stored = async {
+                self.substrate.timers.set(&timer).await?;
+                let key = approval_key(action.call);
+                let ttl = Some(kept + APPROVAL_KEPT);
+                match self.substrate.bucket.put(&key, Position(0), bytes.clone(), ttl).await {
+                    Ok(_) => Ok(true),
+                    // It was shown before; it may be decided by now.
+                    Err(BucketError::Conflict { .. }) => Ok(false),
+                    Err(BucketError::Store(failure)) => Err(failure),
+                }
+            };
+            match stored.await {
+                Ok(new) => {
+                    if new {
+                        let (session, tool) = (entity, action.tool.clone());
+                        self.feed.tell(EventBody::ApprovalAsked {
+                            session,
+                            call: action.call,
+                            tool,
+                        });
+                    }
+                    return;
+                }
+                Err(failure) => {
+                    warn!(call = %action.call, %failure, "cannot ask for approval; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Tells people that a turn has used up its steps, and sets the timer that ends the wait for
+    /// more.
+    pub(in crate::session) async fn ask_steps(&self, entity: EntityId, it: &AskStepsJob) {
+        if let Some(results) = &it.results {
+            self.tell_tools(entity, it.trace.as_ref(), it.turn, results).await;
+        }
+        let message = format!(
+            "the turn has used all {} steps; continue it within {} s (`clawnode sessions \
+             continue`), or it ends",
+            it.limit,
+            it.until.since(it.asked).as_secs()
+        );
+        let body = FrameBody::Notice { name: "stepLimitReached".to_owned(), message };
+        let frames = self.hub.keep_new(entity, vec![Frame { key: it.frame, body }]);
+        if !frames.is_empty()
+            && let Err(failure) = self.publish(entity, it.trace.as_ref(), frames).await
+        {
+            debug!(%entity, %failure, "cannot publish frames");
+        }
+        let id = TimerId::of_steps(it.turn, it.limit);
+        let Some(timer) = timer(entity, &it.session, id, it.until) else { return };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.substrate.timers.set(&timer).await {
+            warn!(turn = %it.turn, %failure, "a timer cannot be set now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Sets the timer that ends a turn or its step, until it is stored.
+    pub(in crate::session) async fn time(&self, entity: EntityId, it: &TimeJob) {
+        let Some(timer) = timer(entity, &it.session, it.timer, it.due) else { return };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.substrate.timers.set(&timer).await {
+            warn!(%entity, %failure, "a timer cannot be set now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes back the timer of a turn that has ended.
+    pub(in crate::session) async fn forget_timer(&self, entity: EntityId, timer: TimerId) {
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.substrate.timers.cancel(entity, timer).await {
+            debug!(%entity, %failure, "a timer cannot be taken back now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Shows these calls to people no more.
+    pub(in crate::session) async fn forget_approvals(&self, entity: EntityId, calls: &[CallId]) {
+        for call in calls {
+            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            while let Err(failure) = self.forget_approval(entity, *call).await {
+                debug!(%call, %failure, "cannot delete an approval now; trying again");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    async fn forget_approval(&self, entity: EntityId, call: CallId) -> Result<(), StoreError> {
+        self.substrate.timers.cancel(entity, TimerId::of_approval(call)).await?;
+        let key = approval_key(call);
+        let Some(entry) = self.substrate.bucket.get(&key).await? else { return Ok(()) };
+        match self.substrate.bucket.delete(&key, entry.position).await {
+            Ok(()) => Ok(()),
+            // Somebody noted a decision; the next look has its position.
+            Err(BucketError::Conflict { .. }) => Err(StoreError::Refused {
+                store: "bucket",
+                detail: "it has just changed".to_owned(),
+            }),
+            Err(BucketError::Store(failure)) => Err(failure),
+        }
+    }
+}
+
+/// A timer of a session.
+fn timer(entity: EntityId, session: &SessionKey, id: TimerId, due: Timestamp) -> Option<Timer> {
+    let fired = SessionInput::TimerFired { timer: id };
+    let key = IdempotencyKey::of_timer(id);
+    match Input::new(Kind::SESSION, &session.to_string(), key, due, &fired) {
+        Ok(input) => Some(Timer { id, due, input }),
+        Err(failure) => {
+            warn!(%entity, %failure, "a timer cannot be written");
+            None
+        }
+    }
+}

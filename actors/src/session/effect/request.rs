@@ -1,0 +1,101 @@
+//! From what the model shall see to what it is asked: texts in place, tools as they are offered.
+
+use clawnode_cluster::Backoff;
+use clawnode_proto::{
+    limits::TOOL_RESULT_CHARS,
+    llm::{FailureClass, Message, ModelFailure, Text},
+    tool::ToolSpec,
+};
+use tracing::warn;
+
+use super::run::{AGAIN, SessionRunner};
+use crate::llm::{ModelRequest, PlainMessage, PlainReply, ToolOffer};
+use crate::session::{texts::unpacked, turn::prepare::CallJob};
+
+impl SessionRunner {
+    pub(in crate::session) async fn request(
+        &self,
+        job: &CallJob,
+    ) -> Result<ModelRequest, ModelFailure> {
+        Ok(ModelRequest {
+            model: job.request.model.model.clone(),
+            system: job.request.system.clone(),
+            messages: self.messages(&job.request.messages).await?,
+            tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
+            sampling: job.request.sampling.clone(),
+            idempotency_key: format!("{}.{}", job.call, job.attempt),
+        })
+    }
+
+    /// Messages with their texts in place.
+    pub(in crate::session) async fn messages(
+        &self,
+        assembled: &[Message],
+    ) -> Result<Vec<PlainMessage>, ModelFailure> {
+        let mut messages: Vec<PlainMessage> = Vec::new();
+        for message in assembled {
+            let mut plain = PlainMessage::text(message.role, self.text(&message.content).await?);
+            plain.tool_uses.clone_from(&message.tool_uses);
+            for reply in &message.tool_replies {
+                let text = shown(self.text(&reply.content).await?);
+                let (id, is_error) = (reply.id.clone(), reply.is_error);
+                plain.tool_replies.push(PlainReply { id, text, is_error });
+            }
+            messages.push(plain);
+        }
+        Ok(messages)
+    }
+
+    pub(in crate::session) async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
+        let (digest, length) = match text {
+            Text::Inline { text } => return Ok(text.clone()),
+            Text::Blob { digest, bytes } => (*digest, *bytes),
+        };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            match self.substrate.blobs.get(digest).await {
+                Ok(Some(bytes)) => return Ok(unpacked(&bytes, length)),
+                Ok(None) => {
+                    let message = format!("a part of the conversation (`{digest}`) is missing");
+                    let class = FailureClass::Rejected;
+                    return Err(ModelFailure::new(class, message));
+                }
+                // Damage does not go away by waiting.
+                Err(failure) if !failure.is_transient() => {
+                    let message = format!("a part of the conversation cannot be read: {failure}");
+                    let class = FailureClass::Rejected;
+                    return Err(ModelFailure::new(class, message));
+                }
+                Err(failure) => {
+                    warn!(%failure, "a part of the conversation cannot be read; trying again");
+                    let wait = backoff.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+}
+
+/// A tool as a model is offered it.
+fn offer(spec: &ToolSpec) -> Result<ToolOffer, ModelFailure> {
+    let input_schema = serde_json::from_str(&spec.input_schema).map_err(|error| {
+        ModelFailure::new(
+            FailureClass::Rejected,
+            format!("the schema of tool `{}` is not JSON: {error}", spec.name),
+        )
+    })?;
+    let (name, description) = (spec.name.clone(), spec.description.clone());
+    Ok(ToolOffer { name, description, input_schema })
+}
+
+/// As much of a tool's result as a model is shown.
+fn shown(text: String) -> String {
+    match text.char_indices().nth(TOOL_RESULT_CHARS) {
+        Some((at, _)) => {
+            let left_out = text.chars().count() - TOOL_RESULT_CHARS;
+            let begins = text.get(..at).unwrap_or_default();
+            format!("{begins}\n\n({left_out} more characters are left out)")
+        }
+        None => text,
+    }
+}

@@ -1,0 +1,262 @@
+//! What is known of a person's decision about a tool call: pure.
+
+use std::time::Duration;
+
+use clawnode_proto::{
+    Digest, Timestamp,
+    policy::{Decided, Decision},
+    session::{ApprovalAsked, ApprovalDecided, ApprovalGiven},
+    tool::{Risk, ToolFailure, ToolOutcome},
+};
+use serde::{Deserialize, Serialize};
+
+use super::tools::ToolCall;
+#[cfg(feature = "test-util")]
+use clawnode_kernel::Planted;
+use clawnode_kernel::Violation;
+
+/// A person was asked about a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalState {
+    /// The digest of the action that they were asked about.
+    pub action: Digest,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// Why they were asked, if a rule says so.
+    pub reason: Option<String>,
+    /// When.
+    pub asked: Timestamp,
+    /// Until when they are waited for.
+    pub expires: Timestamp,
+    /// The time is over.
+    pub overdue: bool,
+    /// What they decided, as an input says; the journal's own word follows.
+    pub brought: Option<Decided>,
+    /// What they decided.
+    pub given: Option<Decided>,
+}
+
+// === impl ApprovalState ===
+
+impl ApprovalState {
+    /// They were asked at this time, and are waited for so many milliseconds.
+    pub(in crate::session) fn asked(
+        asked: &ApprovalAsked,
+        risk: Risk,
+        at: Timestamp,
+        wait_ms: u64,
+    ) -> Self {
+        Self {
+            action: asked.action,
+            risk,
+            reason: asked.reason.clone(),
+            asked: at,
+            expires: at.plus(Duration::from_millis(wait_ms)),
+            overdue: false,
+            brought: None,
+            given: None,
+        }
+    }
+
+    /// Nothing is decided, and there is time.
+    pub const fn is_open(&self) -> bool {
+        !self.overdue && self.brought.is_none() && self.given.is_none()
+    }
+
+    /// It is journaled that a person approved.
+    pub fn is_approved(&self) -> bool {
+        self.given.as_ref().is_some_and(|given| given.decision == Decision::Approve)
+    }
+
+    /// Why the call will never run, if that is so.
+    pub(in crate::session) fn refusal(&self) -> Option<ToolOutcome> {
+        let why = match &self.given {
+            Some(Decided { decision: Decision::Deny, reason, .. }) => match reason {
+                Some(reason) => format!("a person denied the call: {reason}"),
+                None => "a person denied the call".to_owned(),
+            },
+            None if self.overdue => {
+                "the call needed a person's approval, and no person decided in time".to_owned()
+            }
+            Some(Decided { decision: Decision::Approve, .. }) | None => return None,
+        };
+        Some(ToolOutcome::failed(ToolFailure::Refused, why))
+    }
+}
+
+// === impl ToolCall ===
+
+impl ToolCall {
+    /// It waits for a person.
+    pub fn is_asked_about(&self) -> bool {
+        self.end.is_none() && self.approval.as_ref().is_some_and(ApprovalState::is_open)
+    }
+
+    /// Takes a decision: the first one about the action that was asked about, in time (APR-3).
+    pub(in crate::session) fn decide(&mut self, it: ApprovalDecided, now: Timestamp) {
+        #[cfg(feature = "test-util")]
+        let (any, late) =
+            (Planted::ApprovalOfAnything.is_in_folds(), Planted::ApprovalTooLate.is_in_folds());
+        #[cfg(not(feature = "test-util"))]
+        let (any, late) = (false, false);
+        if let Some(approval) = &mut self.approval
+            && self.end.is_none()
+            && approval.is_open()
+            && (approval.action == it.action || any)
+            && (now <= approval.expires || late)
+        {
+            approval.brought = Some(it.decided);
+        }
+    }
+
+    /// Takes the journal's word of a decision.
+    pub(in crate::session) fn given(&mut self, given: &ApprovalGiven) -> Result<(), Violation> {
+        let call = self.call;
+        let Some(approval) = &mut self.approval else {
+            return Err(Violation(format!("no person was asked about `{call}` (APR-1)")));
+        };
+        if approval.action != given.action || approval.given.is_some() {
+            return Err(Violation(format!(
+                "a decision about `{call}` is about another action, or the second (APR-1)"
+            )));
+        }
+        approval.brought = None;
+        approval.given = Some(given.decided.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{hook::HookPoint, session::SessionInput};
+
+    use super::super::prepare::AskJob;
+    use super::*;
+    use crate::session::{Outcome, Session, SessionJob, played::Run};
+    use clawnode_kernel::{Entity, In, Loaded};
+
+    /// What people are asked about the reply's call, once it is.
+    fn asked(run: &mut Run) -> AskJob {
+        let started = run.started.pop();
+        let Some((_, SessionJob::Ask(ask))) = started else { panic!("{started:?}") };
+        assert_eq!(ask.approval.action.digest().unwrap(), ask.approval.digest);
+        *ask
+    }
+
+    /// What runs once a person approves of that.
+    fn runs_approved(run: &mut Run, ask: &AskJob) -> String {
+        let decided = Decided { decision: Decision::Approve, by: "ada".to_owned(), reason: None };
+        let (call, action) = (ask.approval.action.call, ask.approval.digest);
+        run.hears("yes", &SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }));
+        let started = run.started.pop();
+        let Some((_, SessionJob::Tool(job))) = started else { panic!("{started:?}") };
+        assert_eq!(job.action, job.would.digest().unwrap(), "APR-2");
+        assert_eq!(job.would.arguments, job.arguments);
+        job.arguments
+    }
+
+    /// APR-2: one text is recorded, shown, digested and run, however the model wrote it.
+    #[test]
+    fn apr_2_arguments_have_one_text() {
+        for written in [
+            "{\n\n\n  \"b\" : \"x\",\n \"at\" : 2 }",
+            r#"{"b":"\u0078","at":2}"#,
+            r#"{"at":2,"b":"x"}"#,
+        ] {
+            let mut run = Run::new(&[], Vec::new());
+            run.says("hello");
+            run.replies(&[("write", written)]);
+            let ask = asked(&mut run);
+            assert_eq!(ask.approval.action.arguments, r#"{"at":2,"b":"x"}"#, "{written}");
+            assert_eq!(runs_approved(&mut run, &ask), ask.approval.action.arguments);
+        }
+    }
+
+    /// What waits for a person has not failed.
+    #[test]
+    fn a_call_that_waits_for_a_person_is_shown_as_one() {
+        let mut run = Run::new(&[], Vec::new());
+        run.says("hello");
+        run.replies(&[("write", r#"{"at":2,"b":"x"}"#), ("look", "{\"at\":")]);
+        let ask = asked(&mut run);
+        let records = run.journal.clone();
+        let loaded = Loaded { records, snapshot: None };
+        let of = ask.approval.action.session.entity();
+        let entity = Entity::<Session>::of(of, &loaded).unwrap();
+        let turn = entity.state.running().unwrap();
+        let (shown, notes) = turn.shown();
+        assert_eq!(turn.asks().collect::<Vec<_>>(), [ask.approval.action.call]);
+        assert!(turn.waits_for_person() && !turn.wants_steps());
+        let replies: usize = shown.iter().map(|it| it.tool_replies.len()).sum();
+        assert_eq!(replies, 0, "nothing is known of the call yet\n{shown:?}");
+        // What the model is told of a call that is none is the node's own word.
+        let [note] = notes[..] else { panic!("{notes:?}") };
+        assert_eq!(note, shown.len() - 1);
+        assert!(shown[note].content.inline().unwrap().contains("`look`"), "{shown:?}");
+        // A model would be told all the same.
+        assert!(turn.messages().iter().any(|it| !it.tool_replies.is_empty()));
+    }
+
+    /// Arguments that mean several things are no call: nobody is asked, and nothing runs.
+    #[test]
+    fn arguments_with_two_fields_of_one_name_are_a_bad_call() {
+        for written in [r#"{"at":1,"at":2}"#, r#"{"at":1,"o":[{"x":1,"x":2}]}"#] {
+            for tool in ["write", "look"] {
+                let mut run = Run::new(&[], Vec::new());
+                run.says("hello");
+                run.replies(&[(tool, written)]);
+                let appended = run.appends.concat();
+                assert!(appended.contains(&"tool_done"), "{appended:?}");
+                assert!(!appended.contains(&"approval_asked") && !appended.contains(&"tool_asked"));
+                let started = run.started.pop();
+                let Some((_, SessionJob::Call(call))) = started else { panic!("{started:?}") };
+                let told = call.request.messages.last().unwrap().tool_replies[0].clone();
+                assert!(told.is_error);
+                let told = told.content.inline().unwrap().to_owned();
+                assert!(told.contains("two fields are called"), "{told}");
+            }
+        }
+    }
+
+    /// What earlier builds recorded is asked about and run as it stands there, to the byte. Hooks
+    /// may still record such text.
+    #[test]
+    fn apr_2_arguments_that_are_recorded_otherwise_stay_as_they_are() {
+        let recorded = "{ \"b\": \"x\",  \"at\": 2 }";
+        let mut run = Run::new(&[HookPoint::BeforeToolCall], Vec::new());
+        run.says("hello");
+        run.replies(&[("write", r#"{"at":1}"#)]);
+        let (key, _) = run.judge();
+        let trail = clawnode_proto::hook::HookTrail::default();
+        let arguments = Some(recorded.to_owned());
+        run.feed(In::Ended(key, Outcome::ToolJudged { arguments, trail }));
+        let ask = asked(&mut run);
+        assert_eq!(ask.approval.action.arguments, recorded);
+        // The next owner reads the same.
+        let mut heir = Run::new(&[HookPoint::BeforeToolCall], run.journal.clone());
+        let again = asked(&mut heir);
+        assert_eq!(again.approval, ask.approval);
+        assert_eq!(runs_approved(&mut heir, &again), recorded);
+    }
+
+    /// A frame says whether it has all of what a person is asked about.
+    #[test]
+    fn a_frame_says_that_it_is_cut() {
+        for (length, is_cut) in [(3_000, false), (5_000, true)] {
+            let mut run = Run::new(&[], Vec::new());
+            run.says("hello");
+            let long = format!(r#"{{"at":2,"b":"{}"}}"#, "é".repeat(length));
+            run.replies(&[("write", &long)]);
+            let ask = asked(&mut run);
+            assert_eq!(ask.approval.action.arguments, long);
+            let frame = ask.results.tools[0].request_frame().unwrap();
+            let clawnode_proto::FrameBody::ApprovalRequest { arguments, truncated, chars, .. } =
+                frame
+            else {
+                panic!("{frame:?}");
+            };
+            assert_eq!((truncated, chars), (is_cut, long.chars().count() as u64));
+            assert_eq!(arguments == long, !is_cut);
+        }
+    }
+}

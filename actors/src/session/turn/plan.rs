@@ -1,0 +1,387 @@
+//! A turn whose tool calls are planned: what stands where a model would be asked, and how it ends.
+//! Pure.
+//!
+//! Each step is one `step_planned`, which is to the fold what a model's reply with one tool call
+//! is; what follows of that (rules, people, hooks, jobs, time, stops, cancellation) knows no
+//! difference. No model is asked, so nothing guards against one: the plan's steps are bounded, and
+//! their arguments were judged before it was accepted. It never changes.
+//!
+//! Invariant
+//! - PLAN-1 steps begin in the order of the plan, each once, and none before the one before it has
+//!   ended in a way that the plan goes on from.
+
+use clawnode_kernel::Violation;
+use clawnode_proto::{
+    Attempt, CallId, Timestamp, TurnId,
+    execute::{Plan, PlanStep, StepPlanned},
+    limits::STEP_FAILURE_CHARS,
+    llm::{StopReason, Text, Usage},
+    session::{SessionEvent, ToolEnd, TurnOutcome},
+    tool::ToolUse,
+};
+
+use super::{
+    state::{SessionState, Step, StepEnd, Turn},
+    tools::ToolCall,
+};
+
+/// What begins the next step of a planned turn; nothing if it has none.
+pub(in crate::session) fn begin(turn: &Turn, plan: &Plan, call: CallId) -> Option<SessionEvent> {
+    let step = turn.steps.len();
+    plan.steps.get(step)?;
+    let step = u32::try_from(step).ok()?;
+    Some(StepPlanned { turn: turn.id, call, step }.into())
+}
+
+/// How a planned turn ends, if it does now: after its last step, or one that fails and must not.
+pub(in crate::session) fn over(turn: &Turn, plan: &Plan) -> Option<TurnOutcome> {
+    let last = turn.steps.last()?;
+    let planned = plan.steps.get(turn.steps.len() - 1)?;
+    if !last.is_over() {
+        return None;
+    }
+    match last.tools.iter().find_map(ToolCall::trouble).filter(|_| !planned.goes_on) {
+        Some(detail) => {
+            let step = u32::try_from(turn.steps.len()).unwrap_or(u32::MAX);
+            Some(TurnOutcome::StepFailed { step, tool: planned.tool.clone(), detail })
+        }
+        None if turn.steps.len() == plan.steps.len() => {
+            Some(TurnOutcome::Completed { stop: StopReason::EndTurn })
+        }
+        None => None,
+    }
+}
+
+// === impl ToolCall ===
+
+impl ToolCall {
+    /// What a plan asks for. How often does not count: nobody goes round in circles.
+    fn planned(call: CallId, step: &PlanStep) -> Self {
+        let (name, arguments) = (step.tool.to_string(), step.arguments.clone());
+        Self {
+            call: CallId::derive_tool(call, 0),
+            using: ToolUse { id: String::new(), name, arguments },
+            times: 0,
+            warned: false,
+            judged: None,
+            asked: None,
+            approval: None,
+            overdue: false,
+            late: None,
+            brought: None,
+            end: None,
+        }
+    }
+
+    /// What is wrong with its end, if something is; cut beyond a length.
+    fn trouble(&self) -> Option<String> {
+        let text = match self.ended()? {
+            ToolEnd::Known { outcome } => {
+                outcome.failure?;
+                match &outcome.content {
+                    Text::Inline { text } => text.clone(),
+                    Text::Blob { bytes, .. } => format!("({bytes} bytes)"),
+                }
+            }
+            ToolEnd::Uncertain { detail } => {
+                format!("it is unknown whether it happened: {detail}")
+            }
+        };
+        Some(match text.char_indices().nth(STEP_FAILURE_CHARS) {
+            Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+            None => text,
+        })
+    }
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// The turn of its plan, if it was given one.
+    pub fn execution(&self) -> Option<&Turn> {
+        self.closed.iter().chain(&self.open).find(|turn| turn.plan.is_some())
+    }
+
+    /// Takes note that a step is next (PLAN-1).
+    pub(in crate::session) fn planned(
+        &mut self,
+        it: &StepPlanned,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let turn = self.planned_turn(it.turn)?;
+        let done = turn.steps.len();
+        let wrong = |why: &str| {
+            let step = it.step.saturating_add(1);
+            Err(Violation(format!("step {step} of the plan of `{}` {why} (PLAN-1)", it.turn)))
+        };
+        let Some(step) = turn.plan.as_ref().and_then(|plan| plan.steps.get(done)).cloned() else {
+            return wrong("is not in it");
+        };
+        if done as u64 != u64::from(it.step) || it.call != CallId::derive(it.turn, it.step) {
+            return wrong("is not the next one");
+        }
+        if turn.steps.last().is_some_and(|before| !before.is_over()) {
+            return wrong("begins before the previous step has ended");
+        }
+        if turn.plan.as_ref().is_some_and(|plan| over(turn, plan).is_some()) {
+            return wrong("follows a step after which the plan does not continue");
+        }
+        turn.clock.begin(now);
+        let begun_ms = turn.clock.spent_ms();
+        let end = StepEnd::Done {
+            content: Text::from(""),
+            stop: StopReason::ToolUse,
+            usage: Usage::default(),
+        };
+        let tools = vec![ToolCall::planned(it.call, &step)];
+        let attempt = Attempt(1);
+        turn.steps.push(Step { call: it.call, attempt, begun_ms, end: Some(end), tools });
+        Ok(())
+    }
+
+    fn planned_turn(&mut self, id: TurnId) -> Result<&mut Turn, Violation> {
+        match self.open.front_mut() {
+            Some(turn) if turn.id == id && turn.plan.is_some() => Ok(turn),
+            Some(turn) if turn.id == id => Err(Violation(format!("`{id}` has no plan (PLAN-1)"))),
+            _ => Err(Violation(format!("`{id}` is not the running turn (SES-2)"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_cluster::Record;
+    use clawnode_proto::{
+        event::decode_record,
+        hook::HookTrail,
+        policy::{Decided, Decision},
+        session::{ApprovalDecided, SessionInput, ToolResult, UserMessage},
+        tool::{ToolFailure, ToolOutcome},
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::session::{Outcome, SessionJob, played::Run};
+    use clawnode_kernel::In;
+
+    fn step(tool: &str, at: usize, goes_on: bool) -> PlanStep {
+        PlanStep { tool: tool.parse().unwrap(), arguments: format!(r#"{{"at":{at}}}"#), goes_on }
+    }
+
+    fn execute(steps: &[PlanStep]) -> Run {
+        let mut run = Run::new(&[], Vec::new());
+        let plan = Plan { about: "a plan".to_owned(), steps: steps.to_vec() };
+        run.hears("plan", &SessionInput::Execute(plan));
+        run
+    }
+
+    /// Ends the tool call that was begun last, wherever it runs; its arguments.
+    fn ends(run: &mut Run, outcome: ToolOutcome) -> String {
+        let end = ToolEnd::Known { outcome };
+        match run.started.pop() {
+            Some((key, SessionJob::Tool(job))) => {
+                run.feed(In::Ended(key, Outcome::Tool(end, HookTrail::default())));
+                job.arguments
+            }
+            Some((_, SessionJob::Publish(it))) => {
+                let (call, nonce) = (it.job.call, it.job.nonce);
+                let result = SessionInput::ToolResult(ToolResult { call, nonce, end });
+                run.hears(&format!("result-{call}"), &result);
+                it.job.arguments
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn done(run: &mut Run) -> String {
+        ends(run, ToolOutcome::done("done"))
+    }
+
+    fn fails(run: &mut Run) -> String {
+        ends(run, ToolOutcome::failed(ToolFailure::Failed, "it broke"))
+    }
+
+    fn outcome(run: &Run) -> TurnOutcome {
+        run.machine.settled().unwrap().state.execution().unwrap().outcome.clone().unwrap()
+    }
+
+    fn completed() -> TurnOutcome {
+        TurnOutcome::Completed { stop: StopReason::EndTurn }
+    }
+
+    fn failed(step: u32, tool: &str, detail: &str) -> TurnOutcome {
+        let (tool, detail) = (tool.parse().unwrap(), detail.to_owned());
+        TurnOutcome::StepFailed { step, tool, detail }
+    }
+
+    #[test]
+    fn plan_1_steps_follow_each_other_in_one_append_each_and_no_model_is_asked() {
+        let mut run = execute(&[step("look", 1, false), step("far", 2, false)]);
+        assert_eq!(done(&mut run), r#"{"at":1}"#);
+        assert_eq!(done(&mut run), r#"{"at":2}"#);
+        assert_eq!(outcome(&run), completed());
+        assert_eq!(
+            run.appends[..3],
+            [
+                vec!["configured", "step_planned", "tool_asked"],
+                vec!["tool_done", "step_planned", "tool_asked"],
+                vec!["tool_done", "turn_done", "settled"],
+            ]
+        );
+        // A model that is asked later is told what was done.
+        run.says("what was that?");
+        let Some((_, SessionJob::Call(call))) = run.started.pop() else { panic!("no call") };
+        assert_eq!(call.request.messages.len(), 6, "{:?}", call.request.messages);
+    }
+
+    #[test]
+    fn the_first_step_that_fails_ends_the_plan_unless_it_may_fail() {
+        let mut run =
+            execute(&[step("look", 1, true), step("look", 2, false), step("look", 3, false)]);
+        fails(&mut run);
+        fails(&mut run);
+        assert_eq!(outcome(&run), failed(2, "look", "it broke"));
+        let begun = run.appends.concat().iter().filter(|kind| **kind == "step_planned").count();
+        assert_eq!(begun, 2);
+
+        let mut run = execute(&[step("look", 1, true)]);
+        fails(&mut run);
+        assert_eq!(outcome(&run), completed());
+    }
+
+    #[test]
+    fn a_step_that_cannot_run_fails_without_being_run() {
+        let steps = [step("gone", 1, true), step("look", 2, true), step("gone", 3, false)];
+        let mut run = execute(&steps);
+        done(&mut run);
+        assert!(matches!(
+            outcome(&run),
+            TurnOutcome::StepFailed { step: 3, detail, .. } if detail.contains("no tool `gone`")
+        ));
+        assert_eq!(run.appends.concat().iter().filter(|kind| **kind == "tool_asked").count(), 1);
+    }
+
+    fn decide(run: &mut Run, decision: Decision) {
+        let Some((_, SessionJob::Ask(ask))) = run.started.pop() else { panic!("nobody is asked") };
+        let (call, action) = (ask.approval.action.call, ask.approval.digest);
+        let decided = Decided { decision, by: "ada".to_owned(), reason: None };
+        let decided = ApprovalDecided { call, action, decided };
+        run.hears(&format!("decision-{call}"), &SessionInput::ApprovalDecided(decided));
+    }
+
+    #[test]
+    fn a_person_is_asked_in_the_middle_of_a_plan() {
+        let steps = [step("look", 1, false), step("write", 2, false), step("look", 3, false)];
+        let mut run = execute(&steps);
+        done(&mut run);
+        assert_eq!(run.appends.last().unwrap(), &["tool_done", "step_planned", "approval_asked"]);
+        decide(&mut run, Decision::Approve);
+        assert_eq!(done(&mut run), r#"{"at":2}"#);
+        assert_eq!(done(&mut run), r#"{"at":3}"#);
+        assert_eq!(outcome(&run), completed());
+
+        let mut run = execute(&steps);
+        done(&mut run);
+        decide(&mut run, Decision::Deny);
+        assert_eq!(outcome(&run), failed(2, "write", "a person denied the call"));
+    }
+
+    #[test]
+    fn a_plan_that_is_cancelled_begins_nothing_more() {
+        let mut run = execute(&[step("far", 1, false), step("look", 2, false)]);
+        let turn = run.machine.settled().unwrap().state.execution().unwrap().id;
+        run.hears("cancel", &SessionInput::Cancel { turn });
+        assert_eq!(outcome(&run), TurnOutcome::Cancelled);
+        // What came too late changes nothing.
+        run.started.retain(|(_, job)| matches!(job, SessionJob::Publish(_)));
+        done(&mut run);
+        assert_eq!(outcome(&run), TurnOutcome::Cancelled);
+        let asked = run.appends.concat().iter().filter(|kind| **kind == "tool_asked").count();
+        assert_eq!(asked, 1);
+    }
+
+    /// What guards against models that go round in circles is nothing to a plan.
+    #[test]
+    fn a_plan_may_do_the_same_over_and_over() {
+        let mut run = execute(&vec![step("look", 1, false); 64]);
+        for _ in 0..64 {
+            done(&mut run);
+        }
+        assert_eq!(outcome(&run), completed());
+        assert!(!run.appends.concat().contains(&"step_limit_reached"));
+    }
+
+    #[test]
+    fn nothing_joins_a_plan() {
+        let mut run = execute(&[step("look", 1, false)]);
+        run.hears("wait", &SessionInput::Steer(UserMessage::text("wait")));
+        done(&mut run);
+        let state = &run.machine.settled().unwrap().state;
+        assert_eq!(state.execution().unwrap().said.len(), 1);
+        assert_eq!(state.open.len(), 1, "it is a turn of its own");
+    }
+
+    /// PLAN-1: a journal that says otherwise is refused.
+    #[test]
+    fn plan_1_the_fold_refuses_steps_out_of_order() {
+        let run = execute(&[step("look", 1, false), step("look", 2, false)]);
+        let state = run.machine.settled().unwrap().state.clone();
+        let turn = state.execution().unwrap().id;
+        let refused = |mut state: SessionState, turn, step| {
+            let it = StepPlanned { turn, call: CallId::derive(turn, step), step };
+            state.planned(&it, Timestamp(2)).unwrap_err().to_string()
+        };
+        assert!(refused(state.clone(), turn, 1).contains("before the previous step"));
+        assert!(refused(state.clone(), turn, 0).contains("is not the next one"));
+        assert!(refused(state.clone(), TurnId::from_u128(9), 1).contains("SES-2"));
+        let mut talk = Run::new(&[], Vec::new());
+        talk.says("hello");
+        let state = talk.machine.settled().unwrap().state.clone();
+        let turn = state.running().unwrap().id;
+        assert!(refused(state, turn, 0).contains("has no plan"));
+    }
+
+    fn asked(journal: &[Record]) -> Vec<CallId> {
+        let events = journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+        let asked = events.filter_map(|it| match it.event::<SessionEvent>() {
+            Ok(Some(SessionEvent::ToolAsked(asked))) => Some(asked.call),
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    proptest! {
+        /// PLAN-1: whoever goes on from any point of the journal begins each step once, in order,
+        /// and runs none again that has ended.
+        #[test]
+        fn plan_1_an_heir_goes_on_where_the_journal_ends(
+            remote in proptest::collection::vec(any::<bool>(), 1..6),
+            crashes in proptest::collection::vec(any::<bool>(), 6),
+        ) {
+            let steps: Vec<PlanStep> = remote
+                .iter()
+                .enumerate()
+                .map(|(at, remote)| step(if *remote { "far" } else { "look" }, at, false))
+                .collect();
+            let mut run = execute(&steps);
+            for (at, crash) in (0..steps.len()).zip(crashes) {
+                if crash {
+                    run = Run::new(&[], run.journal.clone());
+                }
+                prop_assert_eq!(done(&mut run), format!(r#"{{"at":{at}}}"#));
+            }
+            prop_assert_eq!(outcome(&run), completed());
+            let turn = run.machine.settled().unwrap().state.execution().unwrap().id;
+            let call = |at: usize| {
+                CallId::derive_tool(CallId::derive(turn, u32::try_from(at).unwrap()), 0)
+            };
+            let wanted: Vec<CallId> = (0..steps.len()).map(call).collect();
+            prop_assert_eq!(asked(&run.journal), wanted);
+            let over = Run::new(&[], run.journal.clone());
+            let again = over.started.iter().any(|(_, job)| {
+                matches!(job, SessionJob::Tool(_) | SessionJob::Publish(_) | SessionJob::Call(_))
+            });
+            prop_assert!(!again);
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! What performing a session's effects takes, prepared from its state: pure.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_proto::{
+    AgentName, Attempt, CallId, Digest, FrameKey, JobId, SessionKey, TimerId, Timestamp, ToolName,
+    Traceparent, TurnId,
+    hook::{HookPoint, HookSpec},
+    job::{Callbacks, Job},
+    limits::JOB_AGE_MAX,
+    llm::Usage,
+    policy::{Action, Approval},
+    session::{Profile, ToolEnd, TurnOutcome},
+    timeout::TimeLimit,
+    tool::{ToolOutcome, ToolSpec},
+};
+
+use super::{
+    context::Assembled,
+    hooks,
+    kind::Effect,
+    state::{SessionState, Step, StepEnd, Turn},
+    tools::{self, ToolCall, action_of},
+};
+use crate::agent::Permit;
+
+/// All that running an effect takes.
+#[derive(Debug)]
+pub enum SessionJob {
+    /// Ask hooks.
+    Judge(Box<JudgeJob>),
+    /// Make a model call.
+    Call(CallJob),
+    /// Run a tool.
+    Tool(ToolJob),
+    /// Give a tool call to whoever can run it.
+    Publish(PublishJob),
+    /// Bring a tool call to an end, whoever runs it.
+    Settle(Box<SettleJob>),
+    /// Ask people about a tool call.
+    Ask(Box<AskJob>),
+    /// Ask people whether a turn shall go on.
+    AskSteps(AskStepsJob),
+    /// Set the timer that ends a turn or its step.
+    Time(TimeJob),
+    /// Tell the world that a turn has ended.
+    Emit(EmitJob),
+}
+
+/// All that a model call takes.
+#[derive(Debug)]
+pub struct CallJob {
+    /// On behalf of which agent.
+    pub agent: AgentName,
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// Which try at it.
+    pub attempt: Attempt,
+    /// What to ask.
+    pub request: Assembled,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+    /// Held while the call runs.
+    pub permit: Arc<Permit>,
+    /// What came of the tools that the call before asked for.
+    pub results: Option<Results>,
+    /// What stands before its text, because an earlier call has said something.
+    pub seam: &'static str,
+    /// What its turn and step have left for it.
+    pub limit: Option<TimeLimit>,
+}
+
+/// All that setting the timer of a turn takes.
+#[derive(Debug)]
+pub struct TimeJob {
+    /// Whose turn.
+    pub session: SessionKey,
+    /// The timer.
+    pub timer: TimerId,
+    /// When.
+    pub due: Timestamp,
+}
+
+/// All that bringing a tool call to an end takes.
+#[derive(Clone, Debug)]
+pub struct SettleJob {
+    /// What whoever runs it was given.
+    pub job: Job,
+    /// The limit that ends it; absent if nobody took it in time.
+    pub late: Option<TimeLimit>,
+    /// The hooks that judge its result.
+    pub after: Vec<HookSpec>,
+}
+
+/// What came of the tools that a model call asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Results {
+    /// That call.
+    pub model_call: CallId,
+    /// The tool calls.
+    pub tools: Vec<ToolCall>,
+    /// Those of the steps before it, if it is planned: no model call tells what came of them.
+    pub earlier: Option<Vec<(CallId, Vec<ToolCall>)>>,
+}
+
+impl Results {
+    /// Of a step of this turn.
+    fn of(turn: &Turn, step: &Step) -> Self {
+        let before = || turn.steps.iter().take_while(|it| it.call != step.call);
+        let earlier = || before().map(|it| (it.call, it.tools.clone())).collect();
+        let earlier = turn.plan.is_some().then(earlier);
+        Self { model_call: step.call, tools: step.tools.clone(), earlier }
+    }
+}
+
+/// All that asking hooks takes.
+#[derive(Debug)]
+pub struct JudgeJob {
+    /// Whose.
+    pub session: SessionKey,
+    /// Of which turn.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// What they are asked about.
+    pub subject: JudgeSubject,
+    /// Who is asked, in order.
+    pub hooks: Vec<HookSpec>,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+    /// Held while they are asked, if a model call follows.
+    pub permit: Option<Arc<Permit>>,
+}
+
+/// What hooks are asked about.
+#[derive(Debug)]
+pub enum JudgeSubject {
+    /// A model request.
+    Model(Assembled),
+    /// A tool call.
+    Tool {
+        /// The tool.
+        spec: ToolSpec,
+        /// The arguments that the model gave.
+        arguments: String,
+    },
+    /// The result of a tool call.
+    Result {
+        /// The tool.
+        tool: ToolName,
+        /// What it was run with.
+        arguments: String,
+        /// What came of it.
+        outcome: ToolOutcome,
+    },
+}
+
+/// All that giving a tool call away takes.
+#[derive(Debug)]
+pub struct PublishJob {
+    /// What whoever runs it needs.
+    pub job: Job,
+    /// When it was asked for, by the writer's clock.
+    pub asked_at: Timestamp,
+    /// What is known of all calls of the same reply.
+    pub results: Results,
+    /// It may have been given away before.
+    pub again: bool,
+}
+
+/// All that asking people about a tool call takes.
+#[derive(Debug)]
+pub struct AskJob {
+    /// What they are shown.
+    pub approval: Approval,
+    /// What is known of all calls of the same reply.
+    pub results: Results,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+}
+
+/// All that asking people whether a turn shall go on takes.
+#[derive(Debug)]
+pub struct AskStepsJob {
+    /// Whose turn.
+    pub session: SessionKey,
+    /// Which.
+    pub turn: TurnId,
+    /// The steps that it has used up.
+    pub limit: u32,
+    /// Since when it waits.
+    pub asked: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
+    /// The key of the frame that says so.
+    pub frame: FrameKey,
+    /// What came of the tools that its last call asked for.
+    pub results: Option<Results>,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+}
+
+/// All that running a tool takes.
+#[derive(Debug)]
+pub struct ToolJob {
+    /// On behalf of which agent.
+    pub agent: AgentName,
+    /// Of which turn.
+    pub turn: TurnId,
+    /// What is known of all calls of the same reply.
+    pub results: Results,
+    /// The call.
+    pub call: CallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its arguments, which fit the tool's schema.
+    pub arguments: String,
+    /// How long it may take.
+    pub limit: TimeLimit,
+    /// The digest of the action that was decided on.
+    pub action: Digest,
+    /// That action, with what the session knows of what is behind the tool.
+    pub would: Action,
+    /// The hooks that judge its result.
+    pub after: Vec<HookSpec>,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+}
+
+/// All that telling the world takes.
+#[derive(Debug)]
+pub struct EmitJob {
+    /// The turn's last frame.
+    pub done: FrameKey,
+    /// How it ended.
+    pub outcome: TurnOutcome,
+    /// What it used.
+    pub usage: Usage,
+    /// Bytes of text that its calls said in all.
+    pub text_bytes: u64,
+    /// Its calls and their attempts, for usage records.
+    pub calls: Vec<(CallId, Attempt, Usage)>,
+    /// The agent and model, for usage records.
+    pub profile: Option<Profile>,
+    /// What came of the tools that its last call asked for.
+    pub results: Option<Results>,
+    /// Its jobs.
+    pub jobs: Vec<JobId>,
+    /// The timer that may still be set for it.
+    pub timer: Option<TimerId>,
+    /// Its calls that people were asked about.
+    pub approvals: Vec<CallId>,
+}
+
+/// What came of the tools that the call before this one asked for, if it did.
+pub(in crate::session) fn results_before(turn: &Turn, call: CallId) -> Option<Results> {
+    let at = turn.steps.iter().position(|step| step.call == call).unwrap_or(turn.steps.len());
+    let before = turn.steps.get(at.checked_sub(1)?)?;
+    (!before.tools.is_empty()).then(|| Results::of(turn, before))
+}
+
+/// All that a tool call takes.
+pub(in crate::session) fn tool_job(
+    state: &SessionState,
+    effect: &Effect,
+    call: CallId,
+    again: bool,
+) -> Option<SessionJob> {
+    let turn = state.running()?;
+    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
+    let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
+    let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
+    let results = Results::of(turn, step);
+    let would = action_of(session, turn.id, tool, spec);
+    // What a person approved, if one was asked: whatever has changed since is not that.
+    let approved = tool.approval.as_ref().map(|approval| approval.action);
+    let action = approved.or_else(|| would.digest().ok())?;
+    let limit = asked.limit.clone();
+    // What was begun by a build that knew no limits has what its tool gives it.
+    let limit = limit.unwrap_or_else(|| {
+        let time = spec.time();
+        time.limit(time.asked_s(tool.arguments()), Vec::new())
+    });
+    let profile = state.profile.as_ref()?;
+    let after = hooks::of_tool(profile, HookPoint::AfterToolCall, &tool.using.name);
+    let Some(capability) = &asked.capability else {
+        return Some(SessionJob::Tool(ToolJob {
+            agent: session.agent.clone(),
+            turn: turn.id,
+            results,
+            call,
+            tool: spec.name.clone(),
+            arguments: tool.arguments().to_owned(),
+            limit,
+            action,
+            would,
+            after,
+            trace: turn.trace.clone(),
+        }));
+    };
+    let callbacks = state.profile.as_ref().and_then(|it| Callbacks::of(it, &spec.name));
+    let job = Job {
+        id: JobId::from(call),
+        capability: capability.clone(),
+        session: session.clone(),
+        turn: turn.id,
+        call,
+        nonce: asked.nonce,
+        tool: spec.name.clone(),
+        arguments: tool.arguments().to_owned(),
+        class: spec.class,
+        timeout_ms: spec.timeout_ms,
+        limit: Some(limit),
+        action: Some(action),
+        callbacks,
+        traceparent: turn.trace.clone(),
+        not_after: Some(asked.at.plus(JOB_AGE_MAX)),
+    };
+    Some(match effect {
+        Effect::Settle { .. } => {
+            SessionJob::Settle(Box::new(SettleJob { job, late: tool.late.clone(), after }))
+        }
+        _ => SessionJob::Publish(PublishJob { job, asked_at: asked.at, results, again }),
+    })
+}
+
+/// All that asking hooks about a model call takes.
+pub(in crate::session) fn judge_model_job(
+    state: &SessionState,
+    turn: &Turn,
+    call: CallId,
+    (request, hooks): (Assembled, Vec<HookSpec>),
+    permit: &Arc<Permit>,
+) -> Option<SessionJob> {
+    Some(SessionJob::Judge(Box::new(JudgeJob {
+        session: state.key.clone()?,
+        turn: turn.id,
+        call,
+        subject: JudgeSubject::Model(request),
+        hooks,
+        trace: turn.trace.clone(),
+        permit: Some(Arc::clone(permit)),
+    })))
+}
+
+/// All that asking hooks about a tool call, or its result, takes.
+pub(in crate::session) fn judge_job(
+    state: &SessionState,
+    call: CallId,
+    point: HookPoint,
+) -> Option<SessionJob> {
+    let (turn, session, profile) = (state.running()?, state.key.as_ref()?, state.profile.as_ref()?);
+    let tool = turn.steps.iter().flat_map(|step| &step.tools).find(|tool| tool.call == call)?;
+    let spec = profile.tool(&tool.using.name)?.clone();
+    let arguments = tool.arguments().to_owned();
+    let subject = match (point, &tool.brought) {
+        (HookPoint::BeforeToolCall, _) => JudgeSubject::Tool { spec, arguments },
+        (HookPoint::AfterToolCall, Some(ToolEnd::Known { outcome })) => {
+            JudgeSubject::Result { tool: spec.name, arguments, outcome: outcome.clone() }
+        }
+        (HookPoint::AfterToolCall | HookPoint::BeforeLlmCall, _) => return None,
+    };
+    Some(SessionJob::Judge(Box::new(JudgeJob {
+        session: session.clone(),
+        turn: turn.id,
+        call,
+        subject,
+        hooks: hooks::of_tool(profile, point, &tool.using.name),
+        trace: turn.trace.clone(),
+        permit: None,
+    })))
+}
+
+/// All that asking people about a tool call takes.
+pub(in crate::session) fn ask_job(state: &SessionState, call: CallId) -> Option<SessionJob> {
+    let (turn, session) = (state.running()?, state.key.as_ref()?);
+    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
+    let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
+    let asked = tool.approval.as_ref()?;
+    let approval = Approval {
+        action: action_of(session, turn.id, tool, spec),
+        digest: asked.action,
+        risk: asked.risk,
+        reason: asked.reason.clone(),
+        asked: asked.asked,
+        expires: asked.expires,
+        decided: None,
+    };
+    let results = Results::of(turn, step);
+    Some(SessionJob::Ask(Box::new(AskJob { approval, results, trace: turn.trace.clone() })))
+}
+
+/// All that asking people whether the running turn shall go on takes.
+pub(in crate::session) fn ask_steps_job(state: &SessionState) -> Option<SessionJob> {
+    let (turn, session) = (state.running()?, state.key.as_ref()?);
+    let (reached, last) = (turn.limit_reached?, turn.steps.last()?);
+    let wait = Duration::from_millis(u64::from(state.profile.as_ref()?.step_wait_ms));
+    let told = tools::frames(turn.id, last.call, &last.tools).len();
+    let results = Results::of(turn, last);
+    Some(SessionJob::AskSteps(AskStepsJob {
+        session: session.clone(),
+        turn: turn.id,
+        limit: reached.limit,
+        asked: reached.at,
+        until: reached.at.plus(wait),
+        frame: FrameKey {
+            turn: turn.id,
+            call: CallId::derive_tools(last.call),
+            attempt: Attempt(1),
+            index: u32::try_from(told).unwrap_or(u32::MAX / 2),
+        },
+        results: (!last.tools.is_empty()).then_some(results),
+        trace: turn.trace.clone(),
+    }))
+}
+
+/// All that telling the world of a turn's end takes.
+pub(in crate::session) fn emission(state: &SessionState, id: TurnId) -> SessionJob {
+    let turn = state.turn(id);
+    let steps = turn.map_or(&[][..], |turn| &turn.steps);
+    let last = steps.last();
+    SessionJob::Emit(EmitJob {
+        done: turn.map_or_else(
+            || FrameKey {
+                turn: id,
+                call: CallId::derive(id, 0),
+                attempt: Attempt(0),
+                index: FrameKey::DONE,
+            },
+            Turn::end_key,
+        ),
+        outcome: turn.and_then(|turn| turn.outcome.clone()).unwrap_or(TurnOutcome::Cancelled),
+        usage: turn.map_or_else(Usage::default, |turn| turn.usage),
+        text_bytes: turn.map_or(0, Turn::text_bytes),
+        // Planned steps are no calls of a model.
+        calls: steps
+            .iter()
+            .filter(|_| turn.is_some_and(|turn| turn.plan.is_none()))
+            .filter_map(|step| match &step.end {
+                Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {
+                    Some((step.call, step.attempt, *usage))
+                }
+                None => None,
+            })
+            .collect(),
+        profile: state.profile.clone(),
+        timer: turn.and_then(Turn::last_timer).map(|(_turn, timer)| timer),
+        jobs: steps.iter().flat_map(|step| &step.tools).filter_map(ToolCall::job).collect(),
+        approvals: steps
+            .iter()
+            .flat_map(|step| &step.tools)
+            .filter(|tool| tool.approval.is_some())
+            .map(|tool| tool.call)
+            .collect(),
+        results: turn
+            .zip(last.filter(|step| !step.tools.is_empty()))
+            .map(|(turn, step)| Results::of(turn, step)),
+    })
+}

@@ -1,0 +1,470 @@
+//! What has happened in a session: the fold.
+
+use std::collections::VecDeque;
+
+use clawnode_kernel::{Slim, Violation};
+use clawnode_proto::{
+    Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
+    codec,
+    limits::MORE_STEPS,
+    llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
+    session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
+    tool::{ToolReply, ToolUse},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{clock::TurnClock, hooks::ModelJudged, tools::ToolCall};
+
+/// What stands between the texts of two calls of one turn, for a reader who is shown one after the
+/// other.
+pub(in crate::session) const SEAM: &str = "\n\n";
+
+/// A session's state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionState {
+    /// Its key, once it is born.
+    pub key: Option<SessionKey>,
+    /// The agent's configuration as the last turn saw it.
+    pub profile: Option<Profile>,
+    /// An earlier conversation that it began with.
+    pub seed: Vec<Message>,
+    /// Turns that have ended, oldest first.
+    pub closed: Vec<Turn>,
+    /// Turns that have not, in order; the first one runs.
+    pub open: VecDeque<Turn>,
+    /// Turns whose post-turn effects are not confirmed.
+    pub unemitted: Vec<TurnId>,
+    /// What all turns used.
+    pub usage: Usage,
+    /// Somebody asked for its deletion.
+    pub doomed: bool,
+}
+
+/// One turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its id: that of the input that began it.
+    pub id: TurnId,
+    /// What began it, and what joined it, as the model was told, by the step that told it first.
+    pub said: Vec<(u32, Text)>,
+    /// What waits to join the next model request, and the input it came with.
+    pub steers: Vec<(TurnId, UserMessage)>,
+    /// Inputs that joined this turn, under the ids that their own turns would have had.
+    pub joined: Vec<TurnId>,
+    /// Follows the agent's system prompt.
+    pub system: Option<String>,
+    /// Settings that go before the agent's.
+    pub sampling: Sampling,
+    /// The trace that it belongs to.
+    pub trace: Option<Traceparent>,
+    /// Its model calls.
+    pub steps: Vec<Step>,
+    /// Its steps, if no model is asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+    /// What hooks decided about the call that is next or under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<ModelJudged>,
+    /// Somebody cancelled it.
+    pub cancelled: bool,
+    /// Steps that it was given beside its agent's.
+    #[serde(default)]
+    pub more_steps: u32,
+    /// It has used up its steps and waits for more.
+    #[serde(default)]
+    pub limit_reached: Option<LimitReached>,
+    /// The time that it has had.
+    #[serde(default)]
+    pub clock: TurnClock,
+    /// How it ended.
+    pub outcome: Option<TurnOutcome>,
+    /// What it used, once it is settled.
+    pub usage: Usage,
+    /// Calls begun whose outcome nobody knows.
+    pub lost_attempts: u32,
+}
+
+/// A turn has used up its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitReached {
+    /// How many it had.
+    pub limit: u32,
+    /// When, by the writer's clock.
+    pub at: Timestamp,
+    /// Nobody gave it more in time.
+    pub overdue: bool,
+}
+
+/// One model call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its id.
+    pub call: CallId,
+    /// The last try at it.
+    pub attempt: Attempt,
+    /// What its turn had of its time when it began, in milliseconds.
+    #[serde(default)]
+    pub begun_ms: u64,
+    /// How it ended; absent while it is under way.
+    pub end: Option<StepEnd>,
+    /// The tools that it asked for.
+    #[serde(default)]
+    pub tools: Vec<ToolCall>,
+}
+
+/// How a model call ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum StepEnd {
+    /// Well.
+    Done {
+        /// What the model said.
+        content: Text,
+        /// Why it stopped.
+        stop: StopReason,
+        /// What it used.
+        usage: Usage,
+    },
+    /// Badly.
+    Failed {
+        /// How.
+        failure: ModelFailure,
+        /// What was said so far.
+        partial: Text,
+        /// What it used, as far as the provider said.
+        usage: Usage,
+    },
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// The turn that runs.
+    pub fn running(&self) -> Option<&Turn> {
+        self.open.front()
+    }
+
+    /// The turn with this id, or that the input with this turn id joined.
+    pub fn turn(&self, id: TurnId) -> Option<&Turn> {
+        let is = |turn: &&Turn| turn.id == id || turn.joined.contains(&id);
+        self.open.iter().find(is).or_else(|| self.closed.iter().rev().find(is))
+    }
+
+    /// Gives back room that only a running turn needs.
+    pub(in crate::session) fn slim(&mut self) {
+        self.closed.slim();
+        self.open.slim();
+        self.unemitted.slim();
+    }
+
+    /// Takes an input that was journaled.
+    pub(in crate::session) fn accept(
+        &mut self,
+        head: &Head,
+        input: &Input,
+    ) -> Result<(), Violation> {
+        let body: SessionInput = codec::decode(&input.body)
+            .map_err(|error| Violation(format!("the input's body is not readable: {error}")))?;
+        let id = TurnId::from(input.id);
+        let trace = input.traceparent.clone();
+        self.see(head.ts);
+        match body {
+            SessionInput::UserMessage(message) => self.begin_turn(id, message, trace),
+            SessionInput::Execute(plan) => {
+                self.begin_turn(id, UserMessage::text(plan.about.clone()), trace);
+                if let Some(turn) = self.open.back_mut() {
+                    turn.plan = Some(plan);
+                }
+            }
+            // Nothing joins a plan.
+            SessionInput::Steer(message) => match self.open.front_mut() {
+                Some(turn) if turn.plan.is_none() && !turn.steps.is_empty() && !turn.cancelled => {
+                    turn.joined.push(id);
+                    turn.steers.push((id, message));
+                }
+                _ => self.begin_turn(id, message, trace),
+            },
+            SessionInput::Cancel { turn } => {
+                for open in &mut self.open {
+                    if open.id == turn || open.joined.contains(&turn) {
+                        open.cancelled = true;
+                    }
+                }
+            }
+            SessionInput::ToolResult(result) => self.bring(result),
+            SessionInput::ApprovalDecided(it) => {
+                if let Some(tool) = self.tools().find(|tool| tool.call == it.call) {
+                    tool.decide(it, head.ts);
+                }
+            }
+            SessionInput::Continue { turn } => {
+                let open = self.open.front_mut().filter(|open| open.id == turn);
+                if let Some(open) = open
+                    && open.limit_reached.take().is_some()
+                {
+                    open.more_steps = open.more_steps.saturating_add(MORE_STEPS);
+                }
+            }
+            SessionInput::TimerFired { timer } => self.fired(timer),
+            SessionInput::Delete => {
+                self.doomed = true;
+                for open in &mut self.open {
+                    open.cancelled = true;
+                }
+            }
+        }
+        self.see(head.ts);
+        Ok(())
+    }
+
+    /// All tool calls of turns that have not ended.
+    fn tools(&mut self) -> impl Iterator<Item = &mut ToolCall> {
+        let steps = self.open.iter_mut().flat_map(|turn| &mut turn.steps);
+        steps.flat_map(|step| &mut step.tools)
+    }
+
+    /// The only turn of a session of a request that names no user, if it has ended. One that was gone
+    /// on with is a conversation, and stays.
+    pub fn rested(&self) -> Option<TurnId> {
+        self.key.as_ref().filter(|key| key.is_stateless())?;
+        let [only] = self.closed.as_slice() else { return None };
+        self.open.is_empty().then_some(only.id)
+    }
+
+    fn fired(&mut self, timer: TimerId) {
+        if self.rested().is_some_and(|turn| TimerId::of_rest(turn) == timer) {
+            self.doomed = true;
+        } else if let Some(tool) = self.tools().find(|tool| TimerId::from(tool.call) == timer) {
+            tool.overdue = tool.is_open();
+        } else if let Some(tool) =
+            self.tools().find(|tool| TimerId::of_approval(tool.call) == timer)
+        {
+            if let Some(approval) = &mut tool.approval {
+                approval.overdue = approval.is_open();
+            }
+        } else if let Some(turn) = self.open.front_mut() {
+            match &mut turn.limit_reached {
+                Some(reached) if TimerId::of_steps(turn.id, reached.limit) == timer => {
+                    reached.overdue = true;
+                }
+                Some(_) | None => turn.fired(timer),
+            }
+        }
+    }
+
+    /// A result is the first for its call, of the asking that it answers, or nothing.
+    fn bring(&mut self, result: ToolResult) {
+        let answers = |tool: &&mut ToolCall| {
+            let asked = tool.asked.as_ref().is_some_and(|asked| asked.nonce == result.nonce);
+            tool.call == result.call && asked && tool.is_open()
+        };
+        if let Some(tool) = self.tools().find(answers) {
+            tool.brought = Some(result.end);
+        }
+    }
+
+    pub(in crate::session) fn begin_turn(
+        &mut self,
+        id: TurnId,
+        message: UserMessage,
+        trace: Option<Traceparent>,
+    ) {
+        if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
+            self.seed = message.history;
+        }
+        self.open.push_back(Turn {
+            id,
+            said: vec![(0, message.content)],
+            steers: Vec::new(),
+            joined: Vec::new(),
+            system: message.system,
+            sampling: message.sampling,
+            trace,
+            steps: Vec::new(),
+            plan: None,
+            judged: None,
+            cancelled: self.doomed,
+            more_steps: 0,
+            limit_reached: None,
+            clock: TurnClock::default(),
+            outcome: None,
+            usage: Usage::default(),
+            lost_attempts: 0,
+        });
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// What was said, by whom, in order, with the tools that were asked for and what came of them: as
+    /// a model is told it.
+    pub fn messages(&self) -> Vec<Message> {
+        self.tell(|_tool| true).0
+    }
+
+    /// The same as people are shown it, and which of it, by its place, is a note of this program's own
+    /// to the model. What is not known of a call yet is not told.
+    pub fn shown(&self) -> (Vec<Message>, Vec<usize>) {
+        let is_over = self.outcome.is_some();
+        self.tell(|tool| is_over || tool.end.is_some())
+    }
+
+    fn tell(&self, is_told: impl Fn(&ToolCall) -> bool) -> (Vec<Message>, Vec<usize>) {
+        let (mut messages, mut notes) = (Vec::new(), Vec::new());
+        for index in 0..self.steps.len().max(1) {
+            let told = self.said.iter().filter(|(step, _)| *step as usize == index);
+            messages.extend(told.map(|(_, text)| Message::text(Role::User, text.clone())));
+            if let Some(step) = self.steps.get(index) {
+                let complaints = step.tell(&mut messages, &is_told);
+                notes.extend((messages.len()..).take(complaints.len()));
+                messages.extend(complaints);
+            }
+        }
+        (messages, notes)
+    }
+
+    /// Its calls of tools that wait for a person.
+    pub fn asks(&self) -> impl Iterator<Item = CallId> {
+        let tools = self.steps.iter().flat_map(|step| &step.tools);
+        let waits = |tool: &&ToolCall| self.outcome.is_none() && tool.is_asked_about();
+        tools.filter(waits).map(|tool| tool.call)
+    }
+
+    /// It has used up its steps, and waits for a person to give it more.
+    pub fn wants_steps(&self) -> bool {
+        self.outcome.is_none() && self.limit_reached.is_some_and(|reached| !reached.overdue)
+    }
+
+    /// It goes on only once a person decides.
+    pub fn waits_for_person(&self) -> bool {
+        self.wants_steps() || self.asks().next().is_some()
+    }
+
+    /// What its calls said, in order: each text, and what stands between it and the one before.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, &Text)> {
+        let said = self.steps.iter().filter_map(Step::text).filter(|text| text.bytes() > 0);
+        said.enumerate().map(|(index, text)| (if index == 0 { "" } else { SEAM }, text))
+    }
+
+    /// Bytes of text that its calls said in all, as a reader is shown them.
+    pub fn text_bytes(&self) -> u64 {
+        self.texts().map(|(seam, text)| seam.len() as u64 + text.bytes()).sum()
+    }
+
+    /// The key of its last frame: after all that its last call said, and what its tools did.
+    pub fn end_key(&self) -> FrameKey {
+        let turn = self.id;
+        let (call, attempt) = match self.steps.last() {
+            // Not attempt 0: an error with that key only rings (see `refusal_key`).
+            None => (CallId::derive(turn, 0), Attempt(1)),
+            Some(step) if step.tools.is_empty() => (step.call, step.attempt),
+            Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
+        };
+        FrameKey { turn, call, attempt, index: FrameKey::DONE }
+    }
+
+    /// Reported usage of all calls that have an outcome.
+    pub fn reported(&self) -> Usage {
+        self.steps.iter().fold(Usage::default(), |sum, step| match &step.end {
+            Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => sum.plus(*usage),
+            None => sum,
+        })
+    }
+
+    /// Tries that were begun and have no outcome.
+    pub fn lost(&self) -> u32 {
+        self.steps.iter().map(|step| step.attempt.0 - u32::from(step.end.is_some())).sum()
+    }
+}
+
+impl Step {
+    /// Its reply, and what came of the tools that it asked for; returns what the model is told besides.
+    fn tell(
+        &self,
+        messages: &mut Vec<Message>,
+        is_told: impl Fn(&ToolCall) -> bool,
+    ) -> Vec<Message> {
+        let content = self.text().cloned().unwrap_or_else(|| Text::from(""));
+        let mut said = Message::text(Role::Assistant, content);
+        let mut answer = Message::text(Role::User, "");
+        let mut complaints = Vec::new();
+        for tool in &self.tools {
+            let (content, is_error) = tool.told();
+            if tool.is_well_formed() {
+                // Ids of our own: those of models are neither unique nor fit for every provider.
+                let id = tool.call.to_string();
+                said.tool_uses.push(ToolUse { id: id.clone(), ..tool.using.clone() });
+                if is_told(tool) {
+                    answer.tool_replies.push(ToolReply { id, content, is_error });
+                }
+            } else if is_told(tool) {
+                complaints.push(content);
+            }
+            if tool.warned {
+                complaints.push(tool.warning());
+            }
+        }
+        if said.content.bytes() > 0 || !said.tool_uses.is_empty() {
+            messages.push(said);
+        }
+        if !answer.tool_replies.is_empty() {
+            messages.push(answer);
+        }
+        complaints.into_iter().map(|text| Message::text(Role::User, text)).collect()
+    }
+
+    /// Its model call and its tools have ended.
+    pub fn is_over(&self) -> bool {
+        self.end.is_some() && self.tools.iter().all(|tool| tool.end.is_some())
+    }
+
+    /// What the model said, whole or as far as it came.
+    pub fn text(&self) -> Option<&Text> {
+        match &self.end {
+            Some(StepEnd::Done { content, .. }) => Some(content),
+            Some(StepEnd::Failed { partial, .. }) => Some(partial),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::stateless::Once;
+
+    use super::*;
+
+    fn state(key: &str) -> SessionState {
+        SessionState { key: Some(key.parse().unwrap()), ..SessionState::default() }
+    }
+
+    /// The word of whoever looks is no more than a question: the session itself knows what is open.
+    #[test]
+    fn only_a_stateless_session_at_rest_goes_by_itself() {
+        let stateless = format!("default:openai:default:{}", Once::Random(7).peer().unwrap());
+        let first = TurnId::from_u128(1);
+        let mut it = state(&stateless);
+        it.begin_turn(first, UserMessage::text("hello"), None);
+        it.fired(TimerId::of_rest(first));
+        assert!(!it.doomed && !it.open[0].cancelled, "a turn is open");
+        it.closed.extend(it.open.pop_front());
+        it.fired(TimerId::of_rest(TurnId::from_u128(2)));
+        assert!(!it.doomed, "another one's timer");
+        let mut gone_on = it.clone();
+        gone_on.begin_turn(TurnId::from_u128(2), UserMessage::text("and then?"), None);
+        gone_on.fired(TimerId::of_rest(first));
+        assert!(!gone_on.doomed && !gone_on.open[0].cancelled, "it was used since");
+        gone_on.closed.extend(gone_on.open.pop_front());
+        gone_on.fired(TimerId::of_rest(first));
+        gone_on.fired(TimerId::of_rest(TurnId::from_u128(2)));
+        assert!(!gone_on.doomed, "it has become a conversation");
+        it.fired(TimerId::of_rest(first));
+        assert!(it.doomed);
+        let mut ada = state("default:openai:default:ada");
+        ada.begin_turn(first, UserMessage::text("hello"), None);
+        ada.closed.extend(ada.open.pop_front());
+        ada.fired(TimerId::of_rest(first));
+        assert!(!ada.doomed, "a person comes back");
+    }
+}
