@@ -3,7 +3,8 @@
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS` or
-//! `CLAWNODE_LARGE` set `sim_replay` replays a seed with hooks, or with large messages.
+//! `CLAWNODE_LARGE` set `sim_replay` replays a seed with hooks, or with large messages, and with
+//! `CLAWNODE_COUNTERS` with so many counters beside its sessions.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -22,12 +23,12 @@ const SESSIONS: usize = 10_000;
 const SESSIONS_SOAK: usize = 1_000_000;
 
 fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
-    run(&SimOptions { seed, planted, trace: false, sessions: None, hooks: false, large: false })
+    run(&SimOptions { seed, planted, ..SimOptions::default() })
 }
 
 /// Runs the seed again with its trace, and fails with its end.
 fn replay(seed: u64, planted: Planted) -> Report {
-    traced(&SimOptions { seed, planted, trace: true, sessions: None, hooks: false, large: false })
+    traced(&SimOptions { seed, planted, trace: true, ..SimOptions::default() })
 }
 
 fn traced(options: &SimOptions) -> Report {
@@ -40,13 +41,19 @@ fn traced(options: &SimOptions) -> Report {
 /// The planted bug is found within `seeds` seeds, by one of these invariants; the seed that finds
 /// it is green without it.
 fn finds(planted: Planted, seeds: u64, names: &[&str]) {
+    finds_with(0, planted, seeds, names);
+}
+
+/// The same with so many counters besides.
+fn finds_with(counters: usize, planted: Planted, seeds: u64, names: &[&str]) {
+    let options = |seed, planted| SimOptions { seed, planted, counters, ..SimOptions::default() };
     for seed in 0..seeds {
-        if let Err(failure) = one(seed, planted) {
+        if let Err(failure) = run(&options(seed, planted)) {
             let name = failure.violation.name;
             println!("{planted:?}: seed {seed} broke {name}: {}", failure.violation.detail);
             assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
             for seed in 0..=seed {
-                replay(seed, Planted::None);
+                traced(&SimOptions { trace: true, ..options(seed, Planted::None) });
             }
             return;
         }
@@ -54,10 +61,11 @@ fn finds(planted: Planted, seeds: u64, names: &[&str]) {
     panic!("{planted:?} was not found in {seeds} seeds");
 }
 
-fn sweep(seeds: std::ops::Range<u64>) {
+fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
     let mut total = (0, 0, 0, 0);
     for seed in seeds {
-        match one(seed, Planted::None) {
+        let options = SimOptions { seed, counters, ..SimOptions::default() };
+        match run(&options) {
             Ok(report) => {
                 total.0 += report.turns;
                 total.1 += report.calls;
@@ -65,7 +73,7 @@ fn sweep(seeds: std::ops::Range<u64>) {
                 total.3 += report.steps;
             }
             Err(_) => {
-                replay(seed, Planted::None);
+                traced(&SimOptions { trace: true, ..options });
             }
         }
     }
@@ -88,9 +96,8 @@ fn hooked(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
         seed,
         planted,
         trace: planted == Planted::None,
-        sessions: None,
         hooks: true,
-        large: false,
+        ..SimOptions::default()
     })
 }
 
@@ -120,7 +127,7 @@ fn large(seed: u64, planted: Planted) -> Report {
 
 fn large_options(seed: u64, planted: Planted) -> SimOptions {
     let trace = planted == Planted::None;
-    SimOptions { seed, planted, trace, sessions: None, hooks: false, large: true }
+    SimOptions { seed, planted, trace, large: true, ..SimOptions::default() }
 }
 
 /// MSG-2: what is too large for an append lets nothing pass, and the seed is green without.
@@ -170,7 +177,8 @@ fn sim_replay() {
             trace: true,
             sessions,
             hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
-            large: std::env::var_os("CLAWNODE_LARGE").is_some()
+            large: std::env::var_os("CLAWNODE_LARGE").is_some(),
+            counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
         })
     );
 }
@@ -184,14 +192,7 @@ fn number(name: &str) -> Option<u64> {
 /// for their sender and 20 % of reads show the past.
 fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<Report, Box<Failure>> {
     let began = std::time::Instant::now();
-    let ran = run(&SimOptions {
-        seed,
-        planted,
-        trace: false,
-        sessions: Some(sessions),
-        hooks: false,
-        large: false,
-    });
+    let ran = run(&SimOptions { seed, planted, sessions: Some(sessions), ..SimOptions::default() });
     println!("seed {seed}, {sessions} sessions, {:?}: {ran:?}", began.elapsed());
     ran
 }
@@ -261,25 +262,32 @@ fn sim_known_seeds() {
 
 /// The seeds, split so that they run in parallel.
 macro_rules! seeds {
-    ($($test:ident: $part:literal;)*) => {
+    ($($test:ident: $part:literal, $counters:literal counters;)*) => {
         $(
             #[test]
             fn $test() {
-                sweep($part * SEEDS..($part + 1) * SEEDS);
+                sweep($part * SEEDS..($part + 1) * SEEDS, $counters);
             }
         )*
     };
 }
 
 seeds! {
-    sim_seeds_0: 0;
-    sim_seeds_1: 1;
-    sim_seeds_2: 2;
-    sim_seeds_3: 3;
-    sim_seeds_4: 4;
-    sim_seeds_5: 5;
-    sim_seeds_6: 6;
-    sim_seeds_7: 7;
+    sim_seeds_0: 0, 0 counters;
+    sim_seeds_1: 1, 0 counters;
+    sim_seeds_2: 2, 0 counters;
+    sim_seeds_3: 3, 0 counters;
+    sim_seeds_4: 4, 1 counters;
+    sim_seeds_5: 5, 2 counters;
+    sim_seeds_6: 6, 1 counters;
+    sim_seeds_7: 7, 2 counters;
+}
+
+/// A second kind of entities: what it loses, and what the kernel loses of it.
+#[test]
+fn finds_what_a_counter_loses() {
+    finds_with(2, Planted::CounterForgets, 100, &["SUM-1"]);
+    finds_with(2, Planted::TimersNotSetAgain, 200, &["E1"]);
 }
 
 /// One test per planted bug: how many seeds it may take, and which invariant catches it.

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+#[cfg(feature = "test-util")]
+use crate::Planted;
 use crate::{
     Begun, EffectClass, EntityKind, Memory, Stop, Violation,
     driver::{Port, Runner},
@@ -142,6 +144,9 @@ impl EntityKind for Counter {
     fn accept(state: &mut CounterState, _: &Head, input: &Input) -> Result<(), Violation> {
         let input = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
         match input {
+            #[cfg(feature = "test-util")]
+            CounterInput::Add { .. }
+                if !state.later.is_empty() && Planted::CounterForgets.is_in_folds() => {}
             CounterInput::Add { by } => state.total += by,
             CounterInput::Later { timer, due, by } => {
                 state.later.insert(timer.to_string(), Later { timer, due, by });

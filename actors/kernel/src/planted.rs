@@ -86,6 +86,8 @@ pub enum Planted {
     GivesBlindly,
     /// An input is known again for a minute only, and not behind thirty others.
     ShortMemory,
+    /// A counter that waits for a timer forgets what it is told meanwhile.
+    CounterForgets,
 }
 
 thread_local! {

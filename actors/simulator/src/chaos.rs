@@ -14,6 +14,7 @@ use rand::Rng;
 use super::{
     CLIENTS, FATE, Sim, Violation,
     jobs::JobHands,
+    kinds::Told,
     process::{Note, Process},
 };
 
@@ -321,7 +322,7 @@ impl Sim {
         self.world.stop_pulling(one);
         self.world.later(one, DRAIN_GRACE, Note::GiveUp);
         self.world.later(FATE, DRAIN_GRACE, Note::Spawn);
-        self.tell_all(one, || clawnode_kernel::In::Drain)?;
+        self.tell_all(one, || Told::Drain)?;
         for partition in 0..self.plan.partitions {
             self.dispatch(one, partition, partition::In::Drain)?;
         }

@@ -18,19 +18,24 @@
 //! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!
+//! SUM-1 what a counter was told is added once.
+//!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
 //! that knows nothing of it, only what was seen from outside: MSG-1 to MSG-4, APR-1, OWN-1 (see
 //! [`judge`]).
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod chaos;
 mod clients;
+mod counters;
 mod effects;
 mod give;
 mod hooks;
 mod jobs;
 mod judge;
+mod kinds;
 mod known;
 mod ledger;
 #[cfg(test)]
@@ -43,8 +48,8 @@ mod plan;
 mod probation;
 mod process;
 mod questions;
-mod rest;
 mod scale;
+mod sessions;
 mod settle;
 mod sizes;
 mod steps;
@@ -54,7 +59,7 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_kernel::Planted;
+use clawnode_kernel::{EntityKind as _, Planted, counter::Counter};
 use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
 use clawnode_sim::{Bugs, Change, Happening, Ticket, World};
 
@@ -77,7 +82,7 @@ const FATE: ProcessId = ProcessId::from_u128(2);
 const STEPS_MAX: u64 = 400_000;
 
 /// What to simulate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SimOptions {
     /// Decides everything.
     pub seed: u64,
@@ -91,6 +96,8 @@ pub struct SimOptions {
     pub hooks: bool,
     /// Whether messages are of any size.
     pub large: bool,
+    /// So many counters beside the sessions: a second kind of entities.
+    pub counters: usize,
 }
 
 /// A run in which nothing was wrong.
@@ -123,6 +130,8 @@ pub struct Failure {
     pub seed: u64,
     /// With so many sessions, if not with the seed's.
     pub sessions: Option<usize>,
+    /// With so many counters.
+    pub counters: usize,
     /// What did not hold.
     pub violation: Violation,
     /// After how many steps.
@@ -177,8 +186,8 @@ pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
-            let SimOptions { seed, sessions, .. } = *options;
-            Err(Box::new(Failure { seed, sessions, violation, steps: sim.steps, tail }))
+            let SimOptions { seed, sessions, counters, .. } = *options;
+            Err(Box::new(Failure { seed, sessions, counters, violation, steps: sim.steps, tail }))
         }
     }
 }
@@ -197,6 +206,9 @@ impl Sim {
         if options.large {
             plan.large();
         }
+        plan.counters = options.counters;
+        let mut ledger = Ledger::default();
+        counters::entities(&plan).for_each(|entity| ledger.counts(entity));
         let bugs = Bugs {
             acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
             no_fencing: options.planted == Planted::NoFencing,
@@ -204,13 +216,15 @@ impl Sim {
             keeps_old_jobs: plan.pause.is_some_and(|pause| pause.keeps_old_jobs),
         };
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);
+        let mut clients = Client::all(&plan);
+        clients.extend(Client::of_counters(&plan, world.now().0));
         Self {
-            clients: Client::all(&plan),
+            clients,
             planted: options.planted,
             world,
             processes: BTreeMap::new(),
             dead: BTreeSet::new(),
-            ledger: Ledger::default(),
+            ledger,
             judge: Judge::new(plan.approval_wait, tools::changing(), &tools::specs()),
             effects: Effects::default(),
             client_ops: BTreeMap::new(),
@@ -262,6 +276,9 @@ impl Sim {
             let world = &self.world;
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+            if self.is_of_counter(&change) {
+                continue;
+            }
             self.judge.change(self.world.now().0, &change)?;
             if let Change::Appended { entity, rollup: true, .. } = change
                 && self.ledger.is_deleted(entity)
@@ -274,6 +291,16 @@ impl Sim {
         }
         Ok(())
     }
+
+    /// The judge knows sessions; counters are judged by their sum.
+    fn is_of_counter(&self, change: &Change) -> bool {
+        match change {
+            Change::Appended { entity, .. }
+            | Change::Put(entity, _)
+            | Change::Removed(entity, _) => self.ledger.kind_of(*entity) == Counter::KIND,
+            Change::JobPut(_) | Change::JobRemoved(_) => false,
+        }
+    }
 }
 
 impl std::fmt::Display for Failure {
@@ -281,13 +308,17 @@ impl std::fmt::Display for Failure {
         for line in &self.tail {
             writeln!(f, "{line}")?;
         }
-        let Self { seed, sessions, violation: Violation { name, detail }, steps, .. } = self;
+        let Self { seed, sessions, counters, violation: Violation { name, detail }, steps, .. } =
+            self;
         writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
-        let sessions = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
-        let sessions = sessions.unwrap_or_default();
+        let mut with = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
+        if *counters > 0 {
+            with = Some(format!("{} CLAWNODE_COUNTERS={counters}", with.unwrap_or_default()));
+        }
+        let with = with.unwrap_or_default();
         write!(
             f,
-            "replay: CLAWNODE_SEED={seed}{sessions} cargo nextest run -p clawnode-tests -E \
+            "replay: CLAWNODE_SEED={seed}{with} cargo nextest run -p clawnode-tests -E \
              'test(sim_replay)'"
         )
     }

@@ -1,8 +1,7 @@
 //! An operator: looks after what is out of service, and orders what the plan says.
 
-use clawnode_actors::session::Session;
 use clawnode_kernel::{
-    Core, EntityKind, Loaded, Service,
+    Core, Loaded, Service,
     core::{position_of, snapshot_blob},
 };
 use clawnode_proto::{Digest, EntityId, Input, Order, Timestamp};
@@ -30,7 +29,8 @@ impl Sim {
             self.judge.damaged(first);
         }
         for (entity, order, about) in self.orders() {
-            let input = Input::order(Session::KIND, entity, about, Timestamp(0), order);
+            let input =
+                Input::order(self.ledger.kind_of(entity), entity, about, Timestamp(0), order);
             if self.clients.iter().any(|client| client.input.id == input.id) {
                 continue;
             }

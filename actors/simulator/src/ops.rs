@@ -17,6 +17,7 @@ use serde_bytes::ByteBuf;
 
 use super::{
     Sim, Violation,
+    kinds::{At, Simulated, Told},
     plan::Poison,
     process::{Do, Note, Op, Replaced},
 };
@@ -31,6 +32,7 @@ const MISSING_MOST: u32 = 8;
 const STATE_INLINE: usize = 4 << 10;
 
 impl Sim {
+    /// Something for the actor of a session.
     pub(super) fn feed(
         &mut self,
         to: ProcessId,
@@ -38,19 +40,25 @@ impl Sim {
         counter: u64,
         input: In<Session>,
     ) -> Result<(), Violation> {
+        self.feed_as(At { process: to, entity, counter }, input)
+    }
+
+    pub(super) fn feed_as<K: Simulated>(&mut self, at: At, input: In<K>) -> Result<(), Violation> {
+        let At { process: to, entity, counter } = at;
         let now = self.now(to);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
         if let In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) = &input {
-            actor.running.remove(key);
+            K::ran(actor, key);
         }
-        let folds = !actor.machine.is_folded() && !matches!(input, In::Erased { .. });
-        let outs = actor.machine.handle(now, input);
-        if folds && actor.machine.is_folded() && self.kills_in_the_fold(entity) {
+        let Some(machine) = K::machine(&mut actor.machine) else { return Ok(()) };
+        let folds = !machine.is_folded() && !matches!(input, In::Erased { .. });
+        let outs = machine.handle(now, input);
+        if folds && machine.is_folded() && self.kills_in_the_fold(entity) {
             self.actor_dies(to, entity);
             return Ok(());
         }
-        self.perform_all(to, entity, counter, outs)
+        self.perform_all::<K>(at, outs)
     }
 
     /// Whether the journal as it is kills whoever folds it.
@@ -60,23 +68,16 @@ impl Sim {
             && self.world.journal(entity).len() >= POISONED_AT
     }
 
-    pub(super) fn perform_all(
+    pub(super) fn perform_all<K: Simulated>(
         &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
-        outs: Vec<Out<Session>>,
+        at: At,
+        outs: Vec<Out<K>>,
     ) -> Result<(), Violation> {
-        outs.into_iter().try_for_each(|out| self.perform_entity(to, entity, counter, out))
+        outs.into_iter().try_for_each(|out| self.perform_entity::<K>(at, out))
     }
 
-    fn perform_entity(
-        &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
-        out: Out<Session>,
-    ) -> Result<(), Violation> {
+    fn perform_entity<K: Simulated>(&mut self, at: At, out: Out<K>) -> Result<(), Violation> {
+        let At { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
         if process.is_none_or(|it| it.actor(entity, counter).is_none()) {
             // It panicked half-way.
@@ -94,9 +95,9 @@ impl Sim {
             Out::ReadBack { after } => {
                 self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
             }
-            Out::Acquire(key, effect) => self.acquire(to, entity, counter, (key, &effect)),
-            Out::Start(key, job) => return self.start(to, entity, counter, key, &job),
-            Out::Abort(key) => self.abort(to, entity, counter, key),
+            Out::Acquire(key, effect) => K::acquire(self, at, key, &effect),
+            Out::Start(key, job) => return K::start(self, at, key, &job),
+            Out::Abort(key) => K::abort(self, at, key),
             Out::Complete(input) => {
                 self.remark(to, || format!("completes {input}"));
                 self.ledger.completing(entity, input)?;
@@ -240,11 +241,11 @@ impl Sim {
                 self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
                 return Ok(());
             }
-            (Do::Append { .. }, Reply::Append(answer)) => In::Answered(answer),
+            (Do::Append { .. }, Reply::Append(answer)) => Told::Answered(answer),
             (Do::Append { .. }, _) => {
                 let detail = "no answer".to_owned();
                 let failure = StoreError::Unavailable { store: "journal", detail };
-                In::Answered(AppendAnswer::Unknown(failure))
+                Told::Answered(AppendAnswer::Unknown(failure))
             }
             (Do::ReadBack { after, .. }, Reply::Records(records)) => {
                 let work = Do::ReadBackTail { after, records, tries: 0 };
@@ -254,7 +255,7 @@ impl Sim {
             (Do::ReadBackTail { records, .. }, Reply::Tail(tail)) => {
                 self.sees_others((to, entity, counter), &records);
                 let tail = tail.map_or(Position(0), |record| record.position);
-                In::ReadBack { after_expected: records, tail }
+                Told::ReadBack { after_expected: records, tail }
             }
             (Do::ReadBack { after, tries } | Do::ReadBackTail { after, tries, .. }, _) => {
                 let work = Do::ReadBack { after, tries: tries + 1 };
@@ -263,14 +264,14 @@ impl Sim {
             }
             (Do::Erase { state }, _) => {
                 let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
-                In::Erased { state, before: None }
+                Told::Erased(state)
             }
             (work, reply) => match self.archiving(to, entity, counter, work, reply)? {
                 Some(input) => input,
                 None => return Ok(()),
             },
         };
-        self.feed(to, entity, counter, input)
+        self.tell(At { process: to, entity, counter }, input)
     }
 
     /// How a snapshot or a burial goes on; what its machine is told once it has ended.
@@ -281,7 +282,7 @@ impl Sim {
         counter: u64,
         work: Do,
         reply: Reply,
-    ) -> Result<Option<In<Session>>, Violation> {
+    ) -> Result<Option<Told>, Violation> {
         let (archive, state, replaced) = match (work, reply) {
             (Do::Archive { upto, state }, Reply::Records(records))
                 if position_of(&records) == upto =>
@@ -310,16 +311,16 @@ impl Sim {
             (Do::Scrub { mut blobs }, _) => {
                 blobs.pop();
                 if blobs.is_empty() {
-                    return Ok(Some(In::Scrubbed));
+                    return Ok(Some(Told::Scrubbed));
                 }
                 self.work(to, entity, counter, Do::Scrub { blobs });
                 return Ok(None);
             }
-            _ => return Ok(Some(In::ArchiveFailed)),
+            _ => return Ok(Some(Told::ArchiveFailed)),
         };
         let Replaced { positions, superseded } = replaced;
         let superseded = superseded.into_iter().collect();
-        Ok(Some(In::Archived { archive, state, superseded, positions }))
+        Ok(Some(Told::Archived { archive, state, superseded, positions }))
     }
 
     /// Whether an activation reads that somebody has written behind it.
@@ -344,9 +345,9 @@ impl Sim {
         counter: u64,
         records: Vec<Record>,
         snapshot: Option<Bytes>,
-    ) -> Result<In<Session>, Violation> {
+    ) -> Result<Told, Violation> {
         self.recall_if_planted(to, entity, counter)?;
-        Ok(In::Loaded(Loaded { records, snapshot }))
+        Ok(Told::Loaded(Loaded { records, snapshot }))
     }
 }
 

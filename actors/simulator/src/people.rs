@@ -146,6 +146,11 @@ impl Sim {
         let Ok(name) = name.parse::<IdempotencyKey>() else { return };
         let input = Input::new(Kind::SESSION, &session.to_string(), name, Timestamp(0), body);
         let Ok(input) = input else { return };
+        self.hears(input, after);
+    }
+
+    /// An input comes some time later, once.
+    pub(super) fn hears(&mut self, input: Input, after: u64) {
         if self.clients.iter().any(|client| client.input.id == input.id) {
             return;
         }

@@ -41,6 +41,8 @@ pub(super) struct Plan {
     pub(super) partitions: u16,
     pub(super) processes: usize,
     pub(super) sessions: usize,
+    /// How many counters there are besides.
+    pub(super) counters: usize,
     /// Inputs of each session at least.
     pub(super) inputs: usize,
     /// How much later a client says the same again at most, in milliseconds.
@@ -127,6 +129,7 @@ impl Plan {
             partitions: rng.random_range(1..=2),
             processes: if local { 1 } else { rng.random_range(1..=4) },
             sessions: rng.random_range(1..=2),
+            counters: 0,
             inputs: rng.random_range(2..=6),
             again_most: 30_000,
             busy: rng.random_range(10_000..60_000),

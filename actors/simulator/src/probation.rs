@@ -1,10 +1,9 @@
 //! Entities that may be what killed their process, tried one at a time; the notes outlive processes.
 
-use clawnode_kernel::In;
 use clawnode_proto::{EntityId, ProcessId};
 use rand::Rng;
 
-use super::{Sim, process::Note};
+use super::{Sim, kinds::Told, process::Note};
 
 impl Sim {
     pub(super) fn enter_probation(&mut self, to: ProcessId, entity: EntityId, counter: u64) {
@@ -24,7 +23,7 @@ impl Sim {
         }
         self.remark(to, || format!("{entity} is tried, blamed: {blamed}"));
         let after = self.world.rng.random_range(1..20);
-        self.world.later(to, after, Note::Feed(entity, counter, In::Probation { blamed }));
+        self.world.later(to, after, Note::Tell(entity, counter, Told::Probation { blamed }));
     }
 
     /// What it begins with has begun, or it left memory.

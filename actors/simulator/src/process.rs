@@ -7,9 +7,10 @@ use clawnode_actors::session::{
     CallKey, Session,
     turn::{prepare::SettleJob, settle::GiveStep},
 };
-use clawnode_cluster::{Record, Write};
+use clawnode_cluster::{Record, Timer, Write};
 use clawnode_kernel::{
-    In, Machine, OwnerSays,
+    In, OwnerSays,
+    counter::Counter,
     partition::{self, AskId, HandleId, Partition},
 };
 use clawnode_proto::{
@@ -18,7 +19,12 @@ use clawnode_proto::{
 };
 use clawnode_sim::{Ticket, Token};
 
-use super::{give::Giving, jobs::JobHands, settle::Ending};
+use super::{
+    give::Giving,
+    jobs::JobHands,
+    kinds::{AnyMachine, At, Told},
+    settle::Ending,
+};
 
 /// What the driver plans for a process.
 #[derive(Debug)]
@@ -29,6 +35,12 @@ pub(super) enum Note {
     Dispatch(u16, partition::In),
     /// Something for an entity's actor, by its activation.
     Feed(EntityId, u64, In<Session>),
+    /// Something for the actor of a counter.
+    Count(At, In<Counter>),
+    /// Something for an actor of whatever kind.
+    Tell(EntityId, u64, Told),
+    /// The timer of a counter is stored.
+    SetsCounterTimer(At, Box<Timer>),
     /// Another process's question, as the actor gets it.
     AskActor(EntityId, u64, AskId, InputId),
     /// An operation on the stores, after a wait.
@@ -138,12 +150,12 @@ pub(super) enum Op {
 pub(super) struct Actor {
     /// Its activation.
     pub(super) counter: u64,
-    pub(super) machine: Machine<Session>,
+    pub(super) machine: AnyMachine,
     /// It has ended, and its dispatcher will hear of it.
     pub(super) stopped: bool,
     /// It has read that somebody else has the entity.
     pub(super) fenced: bool,
-    /// Effects that run.
+    /// Effects of a session that run.
     pub(super) running: BTreeMap<CallKey, Option<Attempt>>,
 }
 

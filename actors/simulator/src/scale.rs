@@ -60,6 +60,7 @@ impl Plan {
             partitions: 32,
             processes: NODES,
             sessions,
+            counters: 0,
             inputs: 1,
             again_most: 30_000,
             busy: BUSY,

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_actors::session::Outcome;
+use clawnode_actors::session::{Outcome, Session};
 use clawnode_kernel::{
-    Activation, Heir, In, Machine, Now, OwnerSays, Planted,
+    Activation, EntityKind, Heir, In, Machine, Now, OwnerSays, Planted,
+    counter::Counter,
     jobs::JobIn,
     partition::{self, Arrived, HandleId, LastWriter, Out},
 };
 use clawnode_proto::{
-    EntityId, Incarnation, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
+    EntityId, Incarnation, Kind, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
     kernel::RELEASED,
 };
 use clawnode_sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
@@ -17,6 +18,7 @@ use clawnode_sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
 use super::{
     CLIENTS, Sim, Violation,
     jobs::AGAIN,
+    kinds::{AnyMachine, At, Simulated, Told},
     process::{Actor, Note, Op},
     trace::{short, told},
 };
@@ -55,6 +57,11 @@ impl Sim {
             Note::Tick => self.tick(to),
             Note::Dispatch(partition, input) => self.dispatch(to, partition, input),
             Note::Feed(entity, counter, input) => self.feed(to, entity, counter, input),
+            Note::Count(at, input) => self.feed_as::<Counter>(at, input),
+            Note::Tell(entity, counter, told) => {
+                self.tell(At { process: to, entity, counter }, told)
+            }
+            Note::SetsCounterTimer(at, timer) => self.sets_counter_timer(at, &timer),
             Note::AskActor(entity, counter, ask, input) => {
                 self.ask_actor(to, entity, counter, ask, input);
                 Ok(())
@@ -109,7 +116,9 @@ impl Sim {
             Note::Fenced(entity, epoch) => {
                 let actor = self.processes.get(&to).and_then(|it| it.actors.get(&entity));
                 match actor.map(|actor| actor.counter) {
-                    Some(counter) => self.feed(to, entity, counter, In::FencedHint(epoch)),
+                    Some(counter) => {
+                        self.tell(At { process: to, entity, counter }, Told::Fenced(epoch))
+                    }
                     None => Ok(()),
                 }
             }
@@ -118,7 +127,7 @@ impl Sim {
                 if let Some(process) = self.processes.get_mut(&to) {
                     process.gave_up = true;
                 }
-                self.tell_all(to, || In::GiveUp)
+                self.tell_all(to, || Told::GiveUp)
             }
             Note::Send(client) => {
                 self.send(client);
@@ -240,7 +249,7 @@ impl Sim {
         }
         if ticks.is_multiple_of(ENTITY_TICKS) {
             self.job_progress(to);
-            self.tell_all(to, || In::Tick)?;
+            self.tell_all(to, || Told::Tick)?;
         }
         Ok(())
     }
@@ -254,12 +263,13 @@ impl Sim {
     pub(super) fn tell_all(
         &mut self,
         to: ProcessId,
-        what: impl Fn() -> In<clawnode_actors::session::Session>,
+        what: impl Fn() -> Told,
     ) -> Result<(), Violation> {
         let Some(process) = self.processes.get(&to) else { return Ok(()) };
         let all: Vec<(EntityId, u64)> =
             process.actors.iter().map(|(entity, actor)| (*entity, actor.counter)).collect();
-        all.into_iter().try_for_each(|(entity, counter)| self.feed(to, entity, counter, what()))
+        let at = |(entity, counter)| At { process: to, entity, counter };
+        all.into_iter().try_for_each(|one| self.tell(at(one), what()))
     }
 
     // === the dispatcher ===
@@ -305,8 +315,8 @@ impl Sim {
                 let text = format!("input {position} of `{entity}` is put aside");
                 return Err(Violation::new("X1", text));
             }
-            Out::Activate(entity, _, activation, heir) => {
-                return self.activate(to, entity, activation, heir);
+            Out::Activate(entity, kind, activation, heir) => {
+                return self.activates(to, entity, kind, (activation, heir));
             }
             Out::Deliver(entity, inputs) => {
                 if self.planted == Planted::AckBeforeJournal {
@@ -316,7 +326,7 @@ impl Sim {
                     }
                 }
                 self.mail_actor(to, entity, |counter| {
-                    Note::Feed(entity, counter, In::Deliver(inputs))
+                    Note::Tell(entity, counter, Told::Deliver(inputs))
                 });
             }
             Out::AskActor(ask, entity, input) => {
@@ -396,12 +406,27 @@ impl Sim {
         true
     }
 
-    fn activate(
+    fn activates(
         &mut self,
         to: ProcessId,
         entity: EntityId,
-        activation: Activation,
-        heir: Heir,
+        kind: Kind,
+        how: (Activation, Heir),
+    ) -> Result<(), Violation> {
+        if kind == Counter::KIND {
+            let boxed = |machine| AnyMachine::Counter(Box::new(machine));
+            return self.activate::<Counter>(to, entity, how, boxed);
+        }
+        let boxed = |machine| AnyMachine::Session(Box::new(machine));
+        self.activate::<Session>(to, entity, how, boxed)
+    }
+
+    fn activate<K: Simulated>(
+        &mut self,
+        to: ProcessId,
+        entity: EntityId,
+        (activation, heir): (Activation, Heir),
+        any: impl FnOnce(Machine<K>) -> AnyMachine,
     ) -> Result<(), Violation> {
         let now = self.now(to);
         let options = self.plan.machine;
@@ -409,11 +434,11 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
-        let machine = machine.heir(heir);
+        let machine = any(machine.heir(heir));
         let actor =
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);
-        self.perform_all(to, entity, counter, outs)
+        self.perform_all::<K>(At { process: to, entity, counter }, outs)
     }
 
     // === the trace ===

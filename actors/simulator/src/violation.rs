@@ -1,7 +1,6 @@
 //! What is said of an invariant that does not hold.
 
-use clawnode_actors::session::Session;
-use clawnode_kernel::{Entity, FoldError};
+use clawnode_kernel::{Entity, EntityKind, FoldError};
 use clawnode_proto::event::RecordError;
 
 /// An invariant that does not hold.
@@ -21,7 +20,7 @@ impl Violation {
     }
 }
 
-pub(super) fn encoded(entity: &Entity<Session>) -> Result<Vec<u8>, Violation> {
+pub(super) fn encoded<K: EntityKind>(entity: &Entity<K>) -> Result<Vec<u8>, Violation> {
     entity.snapshot().map_err(|error| Violation::new("I1", error.to_string()))
 }
 

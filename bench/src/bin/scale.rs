@@ -16,7 +16,6 @@ use clawnode_bench::{
     resident_bytes, slope,
     units::{self, OnNats, Turns},
 };
-use clawnode_kernel::Planted;
 use clawnode_proto::limits::PARTITIONS_NATS;
 use clawnode_simulator::{SimOptions, run};
 
@@ -76,14 +75,7 @@ async fn main() -> Result<(), Error> {
 #[expect(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^52")]
 async fn simulate(seed: u64, sessions: usize) -> Result<(), Error> {
     let began = Instant::now();
-    let options = SimOptions {
-        seed,
-        planted: Planted::None,
-        trace: false,
-        sessions: Some(sessions),
-        hooks: false,
-        large: false,
-    };
+    let options = SimOptions { seed, sessions: Some(sessions), ..SimOptions::default() };
     let report = run(&options).map_err(|failure| failure.to_string())?;
     let resident = resident_bytes(std::process::id()).await?;
     let row = Row::new(format!("scale::simulation/sessions={sessions}"))

@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 
 use super::{Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
-use crate::Planted;
+use crate::{Planted, counter::Counter};
 
 /// Whether an append that is sent again is the same as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,9 @@ impl<K: EntityKind> Machine<K> {
         if let (true, Body::Whole(entity)) = (self.planted(Planted::TimersNotSetAgain), &self.body)
         {
             let keys = K::decide(&entity.state).iter().map(K::key).collect::<Vec<_>>();
-            let of_time = |key: &K::Key| format!("{key:?}").starts_with("Time(");
+            // All that a counter has under way are timers.
+            let is_counter = K::KIND == Counter::KIND;
+            let of_time = |key: &K::Key| is_counter || format!("{key:?}").starts_with("Time(");
             self.confirmed.extend(keys.into_iter().filter(of_time));
         }
     }

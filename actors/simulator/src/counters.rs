@@ -1,0 +1,131 @@
+//! Counters: what their clients send, what the ledger knows of them, and what they must add up to.
+//!
+//! The sum is computed from what clients were told is stored, never with the counter's own fold.
+
+use clawnode_kernel::{
+    EntityKind as _,
+    counter::{Counter, CounterEvent, CounterInput},
+};
+use clawnode_proto::{EntityId, Head, IdempotencyKey, InputId, TimerId, Timestamp, TurnId, codec};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{
+    Violation,
+    book::{Book, Booked, Checked, Kept as _},
+    clients::Client,
+    ledger::Ledger,
+    plan::Plan,
+};
+
+/// How long after it is sent a number is added by a timer, at most, in milliseconds.
+const LATER: u64 = 40_000;
+/// Numbers are below this.
+const MOST: u64 = 1_000;
+
+/// What happened to a counter.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The total that was said last.
+    total: u64,
+}
+
+impl Client {
+    /// What the clients of counters send.
+    pub(super) fn of_counters(plan: &Plan, started: u64) -> Vec<Self> {
+        let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c0_0737);
+        let mut clients = Vec::new();
+        for counter in 0..plan.counters {
+            let key = format!("counter{counter}");
+            for number in 0..plan.inputs * 2 {
+                let after = rng.random_range(0..plan.busy);
+                let by = rng.random_range(1..MOST);
+                let input = match rng.random_range(0..100) {
+                    0..2 if number > 0 => CounterInput::Forget,
+                    2..40 => {
+                        let timer = TimerId::from_u128(u128::from(rng.random::<u64>()) << 1 | 1);
+                        let due = started + after + rng.random_range(0..LATER);
+                        CounterInput::Later { timer, due: Timestamp(due), by }
+                    }
+                    _ => CounterInput::Add { by },
+                };
+                let Ok(name) = format!("key{number}").parse::<IdempotencyKey>() else { continue };
+                let Ok(input) = input.to(&key, name, Timestamp(0)) else { continue };
+                if rng.random_bool(0.15) {
+                    // The same again: the client forgot that it was answered.
+                    let again = after + rng.random_range(100..plan.again_most);
+                    clients.push(Self { after: again, input: input.clone(), answered: false });
+                }
+                clients.push(Self { after, input, answered: false });
+            }
+        }
+        clients
+    }
+}
+
+/// The counters of a plan.
+pub(super) fn entities(plan: &Plan) -> impl Iterator<Item = EntityId> {
+    (0..plan.counters).map(|counter| EntityId::derive(Counter::KIND, &format!("counter{counter}")))
+}
+
+impl Booked for Counter {
+    type Body = CounterInput;
+    type Own = Said;
+
+    fn note(own: &mut Said, _: &Head, event: CounterEvent) -> Checked {
+        let CounterEvent::Counted(counted) = event;
+        own.total = counted.total;
+        Ok(())
+    }
+
+    fn is_told(_: &Said, _: TurnId) -> bool {
+        true
+    }
+
+    fn forget(_: &mut Said) {}
+
+    fn told_by_deletion(_: &mut Said) {}
+
+    fn again(_: &mut Said, _: InputId) {}
+
+    fn unfinished(book: &Book<Self>, input: InputId, body: &CounterInput) -> Option<String> {
+        match body {
+            CounterInput::Add { .. } | CounterInput::Fired { .. } => None,
+            CounterInput::Later { timer, .. } => {
+                let waits = book.entity.state.later.contains_key(&timer.to_string());
+                waits.then(|| format!("`{input}` set a timer that has not fired"))
+            }
+            CounterInput::Forget => {
+                (book.deletions == 0).then(|| format!("`{input}` deleted nothing"))
+            }
+        }
+    }
+
+    fn at_the_end(_: &Book<Self>) -> Checked {
+        Ok(())
+    }
+}
+
+impl Ledger {
+    /// SUM-1: what was accepted is added once.
+    pub(super) fn counted(&self) -> Checked {
+        for (id, book) in &self.counters {
+            // What came before a deletion is gone with it.
+            if book.deletions > 0 || book.damaged || book.is_quarantined() {
+                continue;
+            }
+            let mut sum = 0;
+            for input in self.accepted.values().filter(|input| input.entity == *id) {
+                sum += match codec::decode(&input.body) {
+                    Ok(CounterInput::Add { by } | CounterInput::Later { by, .. }) => by,
+                    _ => 0,
+                };
+            }
+            if book.own.total != sum {
+                let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
+                return Err(Violation::new("SUM-1", text));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The kinds of entities in the world, each with its production code.
+
+use clawnode_actors::session::{CallKey, Session, SessionJob, turn::kind::Effect};
+use clawnode_cluster::{AppendAnswer, Record, Timer};
+use clawnode_kernel::{
+    EntityKind, In, Loaded, Machine, OwnerSays,
+    counter::{Counter, Later},
+};
+use clawnode_proto::{
+    Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, TimerId, kernel::SnapshotState,
+};
+use rand::Rng;
+
+use super::{
+    Sim, Violation,
+    process::{Actor, Note},
+};
+
+/// How long it takes to store a timer, at most, in milliseconds.
+const SET_MOST: u64 = 3_000;
+
+/// An activation of a process: whose, of which entity, and which.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub(super) process: ProcessId,
+    pub(super) entity: EntityId,
+    pub(super) counter: u64,
+}
+
+/// The machine of an entity.
+#[derive(Debug)]
+pub(super) enum AnyMachine {
+    Session(Box<Machine<Session>>),
+    Counter(Box<Machine<Counter>>),
+}
+
+/// What a machine of any kind is told.
+#[derive(Debug)]
+pub(super) enum Told {
+    Deliver(Vec<Input>),
+    Loaded(Loaded),
+    Probation {
+        blamed: bool,
+    },
+    Answered(AppendAnswer),
+    ReadBack {
+        after_expected: Vec<Record>,
+        tail: Position,
+    },
+    Archived {
+        archive: Digest,
+        state: SnapshotState,
+        superseded: Vec<Digest>,
+        positions: Vec<Position>,
+    },
+    ArchiveFailed,
+    Scrubbed,
+    Erased(SnapshotState),
+    Fenced(Epoch),
+    Tick,
+    Drain,
+    GiveUp,
+}
+
+impl Told {
+    fn of<K: EntityKind>(self) -> In<K> {
+        match self {
+            Self::Deliver(inputs) => In::Deliver(inputs),
+            Self::Loaded(loaded) => In::Loaded(loaded),
+            Self::Probation { blamed } => In::Probation { blamed },
+            Self::Answered(answer) => In::Answered(answer),
+            Self::ReadBack { after_expected, tail } => In::ReadBack { after_expected, tail },
+            Self::Archived { archive, state, superseded, positions } => {
+                In::Archived { archive, state, superseded, positions }
+            }
+            Self::ArchiveFailed => In::ArchiveFailed,
+            Self::Scrubbed => In::Scrubbed,
+            Self::Erased(state) => In::Erased { state, before: None },
+            Self::Fenced(epoch) => In::FencedHint(epoch),
+            Self::Tick => In::Tick,
+            Self::Drain => In::Drain,
+            Self::GiveUp => In::GiveUp,
+        }
+    }
+}
+
+/// A kind that can be simulated: how its effects happen in this world.
+pub(super) trait Simulated: EntityKind {
+    /// Its machine, if it is of this kind.
+    fn machine(any: &mut AnyMachine) -> Option<&mut Machine<Self>>
+    where
+        Self: Sized;
+
+    /// One of its effects has ended.
+    fn ran(_: &mut Actor, _: &Self::Key) {}
+
+    fn acquire(sim: &mut Sim, at: At, key: Self::Key, effect: &Self::Effect);
+
+    fn start(sim: &mut Sim, at: At, key: Self::Key, job: &Self::Job) -> Result<(), Violation>;
+
+    fn abort(sim: &mut Sim, at: At, key: Self::Key);
+}
+
+impl Simulated for Session {
+    fn machine(any: &mut AnyMachine) -> Option<&mut Machine<Self>> {
+        match any {
+            AnyMachine::Session(machine) => Some(machine),
+            AnyMachine::Counter(_) => None,
+        }
+    }
+
+    fn ran(actor: &mut Actor, key: &CallKey) {
+        actor.running.remove(key);
+    }
+
+    fn acquire(sim: &mut Sim, at: At, key: CallKey, effect: &Effect) {
+        sim.acquire(at.process, at.entity, at.counter, (key, effect));
+    }
+
+    fn start(sim: &mut Sim, at: At, key: CallKey, job: &SessionJob) -> Result<(), Violation> {
+        sim.start(at.process, at.entity, at.counter, key, job)
+    }
+
+    fn abort(sim: &mut Sim, at: At, key: CallKey) {
+        sim.abort(at.process, at.entity, at.counter, key);
+    }
+}
+
+impl Simulated for Counter {
+    fn machine(any: &mut AnyMachine) -> Option<&mut Machine<Self>> {
+        match any {
+            AnyMachine::Counter(machine) => Some(machine),
+            AnyMachine::Session(_) => None,
+        }
+    }
+
+    fn acquire(sim: &mut Sim, at: At, key: TimerId, _: &Later) {
+        sim.count(at, In::Deferred(key));
+    }
+
+    /// A timer is set; it is lost with a process that dies before.
+    fn start(sim: &mut Sim, at: At, _: TimerId, job: &Timer) -> Result<(), Violation> {
+        let after = sim.world.rng.random_range(1..SET_MOST);
+        sim.world.later(at.process, after, Note::SetsCounterTimer(at, Box::new(job.clone())));
+        Ok(())
+    }
+
+    fn abort(sim: &mut Sim, at: At, key: TimerId) {
+        sim.count(at, In::Gone(key));
+    }
+}
+
+impl AnyMachine {
+    pub(super) fn says(&self, input: InputId) -> OwnerSays {
+        match self {
+            Self::Session(machine) => machine.says(input),
+            Self::Counter(machine) => machine.says(input),
+        }
+    }
+}
+
+impl Sim {
+    /// Tells an activation of whatever kind.
+    pub(super) fn tell(&mut self, at: At, told: Told) -> Result<(), Violation> {
+        let At { process, entity, counter } = at;
+        let actor = self.processes.get_mut(&process).and_then(|it| it.actor(entity, counter));
+        match actor.map(|actor| &actor.machine) {
+            Some(AnyMachine::Session(_)) => self.feed_as::<Session>(at, told.of()),
+            Some(AnyMachine::Counter(_)) => self.feed_as::<Counter>(at, told.of()),
+            None => Ok(()),
+        }
+    }
+
+    fn count(&mut self, at: At, input: In<Counter>) {
+        self.world.mail(at.process, at.entity.as_u128(), Note::Count(at, input));
+    }
+
+    /// The timer of a counter is stored.
+    pub(super) fn sets_counter_timer(&mut self, at: At, timer: &Timer) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&at.process);
+        if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
+            return Ok(());
+        }
+        let left = timer.due.0.saturating_sub(self.world.now().0);
+        let late = self.world.rng.random_range(0..2_000);
+        self.hears(timer.input.clone(), left + late);
+        self.feed_as::<Counter>(at, In::Confirmed(timer.id))
+    }
+}

@@ -1,0 +1,141 @@
+//! What the ledger knows of sessions: turns and calls, and when an input has come to its end.
+
+use std::collections::BTreeMap;
+
+use clawnode_actors::session::Session;
+use clawnode_proto::{
+    CallId, Head, InputId, TurnId,
+    llm::FailureClass,
+    session::{SessionEvent, SessionInput},
+};
+
+use super::{
+    Violation,
+    book::{Book, Booked, Checked, Kept as _},
+    known::{Call, Turn},
+    tools::ToolBook,
+};
+
+/// What happened in a session.
+#[derive(Debug, Default)]
+pub(super) struct Happened {
+    pub(super) turns: BTreeMap<TurnId, Turn>,
+    pub(super) calls: BTreeMap<CallId, Call>,
+    pub(super) tools: ToolBook,
+    /// The turn whose call was begun last.
+    last_turn: Option<TurnId>,
+}
+
+impl Booked for Session {
+    type Body = SessionInput;
+    type Own = Happened;
+
+    fn note(own: &mut Happened, head: &Head, event: SessionEvent) -> Checked {
+        match event {
+            SessionEvent::ModelBegun(begun) => {
+                let turn = own.turns.entry(begun.turn).or_default();
+                turn.begun.get_or_insert(head.ts);
+                own.last_turn = Some(begun.turn);
+                let call = own.calls.entry(begun.call).or_default();
+                if call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
+                    let text = format!("`{}` is begun twice by one owner", begun.call);
+                    return Err(Violation::new("C6", text));
+                }
+                call.begun.push((begun.attempt, head.incarnation, head.epoch));
+            }
+            SessionEvent::ModelDone(done) => {
+                own.calls.entry(done.call).or_default().recorded = true;
+            }
+            SessionEvent::ModelFailed(failed) => {
+                own.calls.entry(failed.call).or_default().recorded = true;
+                let by_time = [FailureClass::GlobalTime, FailureClass::StepTime];
+                if let Some(turn) = own.last_turn {
+                    own.turns.entry(turn).or_default().late_call =
+                        by_time.contains(&failed.failure.class);
+                }
+            }
+            SessionEvent::Reply(reply) => {
+                own.turns.entry(reply.turn).or_default().replies += 1;
+            }
+            SessionEvent::TurnDone(done) => {
+                let turn = own.turns.entry(done.turn).or_default();
+                turn.in_time(&done.outcome, head.ts)?;
+                if turn.outcome.replace(done.outcome).is_some() {
+                    let text = format!("`{}` has ended twice", done.turn);
+                    return Err(Violation::new("E2", text));
+                }
+            }
+            SessionEvent::Settled(settled) => {
+                own.turns.entry(settled.turn).or_default().settled += 1;
+            }
+            SessionEvent::StepPlanned(it) => {
+                own.turns.entry(it.turn).or_default().step(it.step, head.ts)?;
+            }
+            event => own.tools.event(&event)?,
+        }
+        Ok(())
+    }
+
+    fn is_told(own: &Happened, turn: TurnId) -> bool {
+        own.turns.get(&turn).is_some_and(|turn| turn.emitted)
+    }
+
+    fn forget(own: &mut Happened) {
+        own.calls.clear();
+        own.tools = ToolBook::default();
+    }
+
+    fn told_by_deletion(own: &mut Happened) {
+        own.turns.values_mut().for_each(|turn| turn.emitted = true);
+    }
+
+    fn again(own: &mut Happened, input: InputId) {
+        own.turns.remove(&TurnId::from(input));
+    }
+
+    fn unfinished(book: &Book<Self>, input: InputId, body: &SessionInput) -> Option<String> {
+        match body {
+            SessionInput::Cancel { .. }
+            | SessionInput::ToolResult(_)
+            | SessionInput::ApprovalDecided(_)
+            | SessionInput::Continue { .. }
+            | SessionInput::TimerFired { .. } => None,
+            SessionInput::Delete => {
+                (book.deletions == 0).then(|| format!("`{input}` deleted nothing"))
+            }
+            SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_) => {
+                let turn = TurnId::from(input);
+                let joined = || book.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
+                let ended = book.own.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
+                // What joined a turn that was deleted since is told by the deletion alone.
+                let over = ended || joined() || book.deletions > 0;
+                (!over).then(|| format!("`{turn}` has no end"))
+            }
+        }
+    }
+
+    fn at_the_end(book: &Book<Self>) -> Checked {
+        for (id, turn) in &book.own.turns {
+            let Some(outcome) = &turn.outcome else { continue };
+            if turn.replies != turn.replies_due(outcome) || turn.settled != 1 {
+                let text = format!(
+                    "`{id}` ({}) has {} replies and is settled {} times",
+                    outcome.name(),
+                    turn.replies,
+                    turn.settled
+                );
+                return Err(Violation::new("E2", text));
+            }
+            if !turn.emitted && !book.is_quarantined() {
+                return Err(Violation::new("E3", format!("the end of `{id}` was never shown")));
+            }
+        }
+        for (id, call) in &book.own.calls {
+            if call.made.len() > call.begun.len() {
+                let text = format!("`{id}` was made more often than it was begun");
+                return Err(Violation::new("C6", text));
+            }
+        }
+        Ok(())
+    }
+}
