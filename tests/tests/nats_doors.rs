@@ -440,6 +440,73 @@ async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
     Ok(())
 }
 
+/// Both leaders die while timers are on their way, then all servers start again. What a server does not
+/// fire is overdue, and the look that workers do each minute sets it again.
+#[tokio::test]
+async fn a_thousand_timers_arrive_whatever_becomes_of_the_servers() -> Result {
+    const TIMERS: u32 = 1_000;
+    let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
+    let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
+    let ground = connect(options).await?;
+    let partition = entity().partition(ground.partitions);
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let due = Timestamp(SystemClock.now().0 + 5_000);
+    let set = async |number: u32| -> Result {
+        let timer = Timer { id: TimerId::from_u128(number.into()), due, input: input(number)? };
+        loop {
+            match ground.timers.set(&timer).await {
+                Err(error) if error.is_transient() => {}
+                set => return Ok(set?),
+            }
+        }
+    };
+    for number in 0..TIMERS {
+        tokio::time::timeout(PATIENCE, set(number)).await??;
+    }
+    let (mut arrived, mut faults) = (std::collections::BTreeSet::new(), 0_usize);
+    let all = tokio::time::timeout(3 * PATIENCE, async {
+        while arrived.len() < TIMERS as usize {
+            match tokio::time::timeout(Duration::from_secs(2), consumer.next()).await {
+                Ok(Ok(delivery)) => {
+                    // If the answer is lost, it comes again.
+                    drop(delivery.handle.ack().await);
+                    arrived.insert(Input::from_bytes(&delivery.bytes)?.id);
+                }
+                Ok(Err(error)) if error.is_transient() => {}
+                Ok(Err(error)) => return Err(error.into()),
+                // Nothing comes by itself any more.
+                Err(_elapsed) => {
+                    let now = SystemClock.now();
+                    match ground.timers.restore_overdue(partition, now, NONE).await {
+                        Err(error) if error.is_transient() => {}
+                        found => drop(found?),
+                    }
+                }
+            }
+            if arrived.len() > 200 * (faults + 1) {
+                match faults {
+                    0 | 1 => {
+                        let stream = ["CN_TIMERS", "CN_INBOX"][faults];
+                        let leader = cluster.leader_of(stream).await?;
+                        cluster.server(leader)?.restart().await?;
+                        cluster.settled().await?;
+                    }
+                    2 => cluster.restart_all().await?,
+                    _ => {}
+                }
+                faults += 1;
+            }
+        }
+        Result::<()>::Ok(())
+    });
+    if let Ok(all) = all.await {
+        all?;
+    }
+    assert_eq!(arrived.len(), TIMERS as usize, "after {faults} faults");
+    assert!(faults >= 3, "both leaders died and all servers started again meanwhile: {faults}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
     let (server, ground) = substrate().await?;
