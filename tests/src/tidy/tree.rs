@@ -114,7 +114,9 @@ impl File {
     fn tests_begin(&self) -> usize {
         let mut before = "";
         for (number, line) in self.numbered() {
-            if line.starts_with("mod tests") && before == "#[cfg(test)]" {
+            let for_tests =
+                ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|it| before.starts_with(it));
+            if line.starts_with("mod tests") && for_tests {
                 return number - 1;
             }
             before = line;
