@@ -91,12 +91,12 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     let log = std::fs::read_to_string(home.log()).unwrap();
     let about = |name: &str| -> String {
         let lines = log.lines().filter(|line| {
-            line.contains("a plugin is") && line.contains(&format!("\"plugin\":\"{name}\""))
+            line.contains("::plugin::load") && line.contains(&format!("\"plugin\":\"{name}\""))
         });
         lines.collect()
     };
     for (name, why) in [
-        ("echo", "a plugin is loaded"),
+        ("echo", "plugin loaded"),
         ("greedy", "asks for `http:example.net`, which is not granted"),
         ("secret", "needs a capability `http:HOST`"),
         ("hoards", "asks for `store:notes`, which is not granted"),
