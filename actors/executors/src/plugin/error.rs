@@ -1,4 +1,4 @@
-//! Why a plugin is left out.
+//! Why a plugin is not loaded.
 
 use std::{io, path::PathBuf};
 
@@ -7,7 +7,7 @@ use clawnode_wasm::LoadError;
 
 use super::{ManifestError, PluginCapability, PluginName};
 
-/// Why a plugin is left out.
+/// Why a plugin is not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// There is no such file.

@@ -153,7 +153,7 @@ impl PluginExecutor {
                 outcome
             }),
             Err(broken) => {
-                error!(plugin = %self.name, %broken, "the engine of plugins panicked");
+                error!(plugin = %self.name, %broken, "the plugin engine panicked");
                 let why = format!("the plugin engine crashed while it ran `{}`", self.name);
                 Err(ToolOutcome::failed(ToolFailure::Crashed, why))
             }
