@@ -278,9 +278,9 @@ seeds! {
     sim_seeds_2: 2, 0 counters;
     sim_seeds_3: 3, 0 counters;
     sim_seeds_4: 4, 1 counters;
-    sim_seeds_5: 5, 2 counters;
+    sim_seeds_5: 5, 1 counters;
     sim_seeds_6: 6, 1 counters;
-    sim_seeds_7: 7, 2 counters;
+    sim_seeds_7: 7, 1 counters;
 }
 
 /// A second kind of entities: what it loses, and what the kernel loses of it.

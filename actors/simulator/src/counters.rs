@@ -37,7 +37,7 @@ impl Client {
         let mut clients = Vec::new();
         for counter in 0..plan.counters {
             let key = format!("counter{counter}");
-            for number in 0..plan.inputs * 2 {
+            for number in 0..plan.inputs {
                 let after = rng.random_range(0..plan.busy);
                 let by = rng.random_range(1..MOST);
                 let input = match rng.random_range(0..100) {
