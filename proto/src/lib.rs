@@ -30,7 +30,7 @@ pub mod latch;
 pub mod limits;
 pub mod llm;
 pub mod mcp;
-mod methods;
+pub mod methods;
 mod name;
 pub mod node;
 pub mod offline;

@@ -5,33 +5,165 @@
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "schema")]
-use crate::{
-    agents::{AgentDetail, AgentList, AgentView},
-    api::{
-        AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
-        EventsParams, JobArtifact, JobLogs, JobParams, JobsClean, JobsList, JournalShow,
-        JournalVerify, ListParams, McpApprove, McpParams, NodeParams, NodesDrain, PanicClear,
-        PanicParams, ParkedDrop, PolicyCheck, SessionParams, SessionsList, SessionsResume,
-        TreeParams,
-    },
-    archive::{ArchiveStats, ArtifactView, CleanView, JobList, JobView, LogView},
-    execute::{ExecuteParams, ExecutionParams, ExecutionView},
-    latch::{LatchList, PanicView},
-    mcp::{McpList, McpServerView},
-    overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
-    policy::Approval,
-    provider::{DiagnoseParams, DiagnoseView, ProvidersView},
-    usage::{UsageParams, UsageView},
-    view::{
-        AcceptedView, ApprovalList, ContinuedView, DoneView, EventView, HistoryView, NodeView,
-        ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList,
-        StatusView, TicketView, VerifyView,
-    },
-};
+/// What the rows of [`methods!`](crate::methods!) name: parameters and answers.
+pub mod types {
+    pub use super::Nothing;
+    pub use crate::{
+        agents::{AgentDetail, AgentList, AgentView},
+        api::{
+            AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
+            EventsParams, JobArtifact, JobLogs, JobParams, JobsClean, JobsList, JournalShow,
+            JournalVerify, ListParams, McpApprove, McpParams, NodeParams, NodesDrain, PanicClear,
+            PanicParams, ParkedDrop, PolicyCheck, SessionParams, SessionsList, SessionsResume,
+            TreeParams,
+        },
+        archive::{ArchiveStats, ArtifactView, CleanView, JobList, JobView, LogView},
+        execute::{ExecuteParams, ExecutionParams, ExecutionView},
+        latch::{LatchList, PanicView},
+        mcp::{McpList, McpServerView},
+        overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
+        policy::Approval,
+        provider::{DiagnoseParams, DiagnoseView, ProvidersView},
+        usage::{UsageParams, UsageView},
+        view::{
+            AcceptedView, ApprovalList, ContinuedView, DoneView, EventView, HistoryView, NodeView,
+            ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList,
+            StatusView, TicketView, VerifyView,
+        },
+    };
 
+    /// What `ping` answers: `pong`.
+    pub type Pong = String;
+    /// A session's whole content, as `sessions.export` answers it.
+    pub type Export = serde_json::Value;
+    /// A page of a journal.
+    pub type EventViews = Vec<EventView>;
+}
+
+/// Hands the table of methods, as it is below, to the macro of this name. A row is `Variant
+/// handler = "name": Parameters => Answer;`, and the two types are in
+/// [`methods::types`](crate::methods::types). Without a handler, the gateway itself answers, or streams.
+#[macro_export]
 macro_rules! methods {
-    ($( $(#[doc = $about:literal])* $variant:ident = $wire:literal: $takes:ty => $answers:ty; )*) => {
+    ($with:ident) => {
+        $with! {
+            /// Answers `pong`.
+            Ping = "ping": Nothing => Pong;
+            /// The state of the node and of the cluster, as this node sees it.
+            Status status = "status": Nothing => StatusView;
+            /// The processes of the cluster.
+            NodesList nodes_list = "nodes.list": Nothing => NodeList;
+            /// The partitions, the workers that serve them in order of rank, and the inputs that wait.
+            PartitionsList partitions_list = "partitions.list": Nothing => PartitionList;
+            /// The actors that each process runs.
+            ClusterTree cluster_tree = "cluster.tree": TreeParams => TreeView;
+            /// The recent events of the cluster; waits for more if `wait_ms` says so.
+            EventsList events_list = "events.list": EventsParams => FeedView;
+            /// The counters of the gateway that answers.
+            StatsShow = "stats.show": Nothing => StatsView;
+            /// Sets a kill switch: stops agents, a session or everything on all nodes until it is cleared.
+            Panic panic = "panic": PanicParams => PanicView;
+            /// What model calls used, summed by day, agent, user or model.
+            UsageShow usage_show = "usage.show": UsageParams => UsageView;
+            /// The kill switches that are set.
+            PanicList panic_list = "panic.list": Nothing => LatchList;
+            /// Clears a kill switch, so that what it stopped continues.
+            PanicClear panic_clear = "panic.clear": PanicClear => PanicView;
+            /// Sends a message to a session and streams the turn.
+            ChatSend = "chat.send": ChatSend => AcceptedView;
+            /// Cancels a turn.
+            ChatCancel chat_cancel = "chat.cancel": ChatCancel => DoneView;
+            /// The sessions, newest first.
+            SessionsList sessions_list = "sessions.list": SessionsList => SessionList;
+            /// The messages of a session.
+            SessionsHistory sessions_history = "sessions.history": SessionParams => HistoryView;
+            /// Streams a session's frames from a cursor on.
+            SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
+            /// A session's whole content, to keep elsewhere.
+            SessionsExport sessions_export = "sessions.export": SessionParams => Export;
+            /// Deletes a session with its messages and files.
+            SessionsDelete sessions_delete = "sessions.delete": SessionParams => DoneView;
+            /// A session's journal, event by event.
+            JournalShow journal_show = "journal.show": JournalShow => EventViews;
+            /// Verifies hash chains and invariants.
+            JournalVerify journal_verify = "journal.verify": JournalVerify => VerifyView;
+            /// The agents of the configuration.
+            AgentsList agents_list = "agents.list": Nothing => AgentList;
+            /// One agent.
+            AgentsShow agents_show = "agents.show": AgentParams => AgentDetail;
+            /// Pauses an agent: it starts no new turns on any node.
+            AgentsPause agents_pause = "agents.pause": AgentParams => AgentView;
+            /// Resumes a paused agent.
+            AgentsResume agents_resume = "agents.resume": AgentParams => AgentView;
+            /// The MCP servers with their tools.
+            McpList mcp_list = "mcp.list": Nothing => McpList;
+            /// One MCP server.
+            McpShow mcp_show = "mcp.show": McpParams => McpServerView;
+            /// Approves the present tools of an MCP server, or one of them.
+            McpApprove mcp_approve = "mcp.approve": McpApprove => McpServerView;
+            /// Drains a node: it hands over all entities and ends.
+            NodesDrain nodes_drain = "nodes.drain": NodesDrain => NodeView;
+            /// Cordons a node: it takes no more entities and keeps those that it has.
+            NodesCordon nodes_cordon = "nodes.cordon": NodeParams => NodeView;
+            /// Ends the cordon of a node.
+            NodesUncordon nodes_uncordon = "nodes.uncordon": NodeParams => NodeView;
+            /// Sessions out of service: quarantined, or with a journal that cannot be used.
+            QuarantineList quarantine_list = "quarantine.list": ListParams => QuarantineList;
+            /// One session out of service, with its parked and waiting inputs.
+            QuarantineShow quarantine_show = "quarantine.show": SessionParams => QuarantineView;
+            /// Puts a quarantined session back in service; its parked inputs are served.
+            QuarantineReplay quarantine_replay = "quarantine.replay": SessionParams => QuarantineDone;
+            /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
+            QuarantineDrop quarantine_drop = "quarantine.drop": SessionParams => QuarantineDone;
+            /// Inputs that clawnode put aside: those of quarantined sessions, and dead letters.
+            ParkedList parked_list = "parked.list": ListParams => ParkedList;
+            /// Deletes a dead letter.
+            ParkedDrop parked_drop = "parked.drop": ParkedDrop => DoneView;
+            /// The tool calls that wait for a person's approval.
+            ApprovalsList approvals_list = "approvals.list": Nothing => ApprovalList;
+            /// One tool call that waits for approval.
+            ApprovalsShow approvals_show = "approvals.show": ApprovalParams => Approval;
+            /// Approves a tool call, which then runs once.
+            ApprovalsApprove approvals_approve = "approvals.approve": ApprovalDecide => Approval;
+            /// Denies a tool call.
+            ApprovalsDeny approvals_deny = "approvals.deny": ApprovalDecide => Approval;
+            /// Tool calls that ran as jobs and whose output is kept.
+            JobsList jobs_list = "jobs.list": JobsList => JobList;
+            /// One job.
+            JobsShow jobs_show = "jobs.show": JobParams => JobView;
+            /// The output of a job; waits for more if `wait_ms` says so.
+            JobsLogs jobs_logs = "jobs.logs": JobLogs => LogView;
+            /// A part of a file that a job created.
+            JobsArtifact = "jobs.artifact": JobArtifact => ArtifactView;
+            /// Deletes the kept output of jobs.
+            JobsClean jobs_clean = "jobs.clean": JobsClean => CleanView;
+            /// The size of the kept output of jobs.
+            JobsStats jobs_stats = "jobs.stats": Nothing => ArchiveStats;
+            /// What an agent's policy decides about a tool call, without running it.
+            PolicyCheck policy_check = "policy.check": PolicyCheck => PolicyView;
+            /// The state of executors and model providers on every node.
+            ProvidersHealth providers_health = "providers.health": Nothing => ProvidersView;
+            /// Which node the scheduler would choose for a job, and why, without running it.
+            SchedulerDiagnose scheduler_diagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView;
+            /// Runs the steps of a plan without a model.
+            Execute execute = "execute": ExecuteParams => ExecutionView;
+            /// The progress of a plan; waits for its end if `wait_ms` says so.
+            ExecuteShow execute_show = "execute.show": ExecutionParams => ExecutionView;
+            /// Cancels a plan.
+            ExecuteCancel execute_cancel = "execute.cancel": ExecutionParams => ExecutionView;
+            /// Continues a turn that reached its step limit.
+            ChatContinue chat_continue = "chat.continue": ChatContinue => ContinuedView;
+            /// A one-time ticket that opens one WebSocket from a browser.
+            TicketCreate = "ticket.create": Nothing => TicketView;
+        }
+    };
+}
+
+macro_rules! declare {
+    ($(
+        $(#[doc = $about:literal])*
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+    )*) => {
         /// A JSON-RPC method.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Method {
@@ -63,7 +195,7 @@ macro_rules! methods {
             pub fn schemas(self, of: &mut SchemaGenerator) -> (Schema, Schema) {
                 match self {
                     $( Self::$variant => {
-                        (of.subschema_for::<$takes>(), of.subschema_for::<$answers>())
+                        (of.subschema_for::<types::$takes>(), of.subschema_for::<types::$answers>())
                     } )*
                 }
             }
@@ -71,116 +203,7 @@ macro_rules! methods {
     };
 }
 
-methods! {
-    /// Answers `pong`.
-    Ping = "ping": Nothing => String;
-    /// The state of the node and of the cluster, as this node sees it.
-    Status = "status": Nothing => StatusView;
-    /// The processes of the cluster.
-    NodesList = "nodes.list": Nothing => NodeList;
-    /// The partitions, the workers that serve them in order of rank, and the inputs that wait.
-    PartitionsList = "partitions.list": Nothing => PartitionList;
-    /// The actors that each process runs.
-    ClusterTree = "cluster.tree": TreeParams => TreeView;
-    /// The recent events of the cluster; waits for more if `wait_ms` says so.
-    EventsList = "events.list": EventsParams => FeedView;
-    /// The counters of the gateway that answers.
-    StatsShow = "stats.show": Nothing => StatsView;
-    /// Sets a kill switch: stops agents, a session or everything on all nodes until it is cleared.
-    Panic = "panic": PanicParams => PanicView;
-    /// What model calls used, summed by day, agent, user or model.
-    UsageShow = "usage.show": UsageParams => UsageView;
-    /// The kill switches that are set.
-    PanicList = "panic.list": Nothing => LatchList;
-    /// Clears a kill switch, so that what it stopped continues.
-    PanicClear = "panic.clear": PanicClear => PanicView;
-    /// Sends a message to a session and streams the turn.
-    ChatSend = "chat.send": ChatSend => AcceptedView;
-    /// Cancels a turn.
-    ChatCancel = "chat.cancel": ChatCancel => DoneView;
-    /// The sessions, newest first.
-    SessionsList = "sessions.list": SessionsList => SessionList;
-    /// The messages of a session.
-    SessionsHistory = "sessions.history": SessionParams => HistoryView;
-    /// Streams a session's frames from a cursor on.
-    SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
-    /// A session's whole content, to keep elsewhere.
-    SessionsExport = "sessions.export": SessionParams => serde_json::Value;
-    /// Deletes a session with its messages and files.
-    SessionsDelete = "sessions.delete": SessionParams => DoneView;
-    /// A session's journal, event by event.
-    JournalShow = "journal.show": JournalShow => Vec<EventView>;
-    /// Verifies hash chains and invariants.
-    JournalVerify = "journal.verify": JournalVerify => VerifyView;
-    /// The agents of the configuration.
-    AgentsList = "agents.list": Nothing => AgentList;
-    /// One agent.
-    AgentsShow = "agents.show": AgentParams => AgentDetail;
-    /// Pauses an agent: it starts no new turns on any node.
-    AgentsPause = "agents.pause": AgentParams => AgentView;
-    /// Resumes a paused agent.
-    AgentsResume = "agents.resume": AgentParams => AgentView;
-    /// The MCP servers with their tools.
-    McpList = "mcp.list": Nothing => McpList;
-    /// One MCP server.
-    McpShow = "mcp.show": McpParams => McpServerView;
-    /// Approves the present tools of an MCP server, or one of them.
-    McpApprove = "mcp.approve": McpApprove => McpServerView;
-    /// Drains a node: it hands over all entities and ends.
-    NodesDrain = "nodes.drain": NodesDrain => NodeView;
-    /// Cordons a node: it takes no more entities and keeps those that it has.
-    NodesCordon = "nodes.cordon": NodeParams => NodeView;
-    /// Ends the cordon of a node.
-    NodesUncordon = "nodes.uncordon": NodeParams => NodeView;
-    /// Sessions out of service: quarantined, or with a journal that cannot be used.
-    QuarantineList = "quarantine.list": ListParams => QuarantineList;
-    /// One session out of service, with its parked and waiting inputs.
-    QuarantineShow = "quarantine.show": SessionParams => QuarantineView;
-    /// Puts a quarantined session back in service; its parked inputs are served.
-    QuarantineReplay = "quarantine.replay": SessionParams => QuarantineDone;
-    /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
-    QuarantineDrop = "quarantine.drop": SessionParams => QuarantineDone;
-    /// Inputs that clawnode put aside: those of quarantined sessions, and dead letters.
-    ParkedList = "parked.list": ListParams => ParkedList;
-    /// Deletes a dead letter.
-    ParkedDrop = "parked.drop": ParkedDrop => DoneView;
-    /// The tool calls that wait for a person's approval.
-    ApprovalsList = "approvals.list": Nothing => ApprovalList;
-    /// One tool call that waits for approval.
-    ApprovalsShow = "approvals.show": ApprovalParams => Approval;
-    /// Approves a tool call, which then runs once.
-    ApprovalsApprove = "approvals.approve": ApprovalDecide => Approval;
-    /// Denies a tool call.
-    ApprovalsDeny = "approvals.deny": ApprovalDecide => Approval;
-    /// Tool calls that ran as jobs and whose output is kept.
-    JobsList = "jobs.list": JobsList => JobList;
-    /// One job.
-    JobsShow = "jobs.show": JobParams => JobView;
-    /// The output of a job; waits for more if `wait_ms` says so.
-    JobsLogs = "jobs.logs": JobLogs => LogView;
-    /// A part of a file that a job created.
-    JobsArtifact = "jobs.artifact": JobArtifact => ArtifactView;
-    /// Deletes the kept output of jobs.
-    JobsClean = "jobs.clean": JobsClean => CleanView;
-    /// The size of the kept output of jobs.
-    JobsStats = "jobs.stats": Nothing => ArchiveStats;
-    /// What an agent's policy decides about a tool call, without running it.
-    PolicyCheck = "policy.check": PolicyCheck => PolicyView;
-    /// The state of executors and model providers on every node.
-    ProvidersHealth = "providers.health": Nothing => ProvidersView;
-    /// Which node the scheduler would choose for a job, and why, without running it.
-    SchedulerDiagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView;
-    /// Runs the steps of a plan without a model.
-    Execute = "execute": ExecuteParams => ExecutionView;
-    /// The progress of a plan; waits for its end if `wait_ms` says so.
-    ExecuteShow = "execute.show": ExecutionParams => ExecutionView;
-    /// Cancels a plan.
-    ExecuteCancel = "execute.cancel": ExecutionParams => ExecutionView;
-    /// Continues a turn that reached its step limit.
-    ChatContinue = "chat.continue": ChatContinue => ContinuedView;
-    /// A one-time ticket that opens one WebSocket from a browser.
-    TicketCreate = "ticket.create": Nothing => TicketView;
-}
+methods!(declare);
 
 /// Parameters of what takes none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,6 @@
 use std::{convert::Infallible, fmt::Write as _, sync::Arc, time::Duration};
 
 use axum::{
-    Extension,
     body::{Body, Bytes},
     extract::{Path, RawQuery, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -28,8 +27,8 @@ use super::{
     backend::Following,
     error::{Dialect, json},
     frame::{coalesce, done_early, said},
-    guard::Trace,
-    rpc::Call,
+    params::read,
+    rpc::{self, Resume},
     serve::Gateway,
 };
 
@@ -57,23 +56,15 @@ struct Telling {
 /// The route.
 pub(super) async fn events(
     State(gateway): State<Arc<Gateway>>,
-    Extension(Trace(trace)): Extension<Trace>,
     Path(session): Path<String>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
     gateway.metrics.call(Method::SessionsResume.as_str());
-    let params = match params(session, query.as_deref(), &headers) {
-        Ok(params) => params,
-        Err(error) => return Dialect::Rest.respond(&error),
-    };
-    let call = Call::read(Method::SessionsResume, params, &*gateway.backend, trace);
-    let (session, turn, after) = match call {
-        Ok(Call::Resume { session, turn, after }) => (session, turn, after),
-        Ok(Call::Send(_) | Call::Unary(_)) => {
-            let error = ErrorBody::new(ErrorCode::Internal, "a resume was taken for another call");
-            return Dialect::Rest.respond(&error);
-        }
+    let params = params(session, query.as_deref(), &headers);
+    let resume = params.and_then(|params| rpc::resume(read(Method::SessionsResume, params)?));
+    let Resume { session, turn, after } = match resume {
+        Ok(resume) => resume,
         Err(error) => return Dialect::Rest.respond(&error),
     };
     // Only `done` itself has this cursor here: nothing is left to say.

@@ -9,18 +9,17 @@ use axum::{
     response::Response,
 };
 use clawnode_proto::{
-    AgentName, ErrorBody, ExecutionId, IdempotencyKey, Traceparent,
+    AgentName, ErrorBody, ExecutionId, IdempotencyKey,
     api::Method,
-    execute::{ExecuteParams, ExecutionParams, ExecutionView},
+    execute::{ExecuteParams, ExecutionParams},
     provider::ExecutionSpec,
 };
 use serde_json::{Map, Value};
 
 use super::{
-    backend::Backend,
     error::{Dialect, json},
     guard::Trace,
-    params::{answer_within, idempotency_header, invalid, parse, read},
+    params::{Params, answer_within, idempotency_header, invalid, parse},
     rest::{self, posted, query},
     routes::Kind,
     rpc::fresh_key,
@@ -38,58 +37,30 @@ pub struct ExecuteRequest {
     pub spec: ExecutionSpec,
     /// How long to wait for the end.
     pub wait: Duration,
-    /// The trace that the request belongs to.
-    pub trace: Option<Traceparent>,
 }
 
-/// A request about executions.
-#[derive(Debug)]
-pub(super) enum ExecuteCall {
-    Begin(Box<ExecuteRequest>),
-    Show { execution: ExecutionId, wait: Duration },
-    Cancel { execution: ExecutionId, wait: Duration },
-}
+// === impl Params ===
 
-// === impl ExecuteCall ===
+impl Params for ExecuteParams {
+    type Read = ExecuteRequest;
 
-impl ExecuteCall {
-    /// Reads a method's parameters.
-    pub(super) fn read(
-        method: Method,
-        params: Value,
-        trace: Option<Traceparent>,
-    ) -> Result<Self, ErrorBody> {
-        if method == Method::Execute {
-            let ExecuteParams { execution_spec: spec, agent, request_id, wait_ms } =
-                read(method, params)?;
-            let agent = agent.map(|text| parse("agent", &text)).transpose()?;
-            let request = match request_id {
-                Some(text) => parse("request_id", &text)?,
-                None => fresh_key()?,
-            };
-            let wait = wait(wait_ms)?;
-            return Ok(Self::Begin(Box::new(ExecuteRequest { agent, request, spec, wait, trace })));
-        }
-        let ExecutionParams { execution_id, wait_ms } = read(method, params)?;
-        let (execution, wait) = (parse("execution_id", &execution_id)?, wait(wait_ms)?);
-        Ok(match method {
-            Method::ExecuteCancel => Self::Cancel { execution, wait },
-            _ => Self::Show { execution, wait },
-        })
+    fn judge(self) -> Result<ExecuteRequest, ErrorBody> {
+        let Self { execution_spec: spec, agent, request_id, wait_ms } = self;
+        let agent = agent.map(|text| parse("agent", &text)).transpose()?;
+        let request = match request_id {
+            Some(text) => parse("request_id", &text)?,
+            None => fresh_key()?,
+        };
+        Ok(ExecuteRequest { agent, request, spec, wait: wait(wait_ms)? })
     }
+}
 
-    pub(super) async fn view(
-        self,
-        backend: &dyn Backend,
-        trace: Option<Traceparent>,
-    ) -> Result<ExecutionView, ErrorBody> {
-        match self {
-            Self::Begin(request) => backend.execute(*request).await,
-            Self::Show { execution, wait } => backend.execution(execution, wait).await,
-            Self::Cancel { execution, wait } => {
-                backend.cancel_execution(execution, wait, trace).await
-            }
-        }
+impl Params for ExecutionParams {
+    /// Which one, and how long to wait for its end.
+    type Read = (ExecutionId, Duration);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        Ok((parse("execution_id", &self.execution_id)?, wait(self.wait_ms)?))
     }
 }
 
@@ -177,9 +148,15 @@ async fn answer(
     Trace(trace): Trace,
 ) -> Response {
     gateway.metrics.call(method.as_str());
+    let (backend, caller, params) = (&gateway.backend, gateway.caller(trace), params.into());
     let view = async {
-        let call = ExecuteCall::read(method, Value::Object(params), trace.clone())?;
-        call.view(&*gateway.backend, trace).await
+        match method {
+            Method::Execute => backend.execute(&caller, ExecuteParams::read(method, params)?).await,
+            Method::ExecuteCancel => {
+                backend.execute_cancel(&caller, ExecutionParams::read(method, params)?).await
+            }
+            _ => backend.execute_show(&caller, ExecutionParams::read(method, params)?).await,
+        }
     };
     match view.await {
         Ok(view) => {

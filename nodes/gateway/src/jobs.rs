@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use axum::{
     body::Body,
     extract::{Path, RawQuery, State},
@@ -14,18 +13,16 @@ use bytes::Bytes;
 use clawnode_proto::{
     AgentName, CallId, EntityId, ErrorBody, JobId, ToolName,
     api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Method},
-    archive::{
-        ArchiveStats, ArtifactView, CleanView, JobList, JobStatus, JobView, LogStream, LogView,
-    },
+    archive::{ArtifactView, JobStatus, LogStream},
     id::ParseIdError,
     limits::ARTIFACT_PART_BYTES,
 };
 use serde_json::Value;
 
 use super::{
-    backend::SessionRef,
-    error::{Dialect, json},
-    params::{answer_within, invalid, parse, read, rows},
+    backend::{Backend, SessionRef},
+    error::Dialect,
+    params::{Params, answer_within, invalid, parse, rows},
     rest::query,
     routes::Kind,
     serve::Gateway,
@@ -81,115 +78,89 @@ pub struct CleanFilter {
     pub session: Option<EntityId>,
 }
 
-/// What is kept of jobs, as the gateway sees it.
-#[async_trait]
-pub trait JobArchive: Send + Sync {
-    /// Answers `jobs.list`.
-    async fn list(&self, filter: JobFilter) -> Result<JobList, ErrorBody>;
+// === impl Params ===
 
-    /// Answers `jobs.show`; `not_found` for one that is not kept.
-    async fn show(&self, job: JobId) -> Result<JobView, ErrorBody>;
+impl Params for JobsList {
+    type Read = JobFilter;
 
-    /// Answers `jobs.logs`.
-    async fn log(&self, filter: LogFilter) -> Result<LogView, ErrorBody>;
-
-    /// A whole file that a job made.
-    async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody>;
-
-    /// Answers `jobs.clean`; returns once that is done.
-    async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody>;
-
-    /// Answers `jobs.stats`.
-    async fn stats(&self) -> Result<ArchiveStats, ErrorBody>;
-}
-
-/// A request about jobs.
-#[derive(Debug)]
-pub(super) enum JobsCall {
-    List(JobFilter),
-    Show(JobId),
-    Log(LogFilter),
-    Artifact { job: JobId, run: Option<u32>, name: String, offset: u64 },
-    Clean(CleanFilter),
-    Stats,
-}
-
-// === impl JobsCall ===
-
-impl JobsCall {
-    /// Reads a method's parameters.
-    pub(super) fn read(method: Method, params: Value) -> Result<Self, ErrorBody> {
-        Ok(match method {
-            Method::JobsList => {
-                let JobsList { session, agent, tool, state, limit } = read(method, params)?;
-                Self::List(JobFilter {
-                    session: session.map(|text| session_of(&text)).transpose()?,
-                    agent: agent.map(|text| parse("agent", &text)).transpose()?,
-                    tool: tool.map(|text| parse("tool", &text)).transpose()?,
-                    state,
-                    limit: rows(limit)? as usize,
-                })
-            }
-            Method::JobsShow => {
-                let JobParams { job } = read(method, params)?;
-                Self::Show(job_of(&job)?)
-            }
-            Method::JobsLogs => Self::Log(log(read(method, params)?)?),
-            Method::JobsArtifact => {
-                let JobArtifact { job, name, run, offset } = read(method, params)?;
-                Self::Artifact { job: job_of(&job)?, run, name, offset }
-            }
-            Method::JobsClean => {
-                let JobsClean { older_than_ms, job, session } = read(method, params)?;
-                let job = job.map(|text| job_of(&text)).transpose()?;
-                let session = session.map(|text| session_of(&text)).transpose()?;
-                if older_than_ms.is_none() && job.is_none() && session.is_none() {
-                    return Err(invalid("the request does not say which jobs to remove")
-                        .hint("give `older_than_ms`, `job` or `session`"));
-                }
-                let older_than_ms = older_than_ms.unwrap_or_default();
-                Self::Clean(CleanFilter { older_than_ms, job, session })
-            }
-            _ => Self::Stats,
-        })
-    }
-
-    /// Answers, in JSON.
-    pub(super) async fn answer(self, archive: &dyn JobArchive) -> Result<String, ErrorBody> {
-        Ok(match self {
-            Self::List(filter) => json(&archive.list(filter).await?),
-            Self::Show(job) => json(&archive.show(job).await?),
-            Self::Log(filter) => json(&archive.log(filter).await?),
-            Self::Artifact { job, run, name, offset } => {
-                let content = archive.artifact(job, run, &name).await?;
-                json(&part(name, &content, offset))
-            }
-            Self::Clean(filter) => json(&archive.clean(filter).await?),
-            Self::Stats => json(&archive.stats().await?),
+    fn judge(self) -> Result<JobFilter, ErrorBody> {
+        let Self { session, agent, tool, state, limit } = self;
+        Ok(JobFilter {
+            session: session.map(|text| session_of(&text)).transpose()?,
+            agent: agent.map(|text| parse("agent", &text)).transpose()?,
+            tool: tool.map(|text| parse("tool", &text)).transpose()?,
+            state,
+            limit: rows(limit)? as usize,
         })
     }
 }
 
-fn log(params: JobLogs) -> Result<LogFilter, ErrorBody> {
-    let JobLogs { job, run, after, tail, search, stream, limit, wait_ms } = params;
-    answer_within(wait_ms)?;
-    let tail = tail.map(|tail| rows(Some(tail))).transpose()?;
-    // Whoever asks for the last lines wants all of them.
-    let limit = rows(limit.or(tail))? as usize;
-    if search.as_ref().is_some_and(|text| text.chars().count() > SEARCH_CHARS) {
-        let what = format!("`search` is longer than {SEARCH_CHARS} characters");
-        return Err(invalid(what));
+impl Params for JobParams {
+    type Read = JobId;
+
+    fn judge(self) -> Result<JobId, ErrorBody> {
+        job_of(&self.job)
     }
-    Ok(LogFilter {
-        job: job_of(&job)?,
-        run,
-        after: after.unwrap_or_default(),
-        tail: tail.map(|tail| tail as usize),
-        search: search.filter(|text| !text.is_empty()),
-        stream,
-        limit,
-        wait_ms: wait_ms.unwrap_or_default(),
-    })
+}
+
+impl Params for JobLogs {
+    type Read = LogFilter;
+
+    fn judge(self) -> Result<LogFilter, ErrorBody> {
+        let Self { job, run, after, tail, search, stream, limit, wait_ms } = self;
+        answer_within(wait_ms)?;
+        let tail = tail.map(|tail| rows(Some(tail))).transpose()?;
+        // Whoever asks for the last lines wants all of them.
+        let limit = rows(limit.or(tail))? as usize;
+        if search.as_ref().is_some_and(|text| text.chars().count() > SEARCH_CHARS) {
+            let what = format!("`search` is longer than {SEARCH_CHARS} characters");
+            return Err(invalid(what));
+        }
+        Ok(LogFilter {
+            job: job_of(&job)?,
+            run,
+            after: after.unwrap_or_default(),
+            tail: tail.map(|tail| tail as usize),
+            search: search.filter(|text| !text.is_empty()),
+            stream,
+            limit,
+            wait_ms: wait_ms.unwrap_or_default(),
+        })
+    }
+}
+
+impl Params for JobArtifact {
+    /// The job, and what is wanted of it.
+    type Read = (JobId, Self);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        Ok((job_of(&self.job)?, self))
+    }
+}
+
+impl Params for JobsClean {
+    type Read = CleanFilter;
+
+    fn judge(self) -> Result<CleanFilter, ErrorBody> {
+        let Self { older_than_ms, job, session } = self;
+        let job = job.map(|text| job_of(&text)).transpose()?;
+        let session = session.map(|text| session_of(&text)).transpose()?;
+        if older_than_ms.is_none() && job.is_none() && session.is_none() {
+            return Err(invalid("the request does not say which jobs to remove")
+                .hint("give `older_than_ms`, `job` or `session`"));
+        }
+        Ok(CleanFilter { older_than_ms: older_than_ms.unwrap_or_default(), job, session })
+    }
+}
+
+/// Answers `jobs.artifact`.
+pub(super) async fn artifact_part(
+    backend: &dyn Backend,
+    job: JobId,
+    wanted: JobArtifact,
+) -> Result<ArtifactView, ErrorBody> {
+    let content = backend.artifact(job, wanted.run, &wanted.name).await?;
+    Ok(part(wanted.name, &content, wanted.offset))
 }
 
 /// A job is named by its id, or by that of its call, which people see elsewhere.
@@ -231,9 +202,8 @@ pub(super) async fn artifact(
     let mut params = query(text.as_deref(), &[("run", Kind::Number)]);
     params.extend([("job".to_owned(), job.into()), ("name".to_owned(), name.into())]);
     let content = async {
-        let params: JobArtifact = read(method, Value::Object(params))?;
-        let job = job_of(&params.job)?;
-        gateway.backend.archive().artifact(job, params.run, &params.name).await
+        let (job, wanted) = JobArtifact::read(method, Value::Object(params))?;
+        gateway.backend.artifact(job, wanted.run, &wanted.name).await
     };
     match content.await {
         Ok(content) => {

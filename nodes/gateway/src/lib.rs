@@ -5,8 +5,9 @@
 //!
 //! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
 //! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events` or
-//! `openai` read it, all by way of the one method table (`rpc`); `turn` and `outbox` carry a turn's
-//! events to a socket that may be slow; `error` is the one map from condition to code.
+//! `openai` read it, all by way of the one method table (`rpc`), and `params` judges what is asked for;
+//! `turn` and `outbox` carry a turn's events to a socket that may be slow; `error` is the one map from
+//! condition to code.
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
 //! - GATE-2: every stream ends in `done`.
@@ -44,8 +45,9 @@ mod tls;
 mod turn;
 mod ws;
 
-pub use backend::{Backend, Following, NodeOrder, SendRequest, SessionRef};
+pub use backend::{Answer, Answers, Backend, Caller, Following, SendRequest, SessionRef};
 pub use execute::ExecuteRequest;
-pub use jobs::{CleanFilter, JobArchive, JobFilter, LogFilter};
+pub use jobs::{CleanFilter, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
+pub use params::Params;
 pub use serve::{Clients, Serving, serve};

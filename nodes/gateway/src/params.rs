@@ -2,11 +2,21 @@
 
 use axum::http::HeaderMap;
 use clawnode_proto::{
-    ErrorBody, ErrorCode,
-    api::{EventsParams, ListParams, Method, SessionsList},
+    AgentName, CallId, Digest, ErrorBody, ErrorCode, McpServerName, Seq, TurnId,
+    api::{
+        AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, EventsParams,
+        JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method, NodeParams,
+        NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
+        SessionsList, TreeParams,
+    },
+    limits,
+    provider::DiagnoseParams,
+    usage::UsageParams,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use super::backend::SessionRef;
 
 /// Rows of a list unless the client says otherwise.
 const PAGE: u32 = 100;
@@ -15,18 +25,188 @@ const PAGE_MAX: u32 = 1_000;
 /// Milliseconds that `events.list` may wait for an event, and `panic` for the nodes.
 const WAIT_MAX: u32 = 10_000;
 
-pub(super) fn page(page: ListParams) -> Result<ListParams, ErrorBody> {
-    Ok(ListParams { limit: Some(rows(page.limit)?), after: page.after })
+/// What a method takes, as it is on the wire.
+pub trait Params: DeserializeOwned {
+    /// What its handler is given: nothing of it is wrong by itself.
+    type Read: Send + 'static;
+
+    /// Judges what types do not.
+    fn judge(self) -> Result<Self::Read, ErrorBody>;
+
+    /// Reads it from JSON, and says which part of it is wrong.
+    fn read(method: Method, params: Value) -> Result<Self::Read, ErrorBody> {
+        read::<Self>(method, params)?.judge()
+    }
 }
 
-pub(super) fn sessions(page: SessionsList) -> Result<SessionsList, ErrorBody> {
-    Ok(SessionsList { limit: Some(rows(page.limit)?), ..page })
+/// What types say all about.
+macro_rules! typed {
+    ($( $params:ty ),*) => { $(
+        impl Params for $params {
+            type Read = Self;
+
+            fn judge(self) -> Result<Self, ErrorBody> {
+                Ok(self)
+            }
+        }
+    )* };
 }
 
-pub(super) fn events(page: EventsParams) -> Result<EventsParams, ErrorBody> {
-    answer_within(page.wait_ms)?;
-    Ok(EventsParams { limit: Some(rows(page.limit)?), ..page })
+typed!(DiagnoseParams, NodeParams, NodesDrain, ParkedDrop, PolicyCheck, TreeParams, UsageParams);
+
+// === impl Params ===
+
+impl Params for Nothing {
+    type Read = Self;
+
+    fn judge(self) -> Result<Self, ErrorBody> {
+        Ok(self)
+    }
+
+    /// Whatever is given to what takes nothing is no error.
+    fn read(_: Method, _: Value) -> Result<Self, ErrorBody> {
+        Ok(Self {})
+    }
 }
+
+impl Params for SessionParams {
+    type Read = SessionRef;
+
+    fn judge(self) -> Result<SessionRef, ErrorBody> {
+        parse("session", &self.session)
+    }
+}
+
+impl Params for AgentParams {
+    type Read = AgentName;
+
+    fn judge(self) -> Result<AgentName, ErrorBody> {
+        parse("agent", &self.agent)
+    }
+}
+
+impl Params for McpParams {
+    type Read = McpServerName;
+
+    fn judge(self) -> Result<McpServerName, ErrorBody> {
+        parse("server", &self.server)
+    }
+}
+
+impl Params for McpApprove {
+    /// The server, the tool, and the digest of what is approved.
+    type Read = (McpServerName, Option<String>, Option<String>);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        Ok((parse("server", &self.server)?, self.tool, self.digest))
+    }
+}
+
+impl Params for ChatCancel {
+    type Read = (SessionRef, TurnId);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        Ok((parse("session", &self.session)?, parse("turn", &self.turn)?))
+    }
+}
+
+impl Params for ChatContinue {
+    type Read = (SessionRef, Option<TurnId>);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        let turn = self.turn.map(|text| parse("turn", &text)).transpose()?;
+        Ok((parse("session", &self.session)?, turn))
+    }
+}
+
+impl Params for ListParams {
+    /// At most so many rows after this one.
+    type Read = (Option<String>, usize);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        Ok((self.after, rows(self.limit)? as usize))
+    }
+}
+
+impl Params for SessionsList {
+    /// It has a limit.
+    type Read = Self;
+
+    fn judge(self) -> Result<Self, ErrorBody> {
+        Ok(Self { limit: Some(rows(self.limit)?), ..self })
+    }
+}
+
+impl Params for EventsParams {
+    /// It has a limit.
+    type Read = Self;
+
+    fn judge(self) -> Result<Self, ErrorBody> {
+        answer_within(self.wait_ms)?;
+        Ok(Self { limit: Some(rows(self.limit)?), ..self })
+    }
+}
+
+impl Params for JournalShow {
+    /// At most so many events after this one.
+    type Read = (SessionRef, Seq, u32);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        let session = parse("session", &self.session)?;
+        Ok((session, self.after.unwrap_or_default(), rows(self.limit)?))
+    }
+}
+
+impl Params for JournalVerify {
+    type Read = Option<SessionRef>;
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        self.session.map(|text| parse("session", &text)).transpose()
+    }
+}
+
+impl Params for ApprovalParams {
+    type Read = CallId;
+
+    fn judge(self) -> Result<CallId, ErrorBody> {
+        parse("call", &self.call)
+    }
+}
+
+impl Params for ApprovalDecide {
+    /// The call, the action that was shown, and why.
+    type Read = (CallId, Digest, Option<String>);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        let Self { call, action, reason } = self;
+        let (call, action) = (parse("call", &call)?, parse("action", &action)?);
+        let longest = limits::DECISION_CHARS;
+        if reason.as_ref().is_some_and(|reason| reason.chars().count() > longest) {
+            return Err(invalid(format!("`reason` is longer than {longest} characters")));
+        }
+        Ok((call, action, reason))
+    }
+}
+
+impl Params for PanicParams {
+    type Read = Self;
+
+    fn judge(self) -> Result<Self, ErrorBody> {
+        answer_within(self.wait_ms)?;
+        Ok(self)
+    }
+}
+
+impl Params for PanicClear {
+    type Read = Self;
+
+    fn judge(self) -> Result<Self, ErrorBody> {
+        answer_within(self.wait_ms)?;
+        Ok(self)
+    }
+}
+
+// === Reading ===
 
 pub(super) fn answer_within(wait: Option<u32>) -> Result<(), ErrorBody> {
     match wait {

@@ -17,7 +17,7 @@ use super::{
     guard::{Trace, guard},
     params::{document, invalid},
     routes::{self, Body, Kind, Route},
-    rpc::{self, Call, is_stream},
+    rpc,
     serve::Gateway,
 };
 
@@ -80,24 +80,12 @@ pub(super) async fn call(
 }
 
 async fn unary(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     method: Method,
     params: Value,
     trace: Option<Traceparent>,
 ) -> Result<String, ErrorBody> {
-    if is_stream(method) {
-        let message = format!("`{}` answers with a stream", method.as_str());
-        return Err(ErrorBody::new(ErrorCode::Unsupported, message).hint(
-            "call it on the WebSocket `/ws`, or use `/v1/sessions/SESSION/messages` and \
-                 `/v1/sessions/SESSION/events`",
-        ));
-    }
-    match Call::read(method, params, &*gateway.backend, trace.clone())? {
-        Call::Unary(unary) => unary.answer(gateway, trace).await,
-        Call::Send(_) | Call::Resume { .. } => {
-            Err(ErrorBody::new(ErrorCode::Internal, "a stream was taken for a single answer"))
-        }
-    }
+    rpc::answer(Arc::clone(gateway), gateway.caller(trace), method, params)?.await
 }
 
 /// Answers a route that is a method: what its address and its body say are the parameters, and the path

@@ -1,41 +1,34 @@
-//! The methods: from a name and parameters to a call, and from a call to its answer.
+//! The methods: from a name and parameters to an answer.
 //!
-//! The one list of methods is `proto::api::Method`; a method added there does not compile here
-//! until it is answered. WebSocket, `POST /v1/rpc` and REST all come through here.
+//! The one list of methods is `proto`'s table; a method added there does not compile here until it
+//! is answered. WebSocket, `POST /v1/rpc` and REST all come through here.
 
-use std::time::Instant;
+use std::{future::ready, sync::Arc, time::Instant};
 
 use clawnode_proto::{
-    AgentName, CallId, Digest, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, McpServerName, Seq,
-    SessionKey, Traceparent, TurnId,
-    api::{
-        AgentParams, ApprovalDecide, ApprovalParams, CONVERSATION, ChatCancel, ChatContinue,
-        ChatSend, EventsParams, JournalShow, JournalVerify, ListParams, McpApprove, McpParams,
-        Method, NodeParams, NodesDrain, PanicClear, PanicParams, ParkedDrop, PolicyCheck,
-        SessionParams, SessionsList, SessionsResume, TreeParams,
-    },
+    ErrorBody, ErrorCode, FrameKey, IdempotencyKey, SessionKey, Traceparent, TurnId,
+    api::{CONVERSATION, ChatSend, JobArtifact, Method, SessionsResume},
     id::KeyPart,
     latch::LatchScope,
     limits,
     llm::Text,
-    policy::Decision,
-    provider::DiagnoseParams,
+    methods::types,
     route::Inbound,
     session::UserMessage,
-    usage::UsageParams,
-    view::{DoneView, TicketView},
+    view::TicketView,
 };
+use futures_util::future::{BoxFuture, FutureExt as _};
 use secrecy::ExposeSecret as _;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    auth::TICKET_LIFE,
-    backend::{Backend, NodeOrder, SendRequest, SessionRef},
+    auth::{TICKET_LIFE, TICKET_PROTOCOL},
+    backend::{Backend, Caller, SendRequest, SessionRef},
     error::json,
-    execute::ExecuteCall,
     frame::RequestId,
-    jobs::JobsCall,
-    params::{answer_within, document, events, invalid, page, parse, read, rows, sessions},
+    jobs::artifact_part,
+    params::{Params, document, invalid, parse},
     serve::Gateway,
 };
 
@@ -47,62 +40,16 @@ pub(super) struct Request {
     pub(super) params: Value,
 }
 
-/// A request that makes sense.
+/// A turn that there is, and from where on it is streamed.
 #[derive(Debug)]
-pub(super) enum Call {
-    /// Stores a message and streams its turn.
-    Send(Box<SendRequest>),
-    /// Streams a turn that there is.
-    Resume { session: SessionRef, turn: Option<TurnId>, after: Option<FrameKey> },
-    /// Answers once.
-    Unary(Unary),
+pub(super) struct Resume {
+    pub(super) session: SessionRef,
+    pub(super) turn: Option<TurnId>,
+    pub(super) after: Option<FrameKey>,
 }
 
-/// A request with one answer.
-#[derive(Debug)]
-pub(super) enum Unary {
-    Ping,
-    Status,
-    Nodes,
-    Partitions,
-    Usage(UsageParams),
-    Tree(TreeParams),
-    Events(EventsParams),
-    Stats,
-    Cancel { session: SessionRef, turn: TurnId },
-    Sessions(SessionsList),
-    History(SessionRef),
-    Export(SessionRef),
-    Delete(SessionRef),
-    Journal { session: SessionRef, after: Seq, limit: u32 },
-    Verify(Option<SessionRef>),
-    Quarantined(ListParams),
-    Quarantine(SessionRef),
-    Replay(SessionRef),
-    Bury(SessionRef),
-    Parked(ListParams),
-    DropLetter(String),
-    Approvals,
-    Approval(CallId),
-    Decide { call: CallId, action: Digest, decision: Decision, reason: Option<String> },
-    Jobs(JobsCall),
-    Check(PolicyCheck),
-    Providers,
-    Diagnose(DiagnoseParams),
-    Execute(ExecuteCall),
-    GoOn { session: SessionRef, turn: Option<TurnId> },
-    Agents,
-    Agent(AgentName),
-    Pause { agent: AgentName, paused: bool },
-    McpServers,
-    McpServer(McpServerName),
-    ApproveMcp { server: McpServerName, tool: Option<String>, digest: Option<String> },
-    Order { node: String, order: NodeOrder },
-    Panic(PanicParams),
-    Panics,
-    ClearPanic(PanicClear),
-    Ticket,
-}
+/// An answer in JSON, which nothing is done for until it is awaited.
+pub(super) type Promise = BoxFuture<'static, Result<String, ErrorBody>>;
 
 /// What is not even a request, with the id to answer to, as far as there is one.
 pub(super) type BadRequest = (RequestId, ErrorBody);
@@ -162,124 +109,60 @@ fn unknown(name: &str) -> ErrorBody {
         .hint(format!("methods are {}", known.join(", ")))
 }
 
-// === impl Call ===
+// === Answers ===
 
-impl Call {
-    /// Reads a method's parameters.
-    #[expect(clippy::too_many_lines, reason = "one flat match over the methods")]
-    pub(super) fn read(
-        method: Method,
-        params: Value,
-        backend: &dyn Backend,
-        trace: Option<Traceparent>,
-    ) -> Result<Self, ErrorBody> {
-        let unary = match method {
-            Method::ChatSend => {
-                return send(read(method, params)?, backend, trace).map(Box::new).map(Self::Send);
-            }
-            Method::SessionsResume => return resume(read(method, params)?),
-            Method::Ping => Unary::Ping,
-            Method::Status => Unary::Status,
-            Method::NodesList => Unary::Nodes,
-            Method::PartitionsList => Unary::Partitions,
-            Method::ClusterTree => Unary::Tree(read(method, params)?),
-            Method::EventsList => Unary::Events(events(read(method, params)?)?),
-            Method::StatsShow => Unary::Stats,
-            Method::UsageShow => Unary::Usage(read(method, params)?),
-            Method::ChatCancel => {
-                let ChatCancel { session, turn } = read(method, params)?;
-                Unary::Cancel { session: parse("session", &session)?, turn: parse("turn", &turn)? }
-            }
-            Method::SessionsList => Unary::Sessions(sessions(read(method, params)?)?),
-            Method::SessionsHistory => Unary::History(session(method, params)?),
-            Method::SessionsExport => Unary::Export(session(method, params)?),
-            Method::SessionsDelete => Unary::Delete(session(method, params)?),
-            Method::JournalShow => {
-                let JournalShow { session, after, limit } = read(method, params)?;
-                Unary::Journal {
-                    session: parse("session", &session)?,
-                    after: after.unwrap_or_default(),
-                    limit: rows(limit)?,
+macro_rules! answers {
+    ($(
+        $(#[doc = $about:literal])*
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+    )*) => {
+        /// Reads a method's parameters, and promises its answer.
+        pub(super) fn answer(
+            gateway: Arc<Gateway>,
+            caller: Caller,
+            method: Method,
+            params: Value,
+        ) -> Result<Promise, ErrorBody> {
+            Ok(match method {
+                $( $( Method::$variant => {
+                    let params = types::$takes::read(method, params)?;
+                    promise(async move { gateway.backend.$handler(&caller, params).await })
+                } )? )*
+                // What the gateway answers itself.
+                Method::Ping => promise(ready(Ok("pong"))),
+                Method::StatsShow => promise(async move { Ok(gateway.metrics.stats()) }),
+                Method::TicketCreate => promise(async move { ticket(&gateway) }),
+                Method::JobsArtifact => {
+                    let (job, wanted) = JobArtifact::read(method, params)?;
+                    promise(async move { artifact_part(&*gateway.backend, job, wanted).await })
                 }
-            }
-            Method::JournalVerify => {
-                let JournalVerify { session } = read(method, params)?;
-                Unary::Verify(session.map(|text| parse("session", &text)).transpose()?)
-            }
-            Method::QuarantineList => Unary::Quarantined(page(read(method, params)?)?),
-            Method::QuarantineShow => Unary::Quarantine(session(method, params)?),
-            Method::QuarantineReplay => Unary::Replay(session(method, params)?),
-            Method::QuarantineDrop => Unary::Bury(session(method, params)?),
-            Method::ParkedList => Unary::Parked(page(read(method, params)?)?),
-            Method::ParkedDrop => {
-                let ParkedDrop { letter } = read(method, params)?;
-                Unary::DropLetter(letter)
-            }
-            Method::AgentsList => Unary::Agents,
-            Method::AgentsShow => Unary::Agent(agent(method, params)?),
-            Method::AgentsPause => Unary::Pause { agent: agent(method, params)?, paused: true },
-            Method::AgentsResume => Unary::Pause { agent: agent(method, params)?, paused: false },
-            Method::McpList | Method::McpShow | Method::McpApprove => mcp(method, params)?,
-            Method::NodesDrain => {
-                let NodesDrain { node, force } = read(method, params)?;
-                Unary::Order { node, order: NodeOrder::Drain { force } }
-            }
-            Method::NodesCordon => order(read(method, params)?, NodeOrder::Cordon),
-            Method::NodesUncordon => order(read(method, params)?, NodeOrder::Uncordon),
-            Method::ApprovalsList => Unary::Approvals,
-            Method::ApprovalsShow => {
-                let ApprovalParams { call } = read(method, params)?;
-                Unary::Approval(parse("call", &call)?)
-            }
-            Method::ApprovalsApprove => decide(read(method, params)?, Decision::Approve)?,
-            Method::ApprovalsDeny => decide(read(method, params)?, Decision::Deny)?,
-            Method::JobsList
-            | Method::JobsShow
-            | Method::JobsLogs
-            | Method::JobsArtifact
-            | Method::JobsClean
-            | Method::JobsStats => Unary::Jobs(JobsCall::read(method, params)?),
-            Method::PolicyCheck => Unary::Check(read(method, params)?),
-            Method::ProvidersHealth => Unary::Providers,
-            Method::SchedulerDiagnose => Unary::Diagnose(read(method, params)?),
-            Method::Execute | Method::ExecuteShow | Method::ExecuteCancel => {
-                Unary::Execute(ExecuteCall::read(method, params, trace)?)
-            }
-            Method::ChatContinue => {
-                let ChatContinue { session, turn } = read(method, params)?;
-                let turn = turn.map(|text| parse("turn", &text)).transpose()?;
-                Unary::GoOn { session: parse("session", &session)?, turn }
-            }
-            Method::Panic => {
-                let params: PanicParams = read(method, params)?;
-                answer_within(params.wait_ms)?;
-                Unary::Panic(params)
-            }
-            Method::PanicList => Unary::Panics,
-            Method::PanicClear => {
-                let params: PanicClear = read(method, params)?;
-                answer_within(params.wait_ms)?;
-                Unary::ClearPanic(params)
-            }
-            Method::TicketCreate => Unary::Ticket,
-        };
-        Ok(Self::Unary(unary))
-    }
+                Method::ChatSend | Method::SessionsResume => return Err(streams(method)),
+            })
+        }
+    };
 }
 
-/// What people ask of MCP servers.
-fn mcp(method: Method, params: Value) -> Result<Unary, ErrorBody> {
-    Ok(match method {
-        Method::McpShow => {
-            let McpParams { server } = read(method, params)?;
-            Unary::McpServer(parse("server", &server)?)
-        }
-        Method::McpApprove => {
-            let McpApprove { server, tool, digest } = read(method, params)?;
-            Unary::ApproveMcp { server: parse("server", &server)?, tool, digest }
-        }
-        _ => Unary::McpServers,
-    })
+clawnode_proto::methods!(answers);
+
+fn promise<T: Serialize + 'static>(
+    answer: impl Future<Output = Result<T, ErrorBody>> + Send + 'static,
+) -> Promise {
+    answer.map(|answer| answer.map(|answer| json(&answer))).boxed()
+}
+
+fn ticket(gateway: &Gateway) -> Result<TicketView, ErrorBody> {
+    let ticket = gateway.auth.make_ticket(Instant::now())?;
+    let ticket = ticket.expose_secret().to_owned();
+    let protocol = format!("{TICKET_PROTOCOL}{ticket}");
+    Ok(TicketView { ticket, protocol, expires_seconds: TICKET_LIFE.as_secs() })
+}
+
+fn streams(method: Method) -> ErrorBody {
+    let message = format!("`{}` answers with a stream", method.as_str());
+    ErrorBody::new(ErrorCode::Unsupported, message).hint(
+        "call it on the WebSocket `/ws`, or use `/v1/sessions/SESSION/messages` and \
+         `/v1/sessions/SESSION/events`",
+    )
 }
 
 /// Whether a method answers with a stream.
@@ -346,7 +229,8 @@ pub(super) fn send(
     Ok(SendRequest { session, message, mode, key, trace, sent_before: false })
 }
 
-fn resume(params: SessionsResume) -> Result<Call, ErrorBody> {
+/// What a client wants to see of a turn.
+pub(super) fn resume(params: SessionsResume) -> Result<Resume, ErrorBody> {
     let SessionsResume { session, turn, cursor } = params;
     let session = parse("session", &session)?;
     let after: Option<FrameKey> = cursor.map(|text| parse("cursor", &text)).transpose()?;
@@ -356,7 +240,7 @@ fn resume(params: SessionsResume) -> Result<Call, ErrorBody> {
     {
         return Err(invalid(format!("`cursor` belongs to turn `{}`, not `{turn}`", after.turn)));
     }
-    Ok(Call::Resume { session, turn: turn.or(after.map(|cursor| cursor.turn)), after })
+    Ok(Resume { session, turn: turn.or(after.map(|cursor| cursor.turn)), after })
 }
 
 /// What a key begins with that a gateway made.
@@ -378,108 +262,6 @@ pub(super) fn check_size(message: &UserMessage) -> Result<(), ErrorBody> {
     let limit = limits::MESSAGE_BYTES;
     let message = format!("the message is {bytes} bytes, the limit is {limit}");
     Err(ErrorBody::new(ErrorCode::TooLarge, message).hint("send it in parts, or shorten it"))
-}
-
-fn session(method: Method, params: Value) -> Result<SessionRef, ErrorBody> {
-    let SessionParams { session } = read(method, params)?;
-    parse("session", &session)
-}
-
-fn agent(method: Method, params: Value) -> Result<AgentName, ErrorBody> {
-    let AgentParams { agent } = read(method, params)?;
-    parse("agent", &agent)
-}
-
-fn decide(params: ApprovalDecide, decision: Decision) -> Result<Unary, ErrorBody> {
-    let ApprovalDecide { call, action, reason } = params;
-    let (call, action) = (parse("call", &call)?, parse("action", &action)?);
-    let longest = limits::DECISION_CHARS;
-    if reason.as_ref().is_some_and(|reason| reason.chars().count() > longest) {
-        return Err(invalid(format!("`reason` is longer than {longest} characters")));
-    }
-    Ok(Unary::Decide { call, action, decision, reason })
-}
-
-fn order(params: NodeParams, order: NodeOrder) -> Unary {
-    Unary::Order { node: params.node, order }
-}
-
-// === impl Unary ===
-
-impl Unary {
-    /// Answers, in JSON.
-    pub(super) async fn answer(
-        self,
-        gateway: &Gateway,
-        trace: Option<Traceparent>,
-    ) -> Result<String, ErrorBody> {
-        let backend = &gateway.backend;
-        Ok(match self {
-            Self::Ping => json(&"pong"),
-            Self::Status => json(&backend.status().await?),
-            Self::Nodes => json(&backend.nodes().await),
-            Self::Partitions => json(&backend.partitions().await),
-            Self::Tree(TreeParams { node }) => json(&backend.tree(node.as_deref()).await?),
-            Self::Events(page) => json(&backend.events(page).await),
-            Self::Usage(wanted) => json(&backend.usage(wanted).await?),
-            Self::Stats => json(&gateway.metrics.stats()),
-            Self::Cancel { session, turn } => {
-                backend.cancel(&session, turn, trace).await?;
-                json(&DoneView { ok: true })
-            }
-            Self::Sessions(page) => json(&backend.sessions(page).await?),
-            Self::History(session) => json(&backend.history(&session).await?),
-            Self::Export(session) => json(&backend.export(&session).await?),
-            Self::Delete(session) => {
-                backend.delete(&session).await?;
-                json(&DoneView { ok: true })
-            }
-            Self::Journal { session, after, limit } => {
-                json(&backend.journal(&session, after, limit).await?)
-            }
-            Self::Verify(session) => json(&backend.verify(session.as_ref()).await?),
-            Self::Quarantined(page) => json(&backend.quarantined(page).await?),
-            Self::Quarantine(session) => json(&backend.quarantine(&session).await?),
-            Self::Replay(session) => json(&backend.replay(&session).await?),
-            Self::Bury(session) => json(&backend.bury(&session).await?),
-            Self::Parked(page) => json(&backend.parked(page).await?),
-            Self::DropLetter(letter) => {
-                backend.drop_letter(&letter).await?;
-                json(&DoneView { ok: true })
-            }
-            Self::Approvals => json(&backend.approvals().await?),
-            Self::Approval(call) => json(&backend.approval(call).await?),
-            Self::Decide { call, action, decision, reason } => {
-                json(&backend.decide(call, action, decision, reason).await?)
-            }
-            Self::Jobs(call) => call.answer(backend.archive()).await?,
-            Self::Check(check) => json(&backend.check(check).await?),
-            Self::Providers => json(&backend.providers().await),
-            Self::Diagnose(params) => json(&backend.diagnose(&params).await?),
-            Self::Execute(call) => json(&call.view(&**backend, trace).await?),
-            Self::GoOn { session, turn } => json(&backend.go_on(&session, turn).await?),
-            Self::Agents => json(&backend.agents().await?),
-            Self::Agent(agent) => json(&backend.agent(&agent).await?),
-            Self::Pause { agent, paused } => json(&backend.pause(&agent, paused).await?),
-            Self::McpServers => json(&backend.mcp_servers().await),
-            Self::McpServer(server) => json(&backend.mcp_server(&server).await?),
-            Self::ApproveMcp { server, tool, digest } => {
-                json(&backend.approve_mcp(&server, tool.as_deref(), digest.as_deref()).await?)
-            }
-            Self::Order { node, order } => json(&backend.order(&node, order).await?),
-            Self::Panic(params) => json(&backend.panic(params, gateway.auth.credential()).await?),
-            Self::Panics => json(&backend.panics().await),
-            Self::ClearPanic(params) => {
-                json(&backend.clear_panic(params, gateway.auth.credential()).await?)
-            }
-            Self::Ticket => {
-                let ticket = gateway.auth.make_ticket(Instant::now())?;
-                let ticket = ticket.expose_secret().to_owned();
-                let protocol = format!("{}{ticket}", super::auth::TICKET_PROTOCOL);
-                json(&TicketView { ticket, protocol, expires_seconds: TICKET_LIFE.as_secs() })
-            }
-        })
-    }
 }
 
 #[cfg(test)]

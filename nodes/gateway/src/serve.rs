@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::Router;
-use clawnode_proto::{ErrorBody, ErrorCode, Timestamp};
+use clawnode_proto::{ErrorBody, ErrorCode, Timestamp, Traceparent};
 use futures_util::future::BoxFuture;
 use hyper::{
     Request,
@@ -33,7 +33,7 @@ use tokio_util::{
 
 use super::{
     auth::Auth,
-    backend::Backend,
+    backend::{Backend, Caller},
     connections::{Connections, Slot},
     local_socket,
     metrics::Metrics,
@@ -338,7 +338,14 @@ impl Acceptor {
     }
 }
 
-// === impl Connection, Serving, Clients ===
+// === impl Gateway, Connection, Serving, Clients ===
+
+impl Gateway {
+    /// Who asks, for the handlers of the node.
+    pub(super) fn caller(&self, trace: Option<Traceparent>) -> Caller {
+        Caller { trace, credential: self.auth.credential() }
+    }
+}
 
 impl Connection {
     pub(super) fn new(local: SocketAddr, peer: SocketAddr, slot: Slot) -> Self {

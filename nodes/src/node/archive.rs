@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Peek, StoreError, membership::Members};
-use clawnode_gateway::{CleanFilter, JobArchive, JobFilter, LogFilter};
+use clawnode_gateway::{CleanFilter, JobFilter, LogFilter};
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
     archive::{
@@ -174,11 +173,9 @@ impl ArchiveDoor {
             all.map(|one| one.process).collect()
         })
     }
-}
 
-#[async_trait]
-impl JobArchive for ArchiveDoor {
-    async fn list(&self, filter: JobFilter) -> Result<JobList, ErrorBody> {
+    /// Answers `jobs.list`.
+    pub async fn list(&self, filter: &JobFilter) -> Result<JobList, ErrorBody> {
         let is_gone = |process| self.is_gone(process);
         let fits = |it: &JobRecord| {
             filter.session.is_none_or(|session| it.session.entity() == session)
@@ -195,14 +192,16 @@ impl JobArchive for ArchiveDoor {
         Ok(JobList { jobs, more })
     }
 
-    async fn show(&self, job: JobId) -> Result<JobView, ErrorBody> {
+    /// Answers `jobs.show`; `not_found` for one that is not kept.
+    pub async fn show(&self, job: JobId) -> Result<JobView, ErrorBody> {
         Ok(self.record(job).await?.view(|process| self.is_gone(process)))
     }
 
-    async fn log(&self, filter: LogFilter) -> Result<LogView, ErrorBody> {
-        let (record, run, log) = self.read(&filter).await?;
+    /// Answers `jobs.logs`.
+    pub async fn log(&self, filter: &LogFilter) -> Result<LogView, ErrorBody> {
+        let (record, run, log) = self.read(filter).await?;
         let Log { lines, cut, lost, is_live } = log;
-        let (lines, next, more) = select(lines, &filter);
+        let (lines, next, more) = select(lines, filter);
         Ok(LogView {
             job: record.job,
             run: run.number,
@@ -216,7 +215,13 @@ impl JobArchive for ArchiveDoor {
         })
     }
 
-    async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {
+    /// A whole file that a job made.
+    pub async fn artifact(
+        &self,
+        job: JobId,
+        run: Option<u32>,
+        name: &str,
+    ) -> Result<Bytes, ErrorBody> {
         let record = self.record(job).await?;
         if let Some(number) = run {
             run_of(&record, Some(number))?;
@@ -243,7 +248,8 @@ impl JobArchive for ArchiveDoor {
         Ok(archive::content_of(&blob.ok_or_else(gone)?, bytes))
     }
 
-    async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody> {
+    /// Answers `jobs.clean`; returns once that is done.
+    pub async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody> {
         let CleanFilter { older_than_ms, job, session } = filter;
         // What ended in this very moment is old enough for somebody who does not say how old.
         let before =
@@ -260,7 +266,8 @@ impl JobArchive for ArchiveDoor {
             .hint("see `clawnode status`, and try again"))
     }
 
-    async fn stats(&self) -> Result<ArchiveStats, ErrorBody> {
+    /// Answers `jobs.stats`.
+    pub async fn stats(&self) -> Result<ArchiveStats, ErrorBody> {
         let mut stats = ArchiveStats::default();
         for record in self.all().await? {
             stats.jobs += 1;

@@ -43,8 +43,12 @@ pub(super) struct Executions<'a> {
 
 impl Executions<'_> {
     /// Answers `execute`.
-    pub(super) async fn begin(&self, it: ExecuteRequest) -> Result<ExecutionView, ErrorBody> {
-        let ExecuteRequest { agent, request, spec, wait, trace } = it;
+    pub(super) async fn begin(
+        &self,
+        it: ExecuteRequest,
+        trace: Option<Traceparent>,
+    ) -> Result<ExecutionView, ErrorBody> {
+        let ExecuteRequest { agent, request, spec, wait } = it;
         let agent = agent.map_or_else(default_agent, Ok)?;
         let plan = plan(spec)?;
         let key = SessionKey::of_execution(agent, &request);

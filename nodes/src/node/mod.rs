@@ -2,7 +2,7 @@
 //! and how both look from the gateway.
 //!
 //! `base` is what the parts of a node share, `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
-//! the gateway's door to sessions, `execute` runs plans, `archive` is the one to what is kept of jobs, `offline` the same door where no node runs, `backup` keeps and
+//! the gateway's door to sessions, `answers` its handler for each method, `delete` deletes a session, `execute` runs plans, `archive` is the one to what is kept of jobs, `offline` the same door where no node runs, `backup` keeps and
 //! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
 //! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
 //! carries an operator's word to one node, `panic` stops things on all of them, `serving` sets up the gateway, `scan` places the worker
@@ -15,10 +15,12 @@
 //! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
 //! service, `views` makes documents of heartbeats and ranks.
 
+mod answers;
 pub mod archive;
 pub mod backend;
 pub mod backup;
 pub mod base;
+mod delete;
 #[cfg(feature = "test-util")]
 pub mod effects;
 pub mod events;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_cluster::Substrate;
-use clawnode_gateway::NodeOrder;
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, codec,
     node::{NodeReply, NodeRequest, NodeRole},
@@ -14,6 +13,20 @@ use clawnode_proto::{
 
 /// How long a node may take to answer; it does nothing else before.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What an operator wants of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeOrder {
+    /// Hand everything over and end.
+    Drain {
+        /// Also if no worker is left then.
+        force: bool,
+    },
+    /// Take no more entities.
+    Cordon,
+    /// Take them again.
+    Uncordon,
+}
 
 /// Gives one of `nodes` an order; returns the node as it is from then on.
 pub async fn give(

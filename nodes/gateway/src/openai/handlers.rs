@@ -8,7 +8,9 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{AgentName, ErrorBody, ErrorCode, IdempotencyKey, turn::TurnEvent};
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing, turn::TurnEvent,
+};
 use futures_util::{StreamExt as _, stream::BoxStream};
 use serde::Serialize;
 
@@ -47,7 +49,7 @@ struct Model<'a> {
 
 /// `GET /v1/models`.
 pub(in super::super) async fn models(State(gateway): State<Arc<Gateway>>) -> Response {
-    match gateway.backend.agents().await {
+    match gateway.backend.agents_list(&gateway.caller(None), Nothing {}).await {
         Ok(list) => {
             let data = list.agents.iter().map(|it| named(&gateway, it.agent.as_str())).collect();
             rest::json(json(&ModelList { object: "list", data }))
@@ -64,7 +66,7 @@ pub(in super::super) async fn model(
     let Ok(agent) = name.parse::<AgentName>() else {
         return OpenAiError::no_model(&name).respond();
     };
-    match gateway.backend.agent(&agent).await {
+    match gateway.backend.agents_show(&gateway.caller(None), agent).await {
         Ok(view) => rest::json(json(&named(&gateway, view.view.agent.as_str()))),
         Err(error) => of_model(error, &name).respond(),
     }

@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
-use clawnode_proto::{ErrorBody, FrameKey, Traceparent, TurnId};
+use clawnode_proto::ErrorBody;
 use tokio::sync::oneshot;
 
 use super::super::{
-    backend::{SendRequest, SessionRef},
+    backend::SendRequest,
     error,
     frame::RequestId,
     outbox::Outbox,
-    rpc::Unary,
+    rpc::{Promise, Resume},
     serve::Gateway,
     turn::Stream,
 };
@@ -25,10 +25,9 @@ pub(super) async fn answer(
     gateway: Arc<Gateway>,
     out: Arc<Outbox>,
     id: RequestId,
-    unary: Unary,
-    trace: Option<Traceparent>,
+    promise: Promise,
 ) {
-    let answer = match unary.answer(&gateway, trace).await {
+    let answer = match promise.await {
         Ok(result) => id.result(&result),
         Err(error) => {
             gateway.metrics.refusal(error.code);
@@ -77,9 +76,7 @@ pub(super) async fn resume(
     gateway: Arc<Gateway>,
     out: Arc<Outbox>,
     id: RequestId,
-    session: SessionRef,
-    turn: Option<TurnId>,
-    after: Option<FrameKey>,
+    Resume { session, turn, after }: Resume,
 ) {
     match gateway.backend.follow(&session, turn, after).await {
         Ok(following) => {

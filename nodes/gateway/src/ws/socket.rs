@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use clawnode_proto::{EntityId, ErrorBody, ErrorCode, Traceparent, api::Method, limits};
 use futures_util::{StreamExt as _, stream::SplitStream};
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -14,7 +15,8 @@ use super::{
         error,
         frame::RequestId,
         outbox::Outbox,
-        rpc::{Call, Request, is_stream},
+        params::read,
+        rpc::{self, Request, is_stream},
         serve::{Connection, Gateway},
     },
     greeting::{is_auth_message, token_in},
@@ -191,41 +193,43 @@ impl Socket {
         self.gateway.metrics.call(method.as_str());
         let span = tracing::info_span!("gateway.request", method = method.as_str());
         let trace = (self.gateway.options.adopt_trace)(&span, self.trace.as_ref());
-        let call = if is_stream(method) && self.gateway.draining.is_cancelled() {
+        let started = if is_stream(method) && self.gateway.draining.is_cancelled() {
             Err(ErrorBody::new(ErrorCode::Unavailable, "this node is stopping")
                 .hint("connect again; another node, or this one after its restart, answers"))
         } else {
-            Call::read(method, params, &*self.gateway.backend, trace.clone())
+            self.start(id.clone(), (method, params), trace, span)
         };
-        let started = call.and_then(|call| self.start(id.clone(), call, trace, span));
         if let Err(error) = started {
             self.refuse_method(&id, method, &error);
         }
     }
 
-    /// Starts a request's own task.
+    /// Starts a request's own task, if the request makes sense.
     fn start(
         &mut self,
         id: RequestId,
-        call: Call,
+        (method, params): (Method, Value),
         trace: Option<Traceparent>,
         span: tracing::Span,
     ) -> Result<(), ErrorBody> {
         let (gateway, out) = (Arc::clone(&self.gateway), Arc::clone(&self.out));
-        match call {
-            Call::Unary(unary) => {
-                let permit = permit(&self.others)?;
-                self.spawn(answer(gateway, out, id, unary, trace), permit, span);
-            }
-            Call::Send(request) => {
+        match method {
+            Method::ChatSend => {
+                let request = rpc::send(read(method, params)?, &*gateway.backend, trace)?;
                 let permit = permit(&self.streams)?;
                 let turn = self.in_turn(request.session.entity());
-                self.spawn(send(gateway, out, id, request, turn), permit, span);
+                self.spawn(send(gateway, out, id, Box::new(request), turn), permit, span);
             }
-            Call::Resume { session, turn, after } => {
+            Method::SessionsResume => {
+                let wanted = rpc::resume(read(method, params)?)?;
                 let permit = permit(&self.streams)?;
-                let resumed = resume(gateway, out, id, session, turn, after);
-                self.spawn(resumed, permit, span);
+                self.spawn(resume(gateway, out, id, wanted), permit, span);
+            }
+            method => {
+                let caller = gateway.caller(trace);
+                let promise = rpc::answer(Arc::clone(&gateway), caller, method, params)?;
+                let permit = permit(&self.others)?;
+                self.spawn(answer(gateway, out, id, promise), permit, span);
             }
         }
         Ok(())

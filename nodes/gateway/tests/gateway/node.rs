@@ -4,7 +4,7 @@
 //! before the first word, `break` after it; all else is echoed.
 
 use std::{
-    collections::BTreeSet,
+    any::Any,
     collections::HashMap,
     sync::{
         Arc, Mutex,
@@ -17,37 +17,36 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
-    Backend, CleanFilter, ExecuteRequest, Following, JobArchive, JobFilter, LogFilter, NodeOrder,
-    SendRequest, SessionRef,
+    Answer, Answers, Backend, Caller, CleanFilter, ExecuteRequest, Following, JobFilter, LogFilter,
+    Params, SendRequest, SessionRef,
 };
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, ExecutionId, FrameKey,
-    IdempotencyKey, InputId, JobId, LatchId, McpServerName, ProcessId, Seq, SessionKey, Timestamp,
-    Traceparent, TurnId,
-    agents::{AgentDetail, AgentList, AgentView},
-    api::{EventsParams, ListParams, PanicClear, PanicParams, PolicyCheck, SessionsList},
-    archive::{ArchiveStats, CleanView, JobList, JobRecord, JobStatus, JobView, LogView},
-    execute::{ExecutionStatus, ExecutionView},
-    latch::{Latch, LatchList, LatchScope, PanicView},
+    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, EventId, ExecutionId,
+    FrameKey, IdempotencyKey, Incarnation, InputId, JobId, LatchId, McpServerName, NodeName,
+    ProcessId, Seq, SessionKey, Timestamp, TurnId,
+    agents::{AgentDetail, AgentView},
+    api::{
+        EventsParams, Method, NodeParams, NodesDrain, PanicClear, PanicParams, PolicyCheck,
+        SessionsList, TreeParams,
+    },
+    archive::{ArchiveStats, CleanView, JobRecord, JobStatus},
+    execute::ExecutionStatus,
+    latch::{Latch, LatchScope},
     llm::{FailureClass, ModelFailure, Sampling, StopReason, Usage},
-    mcp::{McpList, McpServerView},
-    node::{Load, VersionRange},
-    overview::{FeedView, NodeList, PartitionList, TreeView},
+    mcp::McpServerView,
+    methods::types,
     policy::{Action, Approval, Decided, Decision, Policy, Verdict},
-    provider::{DiagnoseParams, DiagnoseView, ProvidersView, ScoreWeights},
+    provider::{DiagnoseParams, ScoreWeights},
     route::Inbound,
     session::TurnOutcome,
     timeout::TurnTime,
     tool::{EffectClass, Risk},
     turn::{TurnBody, TurnEvent},
     usage::{UsageParams, UsageView},
-    view::{
-        AcceptedView, ApprovalList, ContinuedView, EventView, HistoryView, NodeView, ParkedList,
-        PolicyView, QuarantineDone, QuarantineList, QuarantineRow, QuarantineView, SessionList,
-        SessionRow, StatusView, VerifyRow, VerifyView,
-    },
+    view::AcceptedView,
 };
 use futures_util::{StreamExt as _, stream};
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 pub(super) const USAGE: Usage =
@@ -181,20 +180,6 @@ impl Node {
         self.speak(turn, TurnBody::Done(outcome));
     }
 
-    fn view(&self, agent: &AgentName) -> AgentView {
-        AgentView {
-            agent: agent.clone(),
-            model: "demo/demo".parse().unwrap(),
-            system: String::new(),
-            step_limit: 1,
-            max_turns: 1,
-            running: 0,
-            waiting: 0,
-            paused: self.paused.lock().unwrap().contains(agent),
-            stopped: None,
-        }
-    }
-
     fn events(&self, turn: TurnId, after: Option<FrameKey>) -> Following {
         let (session, log) = self.turns.lock().unwrap()[&turn].clone();
         let next = after.map_or(0, |cursor| cursor.index as usize + 1);
@@ -254,80 +239,10 @@ pub(super) fn approval() -> Approval {
         action,
         risk: Risk::Write,
         reason: None,
-        asked: clawnode_proto::Timestamp(1),
-        expires: clawnode_proto::Timestamp(2),
+        asked: Timestamp(1),
+        expires: Timestamp(2),
         decided: None,
     }
-}
-
-fn clock() -> McpServerView {
-    McpServerView::new("clock".parse().unwrap(), None)
-}
-
-#[async_trait]
-impl JobArchive for Node {
-    async fn list(&self, filter: JobFilter) -> Result<JobList, ErrorBody> {
-        Ok(JobList { jobs: Vec::new(), more: filter.limit as u64 })
-    }
-
-    async fn show(&self, job: JobId) -> Result<JobView, ErrorBody> {
-        let Action { session, turn, call, tool, arguments, .. } = approval().action;
-        let (capability, runs) = ("docker".parse().unwrap(), Vec::new());
-        let record = JobRecord { job, session, turn, call, tool, capability, arguments, runs };
-        Ok(record.view(|_| false))
-    }
-
-    async fn log(&self, filter: LogFilter) -> Result<LogView, ErrorBody> {
-        Ok(LogView {
-            job: filter.job,
-            run: 1,
-            runs: 1,
-            status: JobStatus::Done,
-            lines: Vec::new(),
-            cut: None,
-            next: filter.after,
-            over: true,
-            lost: filter.search.into_iter().collect(),
-        })
-    }
-
-    async fn artifact(&self, _: JobId, _: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {
-        match name {
-            "out/page.html" => Ok(Bytes::from_static(b"<script>1</script>")),
-            _ => Err(not_found("file")),
-        }
-    }
-
-    async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody> {
-        Ok(CleanView { jobs: filter.older_than_ms, ..CleanView::default() })
-    }
-
-    async fn stats(&self) -> Result<ArchiveStats, ErrorBody> {
-        Ok(ArchiveStats::default())
-    }
-}
-
-fn executed(request: IdempotencyKey, agent: Option<AgentName>, is_over: bool) -> ExecutionView {
-    let agent = agent.unwrap_or_else(|| "default".parse().unwrap());
-    let session = SessionKey::of_execution(agent.clone(), &request);
-    ExecutionView {
-        execution_id: ExecutionId::of(session.entity()),
-        request_id: request,
-        status: if is_over { ExecutionStatus::Succeeded } else { ExecutionStatus::Created },
-        session,
-        turn: TurnId::from_u128(1),
-        agent,
-        created: None,
-        started: None,
-        ended: None,
-        duration_ms: None,
-        error: None,
-        steps: Vec::new(),
-    }
-}
-
-fn not_found(what: &str) -> ErrorBody {
-    ErrorBody::new(ErrorCode::NotFound, format!("there is no {what}"))
 }
 
 #[async_trait]
@@ -339,49 +254,6 @@ impl Backend for Node {
 
     async fn ready(&self) -> bool {
         !self.not_ready.load(Ordering::Relaxed)
-    }
-
-    async fn status(&self) -> Result<StatusView, ErrorBody> {
-        Ok(StatusView {
-            version: "test".to_owned(),
-            process: ProcessId::from_u128(1),
-            substrate: "script".to_owned(),
-            partitions: 1,
-            model: "demo/demo".to_owned(),
-            plugins: Vec::new(),
-            sessions: self.last.lock().unwrap().len() as u64,
-            running: 0,
-            approvals: Some(0),
-            nodes: Vec::new(),
-            dead: Vec::new(),
-            bus: None,
-            quarantined: Vec::new(),
-            looked: None,
-            warnings: Vec::new(),
-        })
-    }
-
-    async fn nodes(&self) -> NodeList {
-        NodeList::default()
-    }
-
-    async fn partitions(&self) -> PartitionList {
-        PartitionList::default()
-    }
-
-    async fn usage(&self, wanted: UsageParams) -> Result<UsageView, ErrorBody> {
-        Ok(UsageView { by: wanted.by, ..UsageView::default() })
-    }
-
-    async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
-        match node {
-            None => Ok(TreeView::default()),
-            Some(_) => Err(not_found("node")),
-        }
-    }
-
-    async fn events(&self, page: EventsParams) -> FeedView {
-        FeedView { next: page.limit.unwrap().into(), ..FeedView::default() }
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
@@ -416,17 +288,6 @@ impl Backend for Node {
         Ok(self.events(turn, None))
     }
 
-    async fn cancel(
-        &self,
-        _: &SessionRef,
-        turn: TurnId,
-        _: Option<Traceparent>,
-    ) -> Result<(), ErrorBody> {
-        self.cancelled.lock().unwrap().push(turn);
-        self.speak(turn, TurnBody::Done(TurnOutcome::Cancelled));
-        Ok(())
-    }
-
     async fn follow(
         &self,
         session: &SessionRef,
@@ -442,118 +303,263 @@ impl Backend for Node {
         Ok(self.events(turn, after))
     }
 
-    async fn sessions(&self, page: SessionsList) -> Result<SessionList, ErrorBody> {
+    async fn artifact(&self, _: JobId, _: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {
+        match name {
+            "out/page.html" => Ok(Bytes::from_static(b"<script>1</script>")),
+            _ => Err(not_found("file")),
+        }
+    }
+
+    fn metrics(&self, out: &mut String) {
+        out.push_str("node_speaks 1\n");
+    }
+}
+
+macro_rules! answers {
+    ($(
+        $(#[doc = $about:literal])*
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+    )*) => {
+        /// All handlers are one here, `Node::answer`.
+        #[async_trait]
+        impl Answers for Node {
+            $( $(
+                async fn $handler(
+                    &self,
+                    caller: &Caller,
+                    params: <types::$takes as Params>::Read,
+                ) -> Answer<types::$answers> {
+                    let answer = self.answer(Method::$variant, caller, Box::new(params))?;
+                    Ok(serde_json::from_value(answer).expect("the answer that the table names"))
+                }
+            )? )*
+        }
+    };
+}
+
+clawnode_proto::methods!(answers);
+
+/// What a method's handler is given.
+fn given<T: 'static>(params: Box<dyn Any>) -> T {
+    *params.downcast().expect("the parameters that the table names")
+}
+
+impl Node {
+    #[expect(clippy::too_many_lines, reason = "one flat match over the methods")]
+    fn answer(
+        &self,
+        method: Method,
+        caller: &Caller,
+        params: Box<dyn Any>,
+    ) -> Result<Value, ErrorBody> {
+        Ok(match method {
+            Method::Status => json!({
+                "version": "test",
+                "process": ProcessId::from_u128(1),
+                "substrate": "script",
+                "partitions": 1,
+                "model": "demo/demo",
+                "sessions": self.last.lock().unwrap().len(),
+                "approvals": 0,
+                "nodes": [],
+                "quarantined": [],
+                "warnings": [],
+            }),
+            Method::NodesList => json!({"nodes": []}),
+            Method::PartitionsList => json!({"partitions": [], "nodes": {}}),
+            Method::ClusterTree => match given::<TreeParams>(params).node {
+                None => json!({"processes": []}),
+                Some(_) => return Err(not_found("node")),
+            },
+            Method::EventsList => {
+                json!({"events": [], "next": given::<EventsParams>(params).limit.unwrap()})
+            }
+            Method::UsageShow => {
+                json!(UsageView { by: given::<UsageParams>(params).by, ..UsageView::default() })
+            }
+            Method::ChatCancel => {
+                let (_, turn): (SessionRef, TurnId) = given(params);
+                self.cancelled.lock().unwrap().push(turn);
+                self.speak(turn, TurnBody::Done(TurnOutcome::Cancelled));
+                json!({"ok": true})
+            }
+            Method::ChatContinue => {
+                let (session, turn): (SessionRef, Option<TurnId>) = given(params);
+                let last = self.last.lock().unwrap().get(&session.id).copied();
+                json!({"turn": turn.or(last).ok_or_else(|| not_found("turn"))?, "steps": 25})
+            }
+            Method::SessionsList => self.sessions(&given(params)),
+            Method::SessionsHistory => {
+                let SessionRef { id, key } = given(params);
+                if !self.last.lock().unwrap().contains_key(&id) {
+                    return Err(not_found("session"));
+                }
+                let key = key.as_ref().map(ToString::to_string).unwrap_or_default();
+                json!({"id": id, "key": key, "state": "idle", "turns": []})
+            }
+            Method::SessionsExport => json!({"exported": given::<SessionRef>(params).id}),
+            Method::SessionsDelete => {
+                let known = self.last.lock().unwrap().remove(&given::<SessionRef>(params).id);
+                known.ok_or_else(|| not_found("session"))?;
+                json!({"ok": true})
+            }
+            Method::JournalShow => journal(given(params)),
+            Method::JournalVerify => {
+                let row = |it: SessionRef| json!({"id": it.id, "key": null, "events": 1});
+                let rows = given::<Option<SessionRef>>(params).map(row);
+                json!({"journals": rows.into_iter().collect::<Vec<_>>()})
+            }
+            Method::QuarantineList => json!({"sessions": []}),
+            Method::QuarantineShow => {
+                let SessionRef { id, key } = given(params);
+                let key = key.as_ref().map(ToString::to_string);
+                json!({
+                    "session": {
+                        "id": id,
+                        "key": key,
+                        "state": "quarantined",
+                        "reason": "as told",
+                        "events": 0,
+                        "parked": 0,
+                        "waiting": 0,
+                    },
+                    "inputs": [],
+                })
+            }
+            Method::QuarantineReplay | Method::QuarantineDrop => {
+                json!({"id": given::<SessionRef>(params).id, "inputs": 0})
+            }
+            Method::ParkedList => json!({"parked": []}),
+            Method::ParkedDrop => json!({"ok": true}),
+            Method::AgentsList => {
+                let agents = ["clan", "default"].map(|name| self.agent(&name.parse().unwrap()));
+                json!({"agents": agents})
+            }
+            Method::AgentsShow => self.detail(&given(params))?,
+            Method::AgentsPause => json!(self.pause(&given(params), true)),
+            Method::AgentsResume => json!(self.pause(&given(params), false)),
+            Method::ApprovalsList => json!({"approvals": [approval()]}),
+            Method::ApprovalsShow => json!(waiting(given(params))?),
+            Method::ApprovalsApprove => decide(Decision::Approve, given(params))?,
+            Method::ApprovalsDeny => decide(Decision::Deny, given(params))?,
+            Method::JobsList => json!({"jobs": [], "more": given::<JobFilter>(params).limit}),
+            Method::JobsShow => job(given(params)),
+            Method::JobsLogs => {
+                let LogFilter { job, after: next, search, .. } = given(params);
+                json!({
+                    "job": job,
+                    "run": 1,
+                    "runs": 1,
+                    "status": JobStatus::Done,
+                    "lines": [],
+                    "next": next,
+                    "over": true,
+                    "lost": search.into_iter().collect::<Vec<_>>(),
+                })
+            }
+            Method::JobsClean => {
+                let jobs = given::<CleanFilter>(params).older_than_ms;
+                json!(CleanView { jobs, ..CleanView::default() })
+            }
+            Method::JobsStats => json!(ArchiveStats::default()),
+            Method::PolicyCheck => json!({
+                "allowed": true,
+                "requires_approval": true,
+                "risk_level": Risk::Write,
+                "verdict": Verdict::Ask,
+                "agent": "default",
+                "action": given::<PolicyCheck>(params).action,
+            }),
+            Method::ProvidersHealth => {
+                json!({"healthy": 0, "unhealthy": 0, "unknown": 0, "providers": []})
+            }
+            Method::SchedulerDiagnose => {
+                let fallback = given::<DiagnoseParams>(params).fallback;
+                json!({
+                    "capabilities": [],
+                    "weights": ScoreWeights::ALL,
+                    "candidates": [],
+                    "selected": fallback.as_ref().and_then(|it| it.parse::<NodeName>().ok()),
+                    "fallback_used": fallback.is_some(),
+                })
+            }
+            Method::Execute => execute(given(params))?,
+            Method::ExecuteShow | Method::ExecuteCancel => {
+                let (execution, wait): (ExecutionId, Duration) = given(params);
+                if execution.as_u128() == 0 {
+                    return Err(not_found("execution"));
+                }
+                executed(&"shown".parse().unwrap(), None, !wait.is_zero())
+            }
+            Method::McpList => json!({"servers": [clock()]}),
+            Method::McpShow => mcp(&given(params))?,
+            Method::McpApprove => {
+                mcp(&given::<(McpServerName, Option<String>, Option<String>)>(params).0)?
+            }
+            Method::NodesDrain => node(&given::<NodesDrain>(params).node, true, false)?,
+            Method::NodesCordon => node(&given::<NodeParams>(params).node, false, true)?,
+            Method::NodesUncordon => node(&given::<NodeParams>(params).node, false, false)?,
+            Method::Panic => {
+                let PanicParams { scope, why, wait_ms: _ } = given(params);
+                let (id, scope) = (LatchId::from_u128(1), scope.unwrap_or(LatchScope::All));
+                let by = caller.credential.to_owned();
+                let latch = Latch { id, scope, by, at: Timestamp(0), why };
+                *self.latch.lock().unwrap() = Some(latch.clone());
+                json!({"latch": latch, "on": true, "nodes": []})
+            }
+            Method::PanicList => {
+                let latches: Vec<Latch> = self.latch.lock().unwrap().iter().cloned().collect();
+                json!({"latches": latches})
+            }
+            Method::PanicClear => {
+                let id = given::<PanicClear>(params).latch;
+                let latch = self.latch.lock().unwrap().take_if(|latch| latch.id == id);
+                json!({"latch": latch.ok_or_else(|| not_found("latch"))?, "on": false, "nodes": []})
+            }
+            own => panic!("`{}` is not for the node to answer", own.as_str()),
+        })
+    }
+
+    fn sessions(&self, page: &SessionsList) -> Value {
         let mut ids: Vec<_> = self.last.lock().unwrap().keys().copied().collect();
         ids.sort();
         ids.truncate(page.limit.unwrap() as usize);
-        let row = |id| SessionRow {
-            id,
-            key: None,
-            title: None,
-            state: "idle".to_owned(),
-            turns: 1,
-            events: 1,
-            updated: clawnode_proto::Timestamp(0),
-            usage: Usage::default(),
-            owner: None,
-            node: None,
-            stateless: page.stateless,
-            detail: page.after.clone().or(page.since.clone()),
+        let row = |id: EntityId| {
+            json!({
+                "id": id,
+                "key": null,
+                "state": "idle",
+                "turns": 1,
+                "events": 1,
+                "updated": 0,
+                "usage": Usage::default(),
+                "stateless": page.stateless,
+                "detail": page.after.as_ref().or(page.since.as_ref()),
+            })
         };
-        let sessions = ids.into_iter().map(row).collect();
-        Ok(SessionList { sessions, ..SessionList::default() })
+        json!({"sessions": ids.into_iter().map(row).collect::<Vec<_>>()})
     }
 
-    async fn history(&self, session: &SessionRef) -> Result<HistoryView, ErrorBody> {
-        if !self.last.lock().unwrap().contains_key(&session.id) {
-            return Err(not_found("session"));
-        }
-        let key = session.key.as_ref().map(ToString::to_string).unwrap_or_default();
-        Ok(HistoryView { id: session.id, key, state: "idle".to_owned(), turns: Vec::new() })
-    }
-
-    async fn export(&self, session: &SessionRef) -> Result<serde_json::Value, ErrorBody> {
-        Ok(serde_json::json!({"exported": session.id}))
-    }
-
-    async fn delete(&self, session: &SessionRef) -> Result<(), ErrorBody> {
-        let known = self.last.lock().unwrap().remove(&session.id);
-        known.map(|_| ()).ok_or_else(|| not_found("session"))
-    }
-
-    async fn journal(
-        &self,
-        _: &SessionRef,
-        after: Seq,
-        limit: u32,
-    ) -> Result<Vec<EventView>, ErrorBody> {
-        let event = |n| EventView {
-            n: Seq(n),
-            kind: "claim".to_owned(),
-            eid: clawnode_proto::EventId::from_u128(u128::from(n)),
-            epoch: clawnode_proto::Epoch(1),
-            incarnation: clawnode_proto::Incarnation {
-                process: ProcessId::from_u128(1),
-                counter: 1,
-            },
-            ts: clawnode_proto::Timestamp(0),
-            hash: Digest::ZERO,
-            body: serde_json::Value::Null,
-        };
-        Ok((after.0 + 1..=after.0 + u64::from(limit)).map(event).collect())
-    }
-
-    async fn verify(&self, session: Option<&SessionRef>) -> Result<VerifyView, ErrorBody> {
-        let row =
-            |id| VerifyRow { id, key: None, kind: None, events: 1, head: None, problem: None };
-        Ok(VerifyView { journals: session.map(|it| row(it.id)).into_iter().collect() })
-    }
-
-    async fn quarantined(&self, _: ListParams) -> Result<QuarantineList, ErrorBody> {
-        Ok(QuarantineList::default())
-    }
-
-    async fn quarantine(&self, session: &SessionRef) -> Result<QuarantineView, ErrorBody> {
-        let session = QuarantineRow {
-            id: session.id,
-            key: session.key.as_ref().map(ToString::to_string),
-            state: "quarantined".to_owned(),
-            reason: "as told".to_owned(),
-            since: None,
-            events: 0,
-            parked: 0,
+    fn agent(&self, agent: &AgentName) -> AgentView {
+        AgentView {
+            agent: agent.clone(),
+            model: "demo/demo".parse().unwrap(),
+            system: String::new(),
+            step_limit: 1,
+            max_turns: 1,
+            running: 0,
             waiting: 0,
-        };
-        Ok(QuarantineView { session, inputs: Vec::new() })
+            paused: self.paused.lock().unwrap().contains(agent),
+            stopped: None,
+        }
     }
 
-    async fn replay(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
-        Ok(QuarantineDone { id: session.id, key: None, inputs: 0 })
-    }
-
-    async fn bury(&self, session: &SessionRef) -> Result<QuarantineDone, ErrorBody> {
-        Ok(QuarantineDone { id: session.id, key: None, inputs: 0 })
-    }
-
-    async fn parked(&self, _: ListParams) -> Result<ParkedList, ErrorBody> {
-        Ok(ParkedList::default())
-    }
-
-    async fn drop_letter(&self, _: &str) -> Result<(), ErrorBody> {
-        Ok(())
-    }
-
-    async fn agents(&self) -> Result<AgentList, ErrorBody> {
-        let names = ["clan", "default"];
-        Ok(AgentList { agents: names.map(|name| self.view(&name.parse().unwrap())).to_vec() })
-    }
-
-    async fn agent(&self, agent: &AgentName) -> Result<AgentDetail, ErrorBody> {
+    fn detail(&self, agent: &AgentName) -> Result<Value, ErrorBody> {
         if agent.as_str() == "nobody" {
             return Err(not_found("agent"));
         }
-        Ok(AgentDetail {
-            view: self.view(agent),
+        Ok(json!(AgentDetail {
+            view: self.agent(agent),
             sampling: Sampling::default(),
             window_tokens: 1,
             time: TurnTime::default(),
@@ -562,183 +568,108 @@ impl Backend for Node {
             hooks: Vec::new(),
             tools: Vec::new(),
             missing: Vec::new(),
-        })
+        }))
     }
 
-    async fn pause(&self, agent: &AgentName, paused: bool) -> Result<AgentView, ErrorBody> {
+    fn pause(&self, agent: &AgentName, paused: bool) -> AgentView {
         let mut all = self.paused.lock().unwrap();
         all.retain(|name| name != agent);
         if paused {
             all.push(agent.clone());
         }
         drop(all);
-        Ok(self.view(agent))
+        self.agent(agent)
     }
+}
 
-    async fn approvals(&self) -> Result<ApprovalList, ErrorBody> {
-        Ok(ApprovalList { approvals: vec![approval()] })
-    }
-
-    async fn approval(&self, call: CallId) -> Result<Approval, ErrorBody> {
-        if call == CALL { Ok(approval()) } else { Err(not_found("call")) }
-    }
-
-    async fn decide(
-        &self,
-        call: CallId,
-        action: Digest,
-        decision: Decision,
-        reason: Option<String>,
-    ) -> Result<Approval, ErrorBody> {
-        let approval = self.approval(call).await?;
-        if approval.digest != action {
-            return Err(ErrorBody::new(ErrorCode::Conflict, "another action"));
-        }
-        let decided = Decided { decision, by: "test".to_owned(), reason };
-        Ok(Approval { decided: Some(decided), ..approval })
-    }
-
-    async fn providers(&self) -> ProvidersView {
-        ProvidersView { healthy: 0, unhealthy: 0, standby: 0, unknown: 0, providers: Vec::new() }
-    }
-
-    async fn diagnose(&self, params: &DiagnoseParams) -> Result<DiagnoseView, ErrorBody> {
-        Ok(DiagnoseView {
-            capabilities: BTreeSet::new(),
-            weights: ScoreWeights::ALL,
-            candidates: Vec::new(),
-            selected: params.fallback.as_ref().and_then(|it| it.parse().ok()),
-            fallback_used: params.fallback.is_some(),
+fn journal((_, after, limit): (SessionRef, Seq, u32)) -> Value {
+    let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
+    let event = |n: u64| {
+        json!({
+            "n": n,
+            "kind": "claim",
+            "eid": EventId::from_u128(n.into()),
+            "epoch": 1,
+            "incarnation": incarnation,
+            "ts": 0,
+            "hash": Digest::ZERO,
+            "body": null,
         })
-    }
+    };
+    (after.0 + 1..=after.0 + u64::from(limit)).map(event).collect()
+}
 
-    async fn execute(&self, request: ExecuteRequest) -> Result<ExecutionView, ErrorBody> {
-        let steps = request.spec.steps.len();
-        if request.request.as_str() == "taken" {
-            return Err(ErrorBody::new(ErrorCode::Conflict, "another plan has this name"));
-        }
-        if steps == 0 {
-            return Err(ErrorBody::new(ErrorCode::Unavailable, "no node has `docker`"));
-        }
-        Ok(executed(request.request, request.agent, !request.wait.is_zero()))
-    }
+fn waiting(call: CallId) -> Result<Approval, ErrorBody> {
+    if call == CALL { Ok(approval()) } else { Err(not_found("call")) }
+}
 
-    async fn execution(
-        &self,
-        execution: ExecutionId,
-        wait: Duration,
-    ) -> Result<ExecutionView, ErrorBody> {
-        if execution.as_u128() == 0 {
-            return Err(not_found("execution"));
-        }
-        Ok(executed("shown".parse().unwrap(), None, !wait.is_zero()))
+fn decide(
+    decision: Decision,
+    (call, action, reason): (CallId, Digest, Option<String>),
+) -> Result<Value, ErrorBody> {
+    let approval = waiting(call)?;
+    if approval.digest != action {
+        return Err(ErrorBody::new(ErrorCode::Conflict, "another action"));
     }
+    let decided = Decided { decision, by: "test".to_owned(), reason };
+    Ok(json!(Approval { decided: Some(decided), ..approval }))
+}
 
-    async fn cancel_execution(
-        &self,
-        execution: ExecutionId,
-        wait: Duration,
-        _: Option<Traceparent>,
-    ) -> Result<ExecutionView, ErrorBody> {
-        self.execution(execution, wait).await
-    }
+fn job(job: JobId) -> Value {
+    let Action { session, turn, call, tool, arguments, .. } = approval().action;
+    let (capability, runs) = ("docker".parse().unwrap(), Vec::new());
+    let record = JobRecord { job, session, turn, call, tool, capability, arguments, runs };
+    json!(record.view(|_| false))
+}
 
-    async fn check(&self, check: PolicyCheck) -> Result<PolicyView, ErrorBody> {
-        Ok(PolicyView {
-            allowed: true,
-            requires_approval: true,
-            risk_level: Risk::Write,
-            verdict: Verdict::Ask,
-            reason: None,
-            agent: "default".parse().unwrap(),
-            action: check.action,
-        })
+fn execute(request: ExecuteRequest) -> Result<Value, ErrorBody> {
+    if request.request.as_str() == "taken" {
+        return Err(ErrorBody::new(ErrorCode::Conflict, "another plan has this name"));
     }
+    if request.spec.steps.is_empty() {
+        return Err(ErrorBody::new(ErrorCode::Unavailable, "no node has `docker`"));
+    }
+    Ok(executed(&request.request, request.agent, !request.wait.is_zero()))
+}
 
-    async fn go_on(
-        &self,
-        session: &SessionRef,
-        turn: Option<TurnId>,
-    ) -> Result<ContinuedView, ErrorBody> {
-        let last = self.last.lock().unwrap().get(&session.id).copied();
-        let turn = turn.or(last).ok_or_else(|| not_found("turn"))?;
-        Ok(ContinuedView { turn, steps: 25 })
-    }
+fn executed(request: &IdempotencyKey, agent: Option<AgentName>, is_over: bool) -> Value {
+    let agent = agent.unwrap_or_else(|| "default".parse().unwrap());
+    let session = SessionKey::of_execution(agent.clone(), request);
+    json!({
+        "execution_id": ExecutionId::of(session.entity()),
+        "request_id": request,
+        "status": if is_over { ExecutionStatus::Succeeded } else { ExecutionStatus::Created },
+        "session": session,
+        "turn": TurnId::from_u128(1),
+        "agent": agent,
+        "steps": [],
+    })
+}
 
-    fn archive(&self) -> &dyn JobArchive {
-        self
-    }
+fn clock() -> McpServerView {
+    McpServerView::new("clock".parse().unwrap(), None)
+}
 
-    async fn mcp_servers(&self) -> McpList {
-        McpList { servers: vec![clock()] }
-    }
+fn mcp(server: &McpServerName) -> Result<Value, ErrorBody> {
+    let known = Some(clock()).filter(|it| it.server == *server);
+    known.map(|it| json!(it)).ok_or_else(|| not_found("MCP server"))
+}
 
-    async fn mcp_server(&self, server: &McpServerName) -> Result<McpServerView, ErrorBody> {
-        Some(clock()).filter(|it| it.server == *server).ok_or_else(|| not_found("MCP server"))
-    }
+fn node(name: &str, draining: bool, cordoned: bool) -> Result<Value, ErrorBody> {
+    name.parse::<NodeName>().map_err(|_name| not_found(&format!("node `{name}`")))?;
+    Ok(json!({
+        "node": name,
+        "process": ProcessId::from_u128(7),
+        "version": "0",
+        "roles": [],
+        "started": 0,
+        "draining": draining,
+        "cordoned": cordoned,
+        "entities": 0,
+        "config": Digest::ZERO,
+    }))
+}
 
-    async fn approve_mcp(
-        &self,
-        server: &McpServerName,
-        _: Option<&str>,
-        _: Option<&str>,
-    ) -> Result<McpServerView, ErrorBody> {
-        self.mcp_server(server).await
-    }
-
-    async fn order(&self, node: &str, order: NodeOrder) -> Result<NodeView, ErrorBody> {
-        Ok(NodeView {
-            node: node.parse().map_err(|_name| not_found(&format!("node `{node}`")))?,
-            process: ProcessId::from_u128(7),
-            version: "0".to_owned(),
-            roles: Vec::new(),
-            started: clawnode_proto::Timestamp(0),
-            draining: matches!(order, NodeOrder::Drain { .. }),
-            cordoned: order == NodeOrder::Cordon,
-            entities: 0,
-            config: Digest::ZERO,
-            speaks: VersionRange::default(),
-            capabilities: BTreeSet::new(),
-            load: Load::default(),
-            shed: 0,
-            first_of: 0,
-            url: None,
-        })
-    }
-
-    async fn panic(
-        &self,
-        params: PanicParams,
-        credential: &'static str,
-    ) -> Result<PanicView, ErrorBody> {
-        let latch = Latch {
-            id: LatchId::from_u128(1),
-            scope: params.scope.unwrap_or(LatchScope::All),
-            by: credential.to_owned(),
-            at: Timestamp(0),
-            why: params.why,
-        };
-        *self.latch.lock().unwrap() = Some(latch.clone());
-        Ok(PanicView { latch, on: true, already: false, nodes: Vec::new() })
-    }
-
-    async fn panics(&self) -> LatchList {
-        LatchList { latches: self.latch.lock().unwrap().iter().cloned().collect() }
-    }
-
-    async fn clear_panic(
-        &self,
-        params: PanicClear,
-        _: &'static str,
-    ) -> Result<PanicView, ErrorBody> {
-        let mut latch = self.latch.lock().unwrap();
-        match latch.take_if(|latch| latch.id == params.latch) {
-            Some(latch) => Ok(PanicView { latch, on: false, already: false, nodes: Vec::new() }),
-            None => Err(not_found("latch")),
-        }
-    }
-
-    fn metrics(&self, out: &mut String) {
-        out.push_str("node_speaks 1\n");
-    }
+fn not_found(what: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("there is no {what}"))
 }

@@ -225,7 +225,6 @@ async fn parameter_errors_name_the_parameter() {
 }
 
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "one flat match over the methods")]
 async fn every_method_of_the_table_is_answered() {
     let gateway = Gateway::start().await;
     let mut client = gateway.connect().await;
@@ -233,27 +232,6 @@ async fn every_method_of_the_table_is_answered() {
     let turn = client.stream().await[0]["data"]["turn"].clone();
     for method in Method::ALL {
         let params = match method {
-            Method::Ping
-            | Method::Status
-            | Method::NodesList
-            | Method::PartitionsList
-            | Method::ClusterTree
-            | Method::EventsList
-            | Method::StatsShow
-            | Method::UsageShow
-            | Method::SessionsList
-            | Method::JournalVerify
-            | Method::AgentsList
-            | Method::McpList
-            | Method::QuarantineList
-            | Method::ParkedList
-            | Method::ApprovalsList
-            | Method::ProvidersHealth
-            | Method::Panic
-            | Method::PanicList
-            | Method::JobsList
-            | Method::JobsStats
-            | Method::TicketCreate => json!({}),
             Method::PanicClear => json!({"latch": LatchId::from_u128(1).to_string()}),
             Method::ChatSend => message("ada", "again"),
             Method::ChatCancel | Method::ChatContinue => {
@@ -290,6 +268,8 @@ async fn every_method_of_the_table_is_answered() {
             Method::NodesDrain | Method::NodesCordon | Method::NodesUncordon => {
                 json!({"node": "node-1"})
             }
+            // What asks for nothing.
+            _ => json!({}),
         };
         client.call(1, method.as_str(), params).await;
         let frame = client.frame().await;

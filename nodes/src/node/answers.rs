@@ -1,0 +1,366 @@
+//! What the node answers: a handler for each method of `proto`'s table that is not the gateway's own.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clawnode_actors::{session::SendError, usage};
+use clawnode_cluster::StoreError;
+use clawnode_gateway::{
+    Answer, Answers, Caller, CleanFilter, ExecuteRequest, JobFilter, LogFilter, SessionRef,
+};
+use clawnode_proto::{
+    AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, JobId,
+    McpServerName, Seq, TurnId,
+    agents::{AgentDetail, AgentList, AgentView},
+    api::{
+        EventsParams, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
+        PolicyCheck, SessionsList, TreeParams,
+    },
+    archive::{ArchiveStats, CleanView, JobList, JobView, LogView},
+    execute::ExecutionView,
+    latch::{LatchList, PanicView},
+    limits::MORE_STEPS,
+    mcp::{McpList, McpServerView},
+    overview::{FeedView, NodeList, PartitionList, TreeView},
+    policy::{Approval, Decided, Decision},
+    provider::{DiagnoseParams, DiagnoseView, ProvidersView},
+    usage::{Day, UsageParams, UsageView},
+    view::{
+        ApprovalList, ContinuedView, DoneView, EventView, HistoryView, NodeView, ParkedList,
+        PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
+        VerifyView,
+    },
+};
+use serde_json::Value;
+
+use super::{
+    backend::{NodeBackend, idempotency_key, named},
+    delete, health,
+    mcp::missing_view,
+    orders::{self, NodeOrder},
+    policy, reload, scheduler, wanted,
+};
+
+/// What is answered once what was asked for is done.
+const DONE: DoneView = DoneView { ok: true };
+
+#[async_trait]
+impl Answers for NodeBackend {
+    async fn status(&self, _: &Caller, _: Nothing) -> Answer<StatusView> {
+        let mut status = self.overview.status().await;
+        let alive = self.overview.alive();
+        status.warnings.extend(health::warnings(&alive, &self.needs()));
+        status.warnings.extend(reload::warnings(&alive));
+        // An operator's stop comes before everything else.
+        status.warnings.splice(0..0, self.switch.warnings());
+        Ok(status)
+    }
+
+    async fn nodes_list(&self, _: &Caller, _: Nothing) -> Answer<NodeList> {
+        Ok(self.overview.nodes())
+    }
+
+    async fn partitions_list(&self, _: &Caller, _: Nothing) -> Answer<PartitionList> {
+        Ok(self.overview.partitions().await)
+    }
+
+    async fn cluster_tree(&self, _: &Caller, params: TreeParams) -> Answer<TreeView> {
+        self.overview.tree(params.node.as_deref()).await
+    }
+
+    async fn events_list(&self, _: &Caller, page: EventsParams) -> Answer<FeedView> {
+        Ok(self.overview.events(page).await)
+    }
+
+    async fn panic(&self, caller: &Caller, params: PanicParams) -> Answer<PanicView> {
+        self.switch.stop(&self.overview.nodes(), params, caller.credential).await
+    }
+
+    async fn usage_show(&self, _: &Caller, params: UsageParams) -> Answer<UsageView> {
+        let now = self.sessions.now();
+        let since = params.since.map(|text| wanted::parse_since(&text, now)).transpose()?;
+        let shown = usage::show(self.sessions.substrate(), now, params.by, since.map(Day::of));
+        shown.await.map_err(store)
+    }
+
+    async fn panic_list(&self, _: &Caller, _: Nothing) -> Answer<LatchList> {
+        Ok(self.switch.list().await)
+    }
+
+    async fn panic_clear(&self, caller: &Caller, params: PanicClear) -> Answer<PanicView> {
+        self.switch.clear(&self.overview.nodes(), params, caller.credential).await
+    }
+
+    async fn chat_cancel(
+        &self,
+        caller: &Caller,
+        (session, turn): (SessionRef, TurnId),
+    ) -> Answer<DoneView> {
+        let key = idempotency_key("cancel", &turn)?;
+        let done = self.sessions.cancel(session.id, turn, key, caller.trace.clone()).await;
+        done.map(|()| DONE).map_err(|error| named(&session, error))
+    }
+
+    async fn sessions_list(&self, _: &Caller, page: SessionsList) -> Answer<SessionList> {
+        let wanted = wanted::wanted(page, self.sessions.now())?;
+        let mut list = self.sessions.list(&wanted).await.map_err(store)?;
+        for row in &mut list.sessions {
+            row.node = row.owner.and_then(|owner| self.overview.name_of(owner));
+        }
+        Ok(list)
+    }
+
+    async fn sessions_history(&self, _: &Caller, session: SessionRef) -> Answer<HistoryView> {
+        self.sessions.history(session.id).await.map_err(|error| named(&session, error))
+    }
+
+    async fn sessions_export(&self, _: &Caller, session: SessionRef) -> Answer<Value> {
+        self.sessions.export(session.id).await.map_err(|error| named(&session, error))
+    }
+
+    async fn sessions_delete(&self, _: &Caller, session: SessionRef) -> Answer<DoneView> {
+        delete::delete(&self.sessions, &session).await.map(|()| DONE)
+    }
+
+    async fn journal_show(
+        &self,
+        _: &Caller,
+        (session, after, limit): (SessionRef, Seq, u32),
+    ) -> Answer<Vec<EventView>> {
+        let found = self.sessions.journal(session.id, after, limit as usize).await;
+        found.map_err(|error| named(&session, error))
+    }
+
+    async fn journal_verify(&self, _: &Caller, one: Option<SessionRef>) -> Answer<VerifyView> {
+        self.sessions.verify(one.map(|one| one.id)).await.map_err(store)
+    }
+
+    async fn agents_list(&self, _: &Caller, _: Nothing) -> Answer<AgentList> {
+        Ok(AgentList { agents: self.agents.views().await })
+    }
+
+    async fn agents_show(&self, _: &Caller, agent: AgentName) -> Answer<AgentDetail> {
+        let view = self.agent_view(&agent).await?;
+        let profile = self.agents.profile(&agent).map_err(|_unknown| unknown_agent(&agent))?;
+        let alive = self.overview.alive();
+        let missing = self.agents.missing_tools(&agent).into_iter();
+        Ok(AgentDetail {
+            view,
+            sampling: profile.sampling,
+            window_tokens: profile.window_tokens,
+            time: profile.time,
+            max_parallel_tools: profile.max_parallel_tools,
+            policy: profile.policy,
+            hooks: profile.hooks,
+            tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
+            missing: missing.map(|it| missing_view(&alive, it)).collect(),
+        })
+    }
+
+    async fn agents_pause(&self, _: &Caller, agent: AgentName) -> Answer<AgentView> {
+        self.pause(&agent, true).await
+    }
+
+    async fn agents_resume(&self, _: &Caller, agent: AgentName) -> Answer<AgentView> {
+        self.pause(&agent, false).await
+    }
+
+    async fn mcp_list(&self, _: &Caller, _: Nothing) -> Answer<McpList> {
+        Ok(self.mcp.list())
+    }
+
+    async fn mcp_show(&self, _: &Caller, server: McpServerName) -> Answer<McpServerView> {
+        self.mcp.show(&server)
+    }
+
+    async fn mcp_approve(
+        &self,
+        _: &Caller,
+        (server, tool, digest): (McpServerName, Option<String>, Option<String>),
+    ) -> Answer<McpServerView> {
+        self.mcp.approve(&server, tool.as_deref(), digest.as_deref()).await
+    }
+
+    async fn nodes_drain(&self, _: &Caller, params: NodesDrain) -> Answer<NodeView> {
+        self.order(&params.node, NodeOrder::Drain { force: params.force }).await
+    }
+
+    async fn nodes_cordon(&self, _: &Caller, params: NodeParams) -> Answer<NodeView> {
+        self.order(&params.node, NodeOrder::Cordon).await
+    }
+
+    async fn nodes_uncordon(&self, _: &Caller, params: NodeParams) -> Answer<NodeView> {
+        self.order(&params.node, NodeOrder::Uncordon).await
+    }
+
+    async fn quarantine_list(
+        &self,
+        _: &Caller,
+        (after, limit): (Option<String>, usize),
+    ) -> Answer<QuarantineList> {
+        let after = after.map(|after| after.parse::<EntityId>()).transpose();
+        let after =
+            after.map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))?;
+        self.sessions.quarantined(after, limit).await.map_err(store)
+    }
+
+    async fn quarantine_show(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineView> {
+        self.sessions.quarantine(session.id).await.map_err(|error| named(&session, error))
+    }
+
+    async fn quarantine_replay(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineDone> {
+        self.sessions.restore(session.id).await.map_err(|error| named(&session, error))
+    }
+
+    async fn quarantine_drop(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineDone> {
+        self.sessions.bury(session.id).await.map_err(|error| named(&session, error))
+    }
+
+    async fn parked_list(
+        &self,
+        _: &Caller,
+        (after, limit): (Option<String>, usize),
+    ) -> Answer<ParkedList> {
+        Ok(self.sessions.parked(after.as_deref(), limit).await?)
+    }
+
+    async fn parked_drop(&self, _: &Caller, params: ParkedDrop) -> Answer<DoneView> {
+        let ParkedDrop { letter } = params;
+        if self.overview.is_worker() {
+            self.sessions.drop_letter(&letter).await?;
+            return Ok(DONE);
+        }
+        let nodes = self.overview.nodes().nodes;
+        if orders::drop_letter(self.sessions.substrate(), &nodes, &letter).await? {
+            return Ok(DONE);
+        }
+        Err(SendError::NoLetter { letter }.into())
+    }
+
+    async fn approvals_list(&self, _: &Caller, _: Nothing) -> Answer<ApprovalList> {
+        Ok(ApprovalList { approvals: self.sessions.approvals().await? })
+    }
+
+    async fn approvals_show(&self, _: &Caller, call: CallId) -> Answer<Approval> {
+        Ok(self.sessions.approval(call).await?)
+    }
+
+    async fn approvals_approve(
+        &self,
+        _: &Caller,
+        decided: (CallId, Digest, Option<String>),
+    ) -> Answer<Approval> {
+        self.decide(Decision::Approve, decided).await
+    }
+
+    async fn approvals_deny(
+        &self,
+        _: &Caller,
+        decided: (CallId, Digest, Option<String>),
+    ) -> Answer<Approval> {
+        self.decide(Decision::Deny, decided).await
+    }
+
+    async fn jobs_list(&self, _: &Caller, filter: JobFilter) -> Answer<JobList> {
+        self.archive.list(&filter).await
+    }
+
+    async fn jobs_show(&self, _: &Caller, job: JobId) -> Answer<JobView> {
+        self.archive.show(job).await
+    }
+
+    async fn jobs_logs(&self, _: &Caller, filter: LogFilter) -> Answer<LogView> {
+        self.archive.log(&filter).await
+    }
+
+    async fn jobs_clean(&self, _: &Caller, filter: CleanFilter) -> Answer<CleanView> {
+        self.archive.clean(filter).await
+    }
+
+    async fn jobs_stats(&self, _: &Caller, _: Nothing) -> Answer<ArchiveStats> {
+        self.archive.stats().await
+    }
+
+    async fn policy_check(&self, _: &Caller, check: PolicyCheck) -> Answer<PolicyView> {
+        policy::check(&self.agents, check)
+    }
+
+    async fn providers_health(&self, _: &Caller, _: Nothing) -> Answer<ProvidersView> {
+        Ok(health::health(&self.overview.alive(), &self.needs(), self.sessions.now()))
+    }
+
+    async fn scheduler_diagnose(&self, _: &Caller, params: DiagnoseParams) -> Answer<DiagnoseView> {
+        scheduler::diagnose(&self.agents, &self.overview.alive(), &params)
+    }
+
+    async fn execute(&self, caller: &Caller, request: ExecuteRequest) -> Answer<ExecutionView> {
+        self.executions().begin(request, caller.trace.clone()).await
+    }
+
+    async fn execute_show(
+        &self,
+        _: &Caller,
+        (execution, wait): (ExecutionId, Duration),
+    ) -> Answer<ExecutionView> {
+        self.executions().show(execution, wait).await
+    }
+
+    async fn execute_cancel(
+        &self,
+        caller: &Caller,
+        (execution, wait): (ExecutionId, Duration),
+    ) -> Answer<ExecutionView> {
+        self.executions().cancel(execution, wait, caller.trace.clone()).await
+    }
+
+    async fn chat_continue(
+        &self,
+        _: &Caller,
+        (session, turn): (SessionRef, Option<TurnId>),
+    ) -> Answer<ContinuedView> {
+        let turn = self.sessions.go_on(session.id, turn).await?;
+        Ok(ContinuedView { turn, steps: MORE_STEPS })
+    }
+}
+
+impl NodeBackend {
+    async fn agent_view(&self, agent: &AgentName) -> Answer<AgentView> {
+        let views = self.agents.views().await;
+        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| unknown_agent(agent))
+    }
+
+    /// Pauses or resumes an agent on every node; returns it as it is then.
+    async fn pause(&self, agent: &AgentName, paused: bool) -> Answer<AgentView> {
+        self.agent_view(agent).await?;
+        if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
+            return Err(refusal);
+        }
+        self.agents.pause(agent, paused).await.map_err(|error| {
+            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
+        })?;
+        self.agent_view(agent).await
+    }
+
+    async fn order(&self, node: &str, order: NodeOrder) -> Answer<NodeView> {
+        orders::give(self.sessions.substrate(), &self.overview.nodes().nodes, node, order).await
+    }
+
+    async fn decide(
+        &self,
+        decision: Decision,
+        (call, action, reason): (CallId, Digest, Option<String>),
+    ) -> Answer<Approval> {
+        // Whoever has the gateway's token is the operator; where they came in is all that is known.
+        let by = format!("operator at {}", self.overview.node());
+        Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
+    }
+}
+
+fn unknown_agent(agent: &AgentName) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
+        .hint("`clawnode agents list` shows the agents there are")
+}
+
+fn store(failure: StoreError) -> ErrorBody {
+    SendError::from(failure).into()
+}

@@ -1,0 +1,46 @@
+//! The deletion of a session: asked for here, and done once its journal says so.
+
+use std::time::Duration;
+
+use clawnode_actors::session::{SendError, Sessions};
+use clawnode_gateway::SessionRef;
+use clawnode_proto::{ErrorBody, ErrorCode};
+
+use super::backend::{idempotency_key, named};
+
+/// How long a deletion may take before the client is told to look again.
+const DELETION: Duration = Duration::from_secs(30);
+/// How often a deletion is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Answers `sessions.delete`; returns once its tombstone is stored.
+pub(super) async fn delete(sessions: &Sessions, session: &SessionRef) -> Result<(), ErrorBody> {
+    // One that is out of service takes no message, so the kernel is told.
+    match sessions.bury(session.id).await {
+        Ok(_) => return Ok(()),
+        Err(SendError::InService { .. }) => {}
+        Err(failure) => return Err(named(session, failure)),
+    }
+    let before = sessions.read(session.id).await?;
+    if before.core.key.is_none() {
+        return Err(named(session, SendError::NotFound { session: session.id.to_string() }));
+    }
+    let key = idempotency_key("delete", &before.core.tail.hash)?;
+    sessions.delete(session.id, key).await?;
+    let gone = async {
+        loop {
+            match sessions.read(session.id).await {
+                Ok(entity) if entity.core.key.is_none() => return Ok(()),
+                Ok(_) => tokio::time::sleep(LOOK).await,
+                Err(failure) => return Err(ErrorBody::from(failure)),
+            }
+        }
+    };
+    tokio::time::timeout(DELETION, gone).await.unwrap_or_else(|_elapsed| {
+        Err(ErrorBody::new(
+            ErrorCode::Unavailable,
+            "the deletion is accepted but not complete yet".to_owned(),
+        )
+        .hint("check again with `clawnode sessions list`"))
+    })
+}
