@@ -196,9 +196,8 @@ impl Switch {
     ) -> Result<PanicView, ErrorBody> {
         let began = Instant::now();
         let by = self.by(credential);
-        let said = (by.clone(), self.feed.now());
-        let bucket = self.substrate.bucket.as_ref();
-        let cleared = latch::clear(&self.door, bucket, params.latch, said).await;
+        let (bucket, at) = (self.substrate.bucket.as_ref(), self.feed.now());
+        let cleared = latch::clear(&self.door, bucket, params.latch, by.clone(), at).await;
         let (position, latch) = cleared.map_err(|error| unstored(&error))?;
         self.tell(&latch, false, &by);
         let asking = Asking { switch: self, scope: &latch.scope, position, on: false, began };
