@@ -79,8 +79,8 @@ pub async fn agents(
     lost_after: Duration,
 ) -> Result<Agents, SpawnErr> {
     keep(base, lost_after).await?;
-    let latched = (Arc::clone(&base.substrate.bucket), base.door.clone());
-    Agents::spawn(options, latched, base.supervisor.clone()).await
+    let (bucket, door) = (Arc::clone(&base.substrate.bucket), base.door.clone());
+    Agents::spawn(options, bucket, door, base.supervisor.clone()).await
 }
 
 /// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the

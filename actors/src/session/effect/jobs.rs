@@ -336,8 +336,9 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let on = (Arc::clone(&substrate.bucket), LatchDoor::default());
-        let agents = Agents::spawn(Vec::new(), on, Supervisor::spawn().await.unwrap()).await;
+        let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let supervisor = Supervisor::spawn().await.unwrap();
+        let agents = Agents::spawn(Vec::new(), bucket, door, supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(
             substrate,

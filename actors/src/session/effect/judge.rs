@@ -77,7 +77,8 @@ impl SessionRunner {
         entity: EntityId,
         key: CallKey,
         job: JudgeJob,
-        (port, cancelled): (Port<Session>, CancellationToken),
+        port: Port<Session>,
+        cancelled: CancellationToken,
     ) {
         let (turn, call) = (job.turn, job.call);
         let span = info_span!("session.hooks", session = %entity, %turn, %call);

@@ -337,9 +337,7 @@ impl Runner<Session> for SessionRunner {
                 };
                 Box::pin(run.instrument(span))
             }
-            SessionJob::Judge(job) => {
-                Box::pin(runner.judging(entity, key, *job, (port, cancelled)))
-            }
+            SessionJob::Judge(job) => Box::pin(runner.judging(entity, key, *job, port, cancelled)),
             SessionJob::Tool(job) => {
                 let span = info_span!(
                     "session.tool", session = %entity, turn = %job.turn, call = %job.call,
