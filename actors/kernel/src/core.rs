@@ -138,7 +138,7 @@ impl Core {
     pub fn apply(&mut self, id: EntityId, sealed: &Sealed) -> Result<(), FoldError> {
         let tail = self.follow(id, sealed)?;
         let kernel = kernel_event(id, sealed)?;
-        self.fold(id, (sealed, tail), kernel.as_ref())
+        self.fold(id, sealed, tail, kernel.as_ref())
     }
 
     /// The tail after this event, if it is sound. Asked before its body is decoded: a sound body that
@@ -156,7 +156,8 @@ impl Core {
     pub(super) fn fold(
         &mut self,
         id: EntityId,
-        (sealed, tail): (&Sealed, Tail),
+        sealed: &Sealed,
+        tail: Tail,
         kernel: Option<&KernelEvent>,
     ) -> Result<(), FoldError> {
         let head = &sealed.head;

@@ -79,7 +79,7 @@ impl<K: EntityKind> Entity<K> {
             Some(KernelEvent::Restored(_)) => std::mem::take(&mut self.core.parked),
             _ => Vec::new(),
         };
-        self.core.fold(self.id, (sealed, tail), kernel.as_ref())?;
+        self.core.fold(self.id, sealed, tail, kernel.as_ref())?;
         let folded = match &kernel {
             Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
             // An order that came when there was nothing to do about it.

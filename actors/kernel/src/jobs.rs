@@ -186,7 +186,7 @@ impl JobMachine {
             // Own, because this memory knows the run; or a word that anyone would write.
             Some((position, found)) if found == state => self.set(now, id, position, then),
             Some((position, found)) if position > expected => {
-                self.judge(now, id, (position, found), alive)
+                self.judge(now, id, position, found, alive)
             }
             // A read may be old, and what was sent may still arrive: the same again.
             Some(_) | None => vec![JobOut::Set { job: id, expected, state }],
@@ -200,8 +200,8 @@ impl JobMachine {
         found: Option<(Position, JobState)>,
         alive: &impl Liveness,
     ) -> Vec<JobOut> {
-        if let Some(found) = found {
-            return self.judge(now, id, found, alive);
+        if let Some((position, found)) = found {
+            return self.judge(now, id, position, found, alive);
         }
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         if slot.job.is_too_old(now) {
@@ -257,7 +257,8 @@ impl JobMachine {
         &mut self,
         now: Timestamp,
         id: JobId,
-        (position, state): (Position, JobState),
+        position: Position,
+        state: JobState,
         alive: &impl Liveness,
     ) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };

@@ -56,7 +56,8 @@ impl Agents {
     /// Starts the agents, and follows their pauses and what operators stop.
     pub async fn spawn(
         options: Vec<AgentOptions>,
-        (bucket, door): (Arc<dyn Bucket>, LatchDoor),
+        bucket: Arc<dyn Bucket>,
+        door: LatchDoor,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
         let agents = Self { entries: Entries::default(), bucket, door, supervisor };
@@ -324,7 +325,8 @@ mod tests {
         let name = options.name.clone();
         let agents = Agents::spawn(
             vec![options.clone()],
-            (Arc::clone(&substrate.bucket), LatchDoor::default()),
+            Arc::clone(&substrate.bucket),
+            LatchDoor::default(),
             supervisor.clone(),
         )
         .await
@@ -345,9 +347,9 @@ mod tests {
         assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
         agents.pause(&name, true).await.unwrap();
-        let bucket = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
         let other = Supervisor::spawn().await.unwrap();
-        let again = Agents::spawn(vec![paused], bucket, other.clone()).await.unwrap();
+        let again = Agents::spawn(vec![paused], bucket, door, other.clone()).await.unwrap();
         assert!(again.views().await[0].paused, "a pause is known before the first turn");
         other.stop().await;
         supervisor.stop().await;

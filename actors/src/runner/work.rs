@@ -117,8 +117,8 @@ impl Work {
             {
                 return ToolEnd::Known { outcome };
             }
-            let calling = (job.callbacks.clone(), capabilities);
-            toolbox.end_calling(run_of(&job, arguments, recording.sink()), calling, stop).await
+            let run = run_of(&job, arguments, recording.sink());
+            toolbox.end_calling(run, job.callbacks.clone(), capabilities, stop).await
         }
         .instrument(span)
         .await;

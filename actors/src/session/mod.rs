@@ -27,7 +27,7 @@ pub use clients::{
 pub(crate) use effect::awaited::Awaited;
 pub use effect::{
     frames::FrameHub,
-    run::{ResolveModel, SessionRunner, TraceLink},
+    run::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
 };
 pub(crate) use texts::stored_outcome;
 pub use turn::{

@@ -187,7 +187,8 @@ impl Toolbox {
     pub async fn end_calling(
         &self,
         run: ToolRun,
-        (callbacks, capabilities): (Option<Callbacks>, BTreeSet<Capability>),
+        callbacks: Option<Callbacks>,
+        capabilities: BTreeSet<Capability>,
         cancelled: CancellationToken,
     ) -> ToolEnd {
         match self.find(&run.tool) {
@@ -254,7 +255,7 @@ impl Tool {
         };
         let name = name_of(&self.spec);
         let in_hand = self.providers.begin(ProviderKind::Execution, &name);
-        let end = self.run(run, back, (cancelled, &pass)).await;
+        let end = self.run(run, back, cancelled, &pass).await;
         in_hand.ran(&end);
         end
     }
@@ -264,7 +265,8 @@ impl Tool {
         &self,
         run: ToolRun,
         back: CallBack,
-        (cancelled, pass): (CancellationToken, &Pass),
+        cancelled: CancellationToken,
+        pass: &Pass,
     ) -> ToolEnd {
         let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
         // What an executor needs beside is not a matter of the call.

@@ -27,10 +27,10 @@ use super::{
     journal::LocalJournal,
     lifetime::Lifetime,
     lock::DirLock,
-    log::{Files, Log},
+    log::Log,
     moved::refuse_moved,
     queue::Queue,
-    reader::{Damage, ReplayError},
+    reader::ReplayError,
     recovery::{Recovered, recover, recover_with_index},
     shared::{Client, Shared},
     timers::LocalTimers,
@@ -59,25 +59,24 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         disk.sync_dir(dir).map_err(OpenError::unsynced(dir))?;
     }
     let index_state = IndexState::new(dir);
-    let recovered = recover_with_index(&*disk, &log_dir, store, &index_state, &options)?;
-    let Recovered { index, files, segments, next_position, damages } = recovered;
+    let mut recovered = recover_with_index(&*disk, &log_dir, store, &index_state, &options)?;
+    let next_position = recovered.next_position;
     let (waiting, next_due) =
-        load(&index, partitions).map_err(|error| index_state.failed(&error))?;
-    let log_files = Arc::clone(&files);
+        load(&recovered.index, partitions).map_err(|error| index_state.failed(&error))?;
     let log = Log::new(
         Arc::clone(&disk),
         log_dir.clone(),
         store,
         options.segment_bytes,
-        log_files,
-        segments,
+        Arc::clone(&recovered.files),
+        std::mem::take(&mut recovered.segments),
     )
     .ok_or_else(|| OpenError::NotADataDirectory {
         dir: dir.to_owned(),
         detail: "its log has no segment".to_owned(),
     })?;
     let lifetime = Lifetime::open(dir, &*options.clock);
-    let shared = share((dir, lifetime), partitions, &options, index, files, waiting, damages);
+    let shared = share(dir, partitions, &options, lifetime, recovered, waiting);
     let mut engine = Engine {
         shared: Arc::clone(&shared),
         log,
@@ -118,14 +117,13 @@ pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError
         ReplayError::Open(error) => error,
         ReplayError::Index(error) => IndexState::new(dir).failed(&error),
     })?;
-    let Recovered { index, files, damages, .. } = recovered;
     let (waiting, _) =
-        load(&index, partitions).map_err(|error| IndexState::new(dir).failed(&error))?;
+        load(&recovered.index, partitions).map_err(|error| IndexState::new(dir).failed(&error))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut options = LocalOptions::new(Prefix::default(), clock);
     options.ack_wait = NO_ACK_WAIT;
     let lifetime = Lifetime::believing(&*options.clock);
-    let shared = share((dir, lifetime), partitions, &options, index, files, waiting, damages);
+    let shared = share(dir, partitions, &options, lifetime, recovered, waiting);
     shared.queue.end("it is open for reading only");
     shared.done.send_replace(true);
     let (substrate, control) =
@@ -188,14 +186,14 @@ fn load(index: &Index, partitions: u16) -> Result<(Waiting, Option<u64>), IndexE
 // === the parts together ===
 
 fn share(
-    (dir, lifetime): (&Path, Lifetime),
+    dir: &Path,
     partitions: u16,
     options: &LocalOptions,
-    index: Index,
-    files: Arc<Files>,
+    lifetime: Lifetime,
+    recovered: Recovered,
     (deliveries, jobs): Waiting,
-    damages: Vec<Damage>,
 ) -> Arc<Shared> {
+    let Recovered { index, files, damages, .. } = recovered;
     let bells: Vec<_> = (0..partitions).map(|_| Notify::new()).collect();
     for (bell, partition) in bells.iter().zip(0..) {
         if deliveries.has_ready(partition) {

@@ -64,7 +64,7 @@ impl NatsBucket {
     }
 
     /// Counts a value that nobody of us wrote.
-    pub(super) fn look_at(&self, headers: &HeaderMap, value: &[u8], (subject, at): (&str, u64)) {
+    pub(super) fn look_at(&self, headers: &HeaderMap, value: &[u8], subject: &str, at: u64) {
         if is_foreign(Some(headers), value) {
             self.api.signals.met_foreign(subject, at);
         }
@@ -109,7 +109,7 @@ impl Bucket for NatsBucket {
         let last = last.filter(|message| !is_marker(message));
         // Whoever reads the value decides what is safe: that there is none, or that nobody knows.
         if let Some(last) = &last {
-            self.look_at(&last.headers, &last.payload, (&last.subject, last.sequence));
+            self.look_at(&last.headers, &last.payload, &last.subject, last.sequence);
         }
         Ok(last.map(entry))
     }

@@ -169,7 +169,7 @@ impl Watcher {
         self.known.insert(key.clone(), position);
         let none = HeaderMap::new();
         let headers = message.headers.as_ref().unwrap_or(&none);
-        self.bucket.look_at(headers, &message.payload, (&message.subject, position.0));
+        self.bucket.look_at(headers, &message.payload, &message.subject, position.0);
         if let Some(life) = message.headers.as_ref().and_then(time_to_live) {
             // The server's clock and ours may differ; what is still there then is looked for again.
             let age = stored.elapsed().unwrap_or_default();

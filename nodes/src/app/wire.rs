@@ -7,7 +7,7 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    session::{FrameHub, Session, SessionRunner, clients::route::Routes},
+    session::{FrameHub, RunnerParts, Session, SessionRunner, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,
@@ -92,15 +92,19 @@ impl Opened {
         let (plugins, hooks) = (answering.plugins, answering.hooks);
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
-        let runner = SessionRunner::new(
-            base.substrate.clone(),
-            agents.clone(),
-            (Arc::new(models.clone()), tools.available(), config.tools.job_wait),
-            base.members.clone(),
-            hub.clone(),
-            Arc::clone(&base.clock),
-            (Arc::new(telemetry::set_parent), feed.clone(), hooks.clone()),
-        );
+        let runner = SessionRunner::new(RunnerParts {
+            substrate: base.substrate.clone(),
+            agents: agents.clone(),
+            hooks: hooks.clone(),
+            models: Arc::new(models.clone()),
+            available: tools.available(),
+            job_wait: config.tools.job_wait,
+            peers: base.members.clone(),
+            hub: hub.clone(),
+            clock: Arc::clone(&base.clock),
+            link: Arc::new(telemetry::set_parent),
+            feed: feed.clone(),
+        });
         let context = Arc::new(context(&loaded, &base, &standing, runner).await?);
         let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
         let saying = greet::saying(HeartbeatParts {
@@ -120,8 +124,6 @@ impl Opened {
             Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &standing, reloaded).await?;
-        let model = format!("{} ({})", answering.choice.model, answering.choice.why);
-        let agreed = Arc::new(AtomicU16::new(context.speaks.newest));
         let shutdown = CancellationToken::new();
         let heartbeat = Arc::clone(&saying);
         let (supervisor, stopping) = (base.supervisor.clone(), shutdown.clone());
@@ -135,15 +137,15 @@ impl Opened {
             announcer: Announcer::default(),
             agents,
             routes,
-            model,
+            model: format!("{} ({})", answering.choice.model, answering.choice.why),
             mcp,
             tools,
             hub,
+            agreed: Arc::new(AtomicU16::new(context.speaks.newest)),
             context,
             gauges,
             reached,
             saying,
-            agreed,
             shutdown,
             operations,
         })

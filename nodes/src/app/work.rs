@@ -57,7 +57,7 @@ impl Wired {
         let sessions = sessions.writing(Arc::clone(&self.agreed));
         let frames = Arc::new(self.hub.clone());
         let orders = Arc::clone(&self.standing);
-        let spawned = Worker::spawn(context, (frames, orders), options, &base.supervisor);
+        let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
         let worker = spawned.await.map_err(unspawned)?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await.map_err(unspawned)?;
@@ -70,7 +70,7 @@ impl Wired {
         let (context, frames) = (Arc::clone(&self.context), Arc::new(self.hub.clone()));
         let orders = Arc::clone(&self.standing);
         let answers =
-            move || answer_requests(Arc::clone(&context), None, (frames.clone(), orders.clone()));
+            move || answer_requests(Arc::clone(&context), None, frames.clone(), orders.clone());
         self.base.supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)
     }
 

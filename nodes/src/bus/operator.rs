@@ -188,7 +188,7 @@ impl Operator {
 
     /// How the operator reaches the cluster.
     fn cluster_options(&self, config: &Config, birth: Birth) -> Result<NatsOptions, StartError> {
-        let credential = self.authority.brief(BusRole::Admin, None, (now(), COMMAND_TTL));
+        let credential = self.authority.brief(BusRole::Admin, None, now(), COMMAND_TTL);
         let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
         Ok(NatsOptions {
             credential: Some(credential),
@@ -221,10 +221,11 @@ impl Operator {
         let dir = self.dir.clone();
         let unusable = |error: AuthorityError| unusable(&dir, &error);
         let now = now();
-        let life = (now, it.credential_ttl.as_secs());
-        let credential = self.authority.issue(it.role, it.name.as_str(), life).map_err(unusable)?;
-        let brief = (now, it.ttl.as_secs());
-        let admission = self.authority.brief(BusRole::Admission, Some(&credential), brief);
+        let ttl = it.credential_ttl.as_secs();
+        let credential = self.authority.issue(it.role, it.name.as_str(), now, ttl);
+        let credential = credential.map_err(unusable)?;
+        let ttl = it.ttl.as_secs();
+        let admission = self.authority.brief(BusRole::Admission, Some(&credential), now, ttl);
         let token = JoinToken {
             urls: self.servers.iter().map(BusServer::url).collect(),
             ca: self.file(CA)?,
@@ -249,7 +250,7 @@ impl Operator {
 
     /// How the operator mirrors and restores.
     fn keeper_options(&self) -> Result<NatsOptions, StartError> {
-        let credential = self.authority.keeper((now(), KEEPER_TTL));
+        let credential = self.authority.keeper(now(), KEEPER_TTL);
         let credential = credential.map_err(|error| unusable(&self.dir, &error))?;
         Ok(NatsOptions { credential: Some(credential), ..self.options() })
     }

@@ -53,7 +53,7 @@ impl Executions<'_> {
         let plan = plan(spec)?;
         let key = SessionKey::of_execution(agent, &request);
         // What was accepted stays so, whatever has become of the agent and its nodes since.
-        let known = self.sessions.executed(&key, (&request, &plan)).await?;
+        let known = self.sessions.executed(&key, &request, &plan).await?;
         if let Known::Nothing = known {
             self.judge(&key.agent, &plan)?;
         }

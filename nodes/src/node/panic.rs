@@ -79,8 +79,8 @@ pub async fn agents(
     lost_after: Duration,
 ) -> Result<Agents, SpawnErr> {
     keep(base, lost_after).await?;
-    let latched = (Arc::clone(&base.substrate.bucket), base.door.clone());
-    Agents::spawn(options, latched, base.supervisor.clone()).await
+    let (bucket, door) = (Arc::clone(&base.substrate.bucket), base.door.clone());
+    Agents::spawn(options, bucket, door, base.supervisor.clone()).await
 }
 
 /// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the
@@ -196,9 +196,8 @@ impl Switch {
     ) -> Result<PanicView, ErrorBody> {
         let began = Instant::now();
         let by = self.by(credential);
-        let said = (by.clone(), self.feed.now());
-        let bucket = self.substrate.bucket.as_ref();
-        let cleared = latch::clear(&self.door, bucket, params.latch, said).await;
+        let (bucket, at) = (self.substrate.bucket.as_ref(), self.feed.now());
+        let cleared = latch::clear(&self.door, bucket, params.latch, by.clone(), at).await;
         let (position, latch) = cleared.map_err(|error| unstored(&error))?;
         self.tell(&latch, false, &by);
         let asking = Asking { switch: self, scope: &latch.scope, position, on: false, began };

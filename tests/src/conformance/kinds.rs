@@ -94,9 +94,9 @@ impl Process {
             cordoned: Arc::new(AtomicBool::new(false)),
         };
         let supervisor = Supervisor::spawn().await?;
-        let answers = (Arc::new(Nothing) as Arc<dyn AnswerFrames>, Arc::new(Nothing) as Arc<_>);
-        let options = WorkerOptions::default();
-        let worker = Worker::spawn(Arc::new(context), answers, options, &supervisor).await?;
+        let (context, options) = (Arc::new(context), WorkerOptions::default());
+        let (frames, orders) = (Arc::new(Nothing), Arc::new(Nothing));
+        let worker = Worker::spawn(context, frames, orders, options, &supervisor).await?;
         let partitions = substrate.partitions;
         let placement =
             if pulls { Placement::alone(partitions) } else { Placement::nowhere(partitions) };

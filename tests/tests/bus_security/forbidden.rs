@@ -468,8 +468,8 @@ async fn allowed_as_answers(user: &mut User, table: &BTreeSet<Try>) -> Result<Ve
 async fn grant_1_holds_for(role: BusRole) -> Result {
     let operator = Operator::new(1).await?;
     let authority = operator.authority()?;
-    let other = authority.brief(role, None, (now(), 60))?;
-    let own = authority.brief(role, None, (now(), 3_600))?;
+    let other = authority.brief(role, None, now(), 60)?;
+    let own = authority.brief(role, None, now(), 3_600)?;
     let mut table = forbidden(role, &authority.account_id(), other.user());
     let own_inbox = format!("_INBOX.{}.x", own.user());
     if role == BusRole::Admission {
@@ -521,7 +521,7 @@ async fn a_permission_that_is_too_wide_is_found_on_nats() -> Result {
     let operator = Operator::new(1).await?;
     let mut authority = operator.authority()?;
     authority.widen(BusRole::Worker, "cn.in.*.*");
-    let own = authority.brief(BusRole::Worker, None, (now(), 3_600))?;
+    let own = authority.brief(BusRole::Worker, None, now(), 3_600)?;
     push(&authority, &operator.options(&own), 1, now()).await?;
     let table = forbidden(BusRole::Worker, &authority.account_id(), "UX");
     let mut user = operator.user(&own).await?;

@@ -24,8 +24,8 @@ async fn scene() -> Result<(Operator, Substrate, User)> {
     // Gives birth.
     operator.token("worker").await?;
     let authority = operator.authority()?;
-    let worker = authority.brief(BusRole::Worker, None, (now(), 3_600))?;
-    let stolen = authority.brief(BusRole::Worker, None, (now(), 3_600))?;
+    let worker = authority.brief(BusRole::Worker, None, now(), 3_600)?;
+    let stolen = authority.brief(BusRole::Worker, None, now(), 3_600)?;
     let doors = connect(operator.options(&worker)).await?;
     let thief = operator.user(&stolen).await?;
     Ok((operator, doors, thief))
@@ -189,7 +189,7 @@ async fn latch_4_a_record_that_a_stolen_credential_of_nats_spoils_is_seen_and_cl
     let home = host(token["token"].as_str().unwrap())?;
     let node = Node::up(&home).await?;
     let authority = operator.authority()?;
-    let stolen = authority.brief(BusRole::Worker, None, (now(), 3_600))?;
+    let stolen = authority.brief(BusRole::Worker, None, now(), 3_600)?;
     let thief = operator.user(&stolen).await?;
     let client = node.client()?;
     assert_eq!(stops(&client, 0).await?.len(), 0);

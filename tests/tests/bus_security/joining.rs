@@ -10,14 +10,14 @@ use crate::support::{Operator, Result, host, node, now, refused};
 
 /// A token of `authority` for this role that was good for `life` seconds, from so long ago.
 fn token(operator: &Operator, authority: &mut Authority, ago: u64, life: u64) -> Result<String> {
-    let credential = authority.issue(BusRole::Worker, "w", (now() - ago, 3_600))?;
+    let credential = authority.issue(BusRole::Worker, "w", now() - ago, 3_600)?;
     let token = JoinToken {
         urls: operator.urls.clone(),
         ca: std::fs::read_to_string(operator.ca())?,
         prefix: Prefix::default(),
         cluster: "01ABC".to_owned(),
         role: BusRole::Worker,
-        admission: authority.brief(BusRole::Admission, Some(&credential), (now() - ago, life))?,
+        admission: authority.brief(BusRole::Admission, Some(&credential), now() - ago, life)?,
         offer: Some(credential.digest()),
     };
     Ok(token.to_text()?)

@@ -65,9 +65,9 @@ async fn what_a_stolen_credential_of_nats_destroyed_comes_back_from_the_mirror()
     let operator = Operator::new(1).await?;
     operator.token("worker").await?;
     let authority = operator.authority()?;
-    let worker = authority.brief(BusRole::Worker, None, (now(), 3_600))?;
+    let worker = authority.brief(BusRole::Worker, None, now(), 3_600)?;
     let doors = connect(operator.options(&worker)).await?;
-    let keeper = operator.user(&authority.keeper((now(), 3_600))?).await?;
+    let keeper = operator.user(&authority.keeper(now(), 3_600)?).await?;
     let (one, two, three) = (entity("one"), entity("two"), entity("three"));
     // Some before there is a mirror, and some after.
     fill(&doors, one, &["a", "b"]).await?;
@@ -80,7 +80,7 @@ async fn what_a_stolen_credential_of_nats_destroyed_comes_back_from_the_mirror()
     assert_eq!((before.0.len(), before.1.len()), (2, 2));
     mirrored(&keeper, &STREAMS).await?;
 
-    let thief = operator.user(&authority.brief(BusRole::Worker, None, (now(), 3_600))?).await?;
+    let thief = operator.user(&authority.brief(BusRole::Worker, None, now(), 3_600)?).await?;
     let (prefix, partition) = (Prefix::default(), three.partition(doors.partitions));
     let mut all = async_nats::HeaderMap::new();
     all.insert("Nats-Rollup", "all");

@@ -139,7 +139,7 @@ async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_servic
 
     // What nobody can read, from somebody who may write it.
     let authority = operator.authority()?;
-    let user = operator.user(&authority.brief(BusRole::Gateway, None, (now(), 3_600))?).await?;
+    let user = operator.user(&authority.brief(BusRole::Gateway, None, now(), 3_600)?).await?;
     let entity = Message::new("ada", "").session().parse::<SessionKey>()?.entity();
     let partitions: StatusView = client.call("status", json!({})).await?;
     let subject = Prefix::default().input(entity.partition(partitions.partitions), entity);
@@ -207,7 +207,7 @@ fn job() -> Result<Job> {
 
 /// The doors, as this role has them.
 async fn doors(operator: &Operator, authority: &Authority, role: BusRole) -> Result<Substrate> {
-    let credential = authority.brief(role, None, (now(), 3_600))?;
+    let credential = authority.brief(role, None, now(), 3_600)?;
     let request_timeout = Duration::from_secs(1);
     Ok(connect(NatsOptions { request_timeout, ..operator.options(&credential) }).await?)
 }

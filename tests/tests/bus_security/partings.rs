@@ -12,8 +12,8 @@ async fn a_system_credential_hears_of_ended_connections_on_nats() -> Result {
     operator.token("worker").await?;
     let mut authority = operator.authority()?;
     let file = operator.home.data().join("listener.creds");
-    std::fs::write(&file, authority.listener((now(), 600))?.to_creds())?;
-    let worker = authority.issue(BusRole::Worker, "w", (now(), 600))?;
+    std::fs::write(&file, authority.listener(now(), 600)?.to_creds())?;
+    let worker = authority.issue(BusRole::Worker, "w", now(), 600)?;
 
     let hears = NatsOptions { sys_credentials: Some(file), ..operator.options(&worker) };
     let hears = connect(hears).await?;

@@ -13,7 +13,7 @@ use crate::support::{Operator, Result, User, host, node, now, refused};
 /// Somebody who may do everything on the servers, as nobody can with credentials of the cluster.
 async fn root(operator: &Operator) -> Result<User> {
     let mut authority = operator.authority()?;
-    let all = authority.brief(BusRole::Admin, None, (now(), 3_600))?;
+    let all = authority.brief(BusRole::Admin, None, now(), 3_600)?;
     authority.widen(BusRole::Admin, ">");
     push(&authority, &operator.options(&all), 1, now()).await?;
     operator.user(&all).await
@@ -74,7 +74,7 @@ async fn a_cluster_of_nats_with_logins_that_an_older_build_made_is_brought_over_
 
     let told = refused(&home, "worker").await?;
     assert!(told.err.contains("clawnode cluster push"), "{told:?}");
-    let worker = operator.authority()?.brief(BusRole::Worker, None, (now(), 600))?;
+    let worker = operator.authority()?.brief(BusRole::Worker, None, now(), 600)?;
     let error = connect(operator.options(&worker)).await.err().unwrap();
     assert!(matches!(error, ConnectError::Outdated { .. }), "{error}");
     for _ in 0..2 {

@@ -29,8 +29,8 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
     let mut operator = Operator::new(1).await?;
     operator.token("worker").await?;
     let mut authority = operator.authority()?;
-    let one = authority.issue(BusRole::Worker, "one", (now(), 3_600))?;
-    let two = authority.issue(BusRole::Worker, "two", (now(), 3_600))?;
+    let one = authority.issue(BusRole::Worker, "one", now(), 3_600)?;
+    let two = authority.issue(BusRole::Worker, "two", now(), 3_600)?;
     std::fs::write(operator.home.data().join("cluster/authority.json"), authority.to_json()?)?;
     let mut user = operator.user(&one).await?;
     let stays = connect(operator.options(&two)).await?;
@@ -65,7 +65,7 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
 async fn an_expired_credential_is_told_from_a_wrong_one_on_nats() -> Result {
     let operator = Operator::new(1).await?;
     let authority = operator.authority()?;
-    let over = authority.brief(BusRole::Worker, None, (now() - 100, 10))?;
+    let over = authority.brief(BusRole::Worker, None, now() - 100, 10)?;
     let error = connect(operator.options(&over)).await.err().unwrap();
     assert!(matches!(error, ConnectError::Expired { .. }), "{error}");
     assert!(error.to_string().contains("cluster join-token"), "{error}");
@@ -78,8 +78,8 @@ async fn another_tenant_of_the_same_nats_sees_and_reaches_nothing() -> Result {
     operator.token("worker").await?;
     let ours = operator.authority()?;
     let theirs = ours.neighbour("theirs")?;
-    let node = ours.brief(BusRole::Node, None, (now(), 600))?;
-    let spy = theirs.brief(BusRole::Node, None, (now(), 600))?;
+    let node = ours.brief(BusRole::Node, None, now(), 600)?;
+    let spy = theirs.brief(BusRole::Node, None, now(), 600)?;
     // The servers do not know that account yet.
     must_be_refused(&operator, &spy).await;
     push(&theirs, &operator.options(&spy), 1, now()).await?;

@@ -263,8 +263,8 @@ fn credentials(
     role: BusRole,
     other: BusRole,
 ) -> Result<(clawnode_nats::auth::Credential, clawnode_nats::auth::Credential)> {
-    let life = (now(), 3_600);
-    Ok((authority.brief(role, None, life)?, authority.brief(other, None, life)?))
+    let now = now();
+    Ok((authority.brief(role, None, now, 3_600)?, authority.brief(other, None, now, 3_600)?))
 }
 
 fn is_refusal(event: &Event, subject: &str) -> bool {

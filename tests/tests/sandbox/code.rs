@@ -173,8 +173,7 @@ impl Place {
             sink: clawnode_tool::RunSink::default(),
         };
         let here = ["docker", "process"].map(|it| it.parse().unwrap()).into();
-        let calling = (Some(self.callbacks()), here);
-        match self.toolbox.end_calling(run, calling, cancelled).await {
+        match self.toolbox.end_calling(run, Some(self.callbacks()), here, cancelled).await {
             ToolEnd::Known { outcome } => told(outcome),
             ToolEnd::Uncertain { detail } => unreachable!("{detail}"),
         }

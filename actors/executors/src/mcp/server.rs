@@ -245,8 +245,8 @@ impl Inner {
         match &self.options.transport {
             McpTransport::Stdio(stdio) => {
                 match Process::start(&self.options.name, stdio, secrets) {
-                    Ok((process, streams)) => {
-                        let wire = Wire::new(streams, Arc::clone(&relist), Arc::clone(&ending));
+                    Ok((process, (read, write))) => {
+                        let wire = Wire::new(read, write, Arc::clone(&relist), Arc::clone(&ending));
                         self.serve_on(wire, ending, &relist, Some(process)).await
                     }
                     Err(error) => {
@@ -292,7 +292,7 @@ impl Inner {
         };
         let life = Life::default();
         let mut end = tokio::select! {
-            end = Box::pin(self.keep_up(&session, (relist, &life))) => end,
+            end = Box::pin(self.keep_up(&session, relist, &life)) => end,
             () = life.cut.cancelled() => End::Cut,
         };
         let is_cut = tokio::select! {
@@ -339,7 +339,7 @@ impl Inner {
         }
     }
 
-    async fn keep_up(&self, session: &Session, (relist, life): (&Notify, &Life)) -> End {
+    async fn keep_up(&self, session: &Session, relist: &Notify, life: &Life) -> End {
         let server = &self.options.name;
         let calls = session.calls();
         let mut pins = self.context.pins.clone();

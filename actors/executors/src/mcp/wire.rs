@@ -138,7 +138,7 @@ impl Ending {
 
 impl<R: AsyncRead + Unpin + Send> Wire<R> {
     /// Over these streams; `ending` is told when and why it ends.
-    pub(super) fn new<W>((read, write): (R, W), relist: Arc<Notify>, ending: Arc<Ending>) -> Self
+    pub(super) fn new<W>(read: R, write: W, relist: Arc<Notify>, ending: Arc<Ending>) -> Self
     where
         W: AsyncWrite + Unpin + Send + 'static,
     {
@@ -354,7 +354,7 @@ mod tests {
         let (write, input) = tokio::io::duplex(64);
         drop(input);
         let ending = Arc::new(Ending::default());
-        let wire = Wire::new((read, write), Arc::new(Notify::new()), Arc::clone(&ending));
+        let wire = Wire::new(read, write, Arc::new(Notify::new()), Arc::clone(&ending));
         let greeted = Session::greet(wire, ending, Duration::from_secs(30)).await;
         assert_eq!(greeted.unwrap_err().to_string(), ENDED);
     }
@@ -409,7 +409,7 @@ mod tests {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (read, write) = tokio::io::split(ours);
         let ending = Arc::new(Ending::default());
-        let mut wire = Wire::new((read, write), Arc::default(), Arc::clone(&ending));
+        let mut wire = Wire::new(read, write, Arc::default(), Arc::clone(&ending));
         let (_, mut theirs) = tokio::io::split(theirs);
         let flood =
             tokio::spawn(async move { while theirs.write_all(&[b'x'; 4_096]).await.is_ok() {} });

@@ -50,8 +50,10 @@ impl PluginExecutor {
     pub(super) fn new(
         plugin: Plugin,
         options: &PluginOptions,
-        (manifest, pin): (Manifest, Digest),
-        (egress, room): (Egress, Arc<Semaphore>),
+        manifest: Manifest,
+        pin: Digest,
+        egress: Egress,
+        room: Arc<Semaphore>,
     ) -> Result<Self, PluginError> {
         judge_probes(plugin.tools(), options)?;
         let mut specs: Vec<ToolSpec> = Vec::new();

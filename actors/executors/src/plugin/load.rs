@@ -54,8 +54,7 @@ impl Plugins {
         let room = Arc::new(Semaphore::new(limits::CALLS as usize));
         let (mut loaded, mut refused) = (Vec::new(), Vec::new());
         for options in options {
-            let shared = (egress.clone(), Arc::clone(&room));
-            match load(&engine, options, shared).await {
+            match load(&engine, options, egress.clone(), Arc::clone(&room)).await {
                 Ok(plugin) => loaded.push(Arc::new(plugin)),
                 Err(error) => {
                     let why = ErrorChain(&error).to_string();
@@ -108,7 +107,8 @@ impl Plugins {
 pub(super) async fn load(
     engine: &Engine,
     options: &PluginOptions,
-    shared: (Egress, Arc<Semaphore>),
+    egress: Egress,
+    room: Arc<Semaphore>,
 ) -> Result<PluginExecutor, PluginError> {
     let begun = Instant::now();
     let (its, engine) = (options.clone(), engine.clone());
@@ -119,7 +119,7 @@ pub(super) async fn load(
     })??;
     let version = manifest.version.clone();
     let capabilities: Vec<String> = manifest.capabilities.iter().map(ToString::to_string).collect();
-    let executor = PluginExecutor::new(plugin, options, (manifest, pin), shared)?;
+    let executor = PluginExecutor::new(plugin, options, manifest, pin, egress, room)?;
     let tools = executor.names();
     let ms = begun.elapsed().as_millis();
     info!(plugin = %options.name, version, ?tools, ?capabilities, ms, "plugin loaded");

@@ -12,12 +12,12 @@ use std::{
 use async_trait::async_trait;
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
-    AgentName, CallId, ErrorChain, ToolName,
+    AgentName, ErrorChain, ToolName,
     llm::Text,
     session::ToolEnd,
     tool::{ToolFailure, ToolOutcome, ToolSpec},
 };
-use clawnode_tool::{CallBack, Executor, ToolRun, append::append};
+use clawnode_tool::{CallBack, Caller, Executor, ToolRun, append::append};
 use futures_util::future::Either;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,13 @@ enum At {
     Process(Processes),
 }
 
+/// What a command sees of its agent's files, and the user that it runs as.
+#[derive(Debug)]
+struct AgentAccess {
+    workspace: Option<AgentFiles>,
+    user: User,
+}
+
 /// Where agents' files are, and what commands see of them.
 #[derive(Clone, Debug)]
 struct Files {
@@ -75,7 +82,7 @@ struct Files {
 impl Commands {
     /// Those in containers. `root` is where agents' files are, if anywhere.
     pub fn in_docker(options: &SandboxOptions, docker: Docker, root: Option<PathBuf>) -> Self {
-        Self::at(options, (Place::Docker, At::Docker(docker)), root)
+        Self::at(options, Place::Docker, At::Docker(docker), root)
     }
 
     /// Those that are processes. `root` is where agents' files are, if anywhere.
@@ -84,10 +91,10 @@ impl Commands {
         processes: Processes,
         root: Option<PathBuf>,
     ) -> Self {
-        Self::at(options, (Place::Process, At::Process(processes)), root)
+        Self::at(options, Place::Process, At::Process(processes), root)
     }
 
-    fn at(options: &SandboxOptions, (place, at): (Place, At), root: Option<PathBuf>) -> Self {
+    fn at(options: &SandboxOptions, place: Place, at: At, root: Option<PathBuf>) -> Self {
         let recipes = recipes(options, place);
         let recipes = recipes.into_iter().map(|it| (it.spec.name.clone(), it)).collect();
         let reaches_out = match place {
@@ -108,16 +115,14 @@ impl Commands {
             let why = format!("there is no tool `{}` here", run.tool);
             return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
         };
-        let (files, user) = self.files.of(&run.agent)?;
-        let (call, agent) = (run.call, run.agent.clone());
+        let access = self.files.of(&run.agent)?;
+        let caller = Caller { call: run.call, agent: run.agent.clone() };
         let limit = recipe.limit(&run);
         let command = recipe.command(run)?;
         if recipe.calls() {
-            return self
-                .code(recipe, (files, user), (command, (back, call, agent)), cancelled)
-                .await;
+            return self.code(recipe, access, command, back, caller, cancelled).await;
         }
-        let ran = self.place.run(recipe, (files, user), (&command, None), cancelled).await?;
+        let ran = self.place.run(recipe, access, &command, None, cancelled).await?;
         if ran.end == End::Cancelled && ran.capture.is_empty() {
             return Err(ToolOutcome::failed(ToolFailure::Cancelled, ""));
         }
@@ -136,9 +141,9 @@ impl Commands {
             let why = format!("`{}` has no probe here", run.tool);
             return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
         };
-        let (command, policy) = (command?, self.files.of(&run.agent)?);
+        let (command, access) = (command?, self.files.of(&run.agent)?);
         let never = CancellationToken::new();
-        let ran = self.place.run(recipe, policy, (&command, None), &never).await?;
+        let ran = self.place.run(recipe, access, &command, None, &never).await?;
         Ok(match ran.end {
             End::Exited(0) => Probe::Happened(ran.outcome()),
             End::Exited(NOT_HAPPENED) => Probe::Absent,
@@ -150,16 +155,18 @@ impl Commands {
     async fn code(
         &self,
         recipe: &Recipe,
-        policy: (Option<AgentFiles>, User),
-        (mut command, who): (Command, (CallBack, CallId, AgentName)),
+        access: AgentAccess,
+        mut command: Command,
+        back: CallBack,
+        caller: Caller,
         cancelled: &CancellationToken,
     ) -> Result<ToolOutcome, ToolOutcome> {
         let (talk, wires) = talk();
-        let mut code = Conversation::new(who, talk, command.timeout, cancelled);
+        let mut code = Conversation::new(back, caller, talk, command.timeout, cancelled);
         let text = String::from_utf8_lossy(&command.stdin).into_owned();
         command.stdin = code.begin(&text).into();
         let stop = cancelled.child_token();
-        let mut running = pin!(self.place.run(recipe, policy, (&command, Some(wires)), &stop));
+        let mut running = pin!(self.place.run(recipe, access, &command, Some(wires), &stop));
         let ran = tokio::select! {
             biased;
             ran = &mut running => Either::Left(ran),
@@ -255,10 +262,12 @@ impl At {
     async fn run(
         &self,
         recipe: &Recipe,
-        (workspace, user): (Option<AgentFiles>, User),
-        (command, wires): (&Command, Option<Wires>),
+        access: AgentAccess,
+        command: &Command,
+        wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {
+        let AgentAccess { workspace, user } = access;
         match self {
             Self::Docker(docker) => {
                 let options = docker.options();
@@ -281,9 +290,11 @@ impl At {
 
 impl Files {
     /// What a command of an agent sees of its files, and who it is.
-    fn of(&self, agent: &AgentName) -> Result<(Option<AgentFiles>, User), SandboxError> {
+    fn of(&self, agent: &AgentName) -> Result<AgentAccess, SandboxError> {
         let is_read_only = match self.access {
-            WorkspaceAccess::None => return Ok((None, User::nobody())),
+            WorkspaceAccess::None => {
+                return Ok(AgentAccess { workspace: None, user: User::nobody() });
+            }
             WorkspaceAccess::ReadOnly => true,
             WorkspaceAccess::ReadWrite => false,
         };
@@ -308,7 +319,7 @@ impl Files {
             return Err(no("it is not a directory"));
         }
         let user = User::owner(about.uid(), about.gid());
-        Ok((Some(AgentFiles { directory, is_read_only }), user))
+        Ok(AgentAccess { workspace: Some(AgentFiles { directory, is_read_only }), user })
     }
 }
 

@@ -77,7 +77,8 @@ pub async fn clear(
     door: &LatchDoor,
     bucket: &dyn Bucket,
     id: LatchId,
-    (by, at): (String, Timestamp),
+    by: String,
+    at: Timestamp,
 ) -> Result<(Position, Latch), LatchError> {
     let found = bucket.list(LATCH_KEYS).await?.into_iter().find_map(|(key, entry)| {
         let latch = match codec::decode::<LatchRecord>(&entry.value) {
@@ -141,20 +142,21 @@ mod tests {
         let bucket = Arc::clone(&substrate.bucket);
         let (here, there) = (LatchDoor::default(), LatchDoor::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
-        let by = || ("token at b".to_owned(), Timestamp(2));
+        let by = || "token at b".to_owned();
 
         let (_, first) = set(&here, bucket.as_ref(), latch(1)).await.unwrap();
         let (_, again) = set(&here, bucket.as_ref(), latch(2)).await.unwrap();
         assert_eq!(first, again, "it is on already");
-        let refused = clear(&here, bucket.as_ref(), LatchId::from_u128(2), by()).await;
+        let refused =
+            clear(&here, bucket.as_ref(), LatchId::from_u128(2), by(), Timestamp(2)).await;
         assert!(matches!(refused, Err(LatchError::NotOn(_))), "{refused:?}");
         there.view().wait_for(|it| it.all().is_some()).await.unwrap();
-        clear(&here, bucket.as_ref(), first.id, by()).await.unwrap();
+        clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.unwrap();
         there.view().wait_for(|it| it.all().is_none()).await.unwrap();
 
         // Another one of the same scope is not the one that was shown.
         let (position, _) = set(&here, bucket.as_ref(), latch(3)).await.unwrap();
-        assert!(clear(&here, bucket.as_ref(), first.id, by()).await.is_err());
+        assert!(clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.is_err());
         there.view().wait_for(|it| it.all().is_some()).await.unwrap();
         let late = LatchDoor::default();
         read(&late, bucket.as_ref()).await.unwrap();
@@ -173,7 +175,7 @@ mod tests {
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
         set(&here, bucket.as_ref(), latch(1)).await.unwrap();
         let words = Bytes::from_static(br#"{"type":"io.nats.jetstream.api.v1.x","error":{}}"#);
-        let by = || ("token at b".to_owned(), Timestamp(2));
+        let by = || "token at b".to_owned();
         for (key, scope) in
             [("latch.all", "all"), ("latch.tool.clock", "tool:clock"), ("latch.zz", "all")]
         {
@@ -188,13 +190,13 @@ mod tests {
             assert_eq!(on[0].scope.to_string(), scope, "{key}");
             assert!(on[0].why.contains(key), "{on:?}");
             there.view().wait_for(|it| it.on().any(|it| it.id == on[0].id)).await.unwrap();
-            clear(&fresh, bucket.as_ref(), on[0].id, by()).await.unwrap();
+            clear(&fresh, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await.unwrap();
             assert_eq!(fresh.latches().on().count(), 0, "{key}");
             there.view().wait_for(|it| it.on().count() == 0).await.unwrap();
             let again = LatchDoor::default();
             read(&again, bucket.as_ref()).await.unwrap();
             assert_eq!(again.latches().on().count(), 0, "{key}");
-            let refused = clear(&again, bucket.as_ref(), on[0].id, by()).await;
+            let refused = clear(&again, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await;
             assert!(matches!(refused, Err(LatchError::NotOn(_))), "{refused:?}");
         }
         // Who is told to look at everything finds what no scope has gone.

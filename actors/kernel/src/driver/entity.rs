@@ -347,7 +347,7 @@ impl<K: EntityKind> State<K> {
             Out::Erase { dropped, state } => {
                 let runner = Arc::clone(&self.served.runner);
                 self.spawn(myself, async move {
-                    port.tell(erase((&context, runner.as_ref()), id, dropped, state).await);
+                    port.tell(erase(&context, runner.as_ref(), id, dropped, state).await);
                 });
             }
             // Detached: it is bounded, and goes on when the activation is over.

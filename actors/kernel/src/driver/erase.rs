@@ -18,7 +18,8 @@ const STORE_MOST: Duration = Duration::from_secs(5);
 /// Removes what is personal of an entity, once the state of its tombstone is stored: a deletion that
 /// could not be completed would leave a journal without its texts.
 pub(super) async fn erase<K: EntityKind>(
-    (context, runner): (&Context, &dyn Runner<K>),
+    context: &Context,
+    runner: &dyn Runner<K>,
     id: EntityId,
     dropped: Vec<Input>,
     state: Bytes,

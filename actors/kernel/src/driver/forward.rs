@@ -66,7 +66,7 @@ pub(super) async fn forward(
     let partition = entity.partition(context.substrate.partitions);
     let able = context
         .peers
-        .peek(|peers| able(peers, context.process, &context.version, (partition, &needs)));
+        .peek(|peers| able(peers, context.process, &context.version, partition, &needs));
     for process in able.into_iter().take(RINGS_MAX) {
         if let Some(came) = ring(context, process, entity, input).await {
             debug!(%entity, %needs, %process, ?came, "an entity is another process's to serve");
@@ -103,7 +103,8 @@ fn able(
     members: &Members,
     me: ProcessId,
     own: &Version,
-    (partition, needs): (Partition, &Needs),
+    partition: Partition,
+    needs: &Needs,
 ) -> Vec<ProcessId> {
     let mut able = by_rank(members, me, partition, |one| fits(one, own, needs));
     if let Needs::Newer(_) = needs {
@@ -234,7 +235,7 @@ mod tests {
         };
         let own = Version::new(0, 1, 0);
         let ask = |members: &Members, needs: &Needs| -> BTreeSet<u128> {
-            let found = able(members, me, &own, (Partition(0), needs));
+            let found = able(members, me, &own, Partition(0), needs);
             found.into_iter().map(ProcessId::as_u128).collect()
         };
         let event = Needs::Event("new".to_owned());

@@ -43,7 +43,7 @@ pub(super) async fn pump(
         };
         let pulled = match context.substrate.inbox.consume(partition, rank).await {
             Ok(consumer) => {
-                pull((partition, rank), consumer, &mut placed, &room, (&context, &dispatcher)).await
+                pull(partition, rank, consumer, &mut placed, &room, &context, &dispatcher).await
             }
             Err(failure) => Err(failure),
         };
@@ -68,11 +68,13 @@ enum Pulled {
 
 /// Pulls until the partition is placed elsewhere.
 async fn pull(
-    (partition, mut rank): (Partition, u8),
+    partition: Partition,
+    mut rank: u8,
     mut consumer: Box<dyn Consumer>,
     placed: &mut Placed,
     room: &Arc<Semaphore>,
-    (context, dispatcher): (&Arc<Context>, &ActorRef<Message>),
+    context: &Arc<Context>,
+    dispatcher: &ActorRef<Message>,
 ) -> Result<Pulled, StoreError> {
     let mut look = None;
     loop {

@@ -63,7 +63,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
 pub async fn answer_requests(
     context: Arc<Context>,
     worker: Option<Worker>,
-    (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
+    frames: Arc<dyn AnswerFrames>,
+    orders: Arc<dyn TakeOrders>,
 ) {
     let subject = context.substrate.prefix.rpc(context.process);
     let requests = match context.substrate.bus.subscribe(subject).await {
@@ -81,8 +82,8 @@ pub async fn answer_requests(
             let polls = Arc::clone(&polls);
             async move {
                 if let BusEvent::Message(message) = event {
-                    let answers = (frames.as_ref(), orders.as_ref(), polls.as_ref());
-                    answer_one(worker.as_ref(), &context, answers, message).await;
+                    answer_one(worker.as_ref(), &context, &*frames, &*orders, &polls, message)
+                        .await;
                 }
             }
         })
@@ -92,7 +93,9 @@ pub async fn answer_requests(
 async fn answer_one(
     worker: Option<&Worker>,
     context: &Context,
-    (frames, orders, polls): (&dyn AnswerFrames, &dyn TakeOrders, &Semaphore),
+    frames: &dyn AnswerFrames,
+    orders: &dyn TakeOrders,
+    polls: &Semaphore,
     message: BusMessage,
 ) {
     let request = match codec::decode::<NodeRequest>(&message.payload) {

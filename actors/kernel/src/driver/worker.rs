@@ -57,7 +57,8 @@ impl Worker {
     /// substrate, nothing is pulled before [`Self::place`] says what.
     pub async fn spawn(
         context: Arc<Context>,
-        (frames, orders): (Arc<dyn AnswerFrames>, Arc<dyn TakeOrders>),
+        frames: Arc<dyn AnswerFrames>,
+        orders: Arc<dyn TakeOrders>,
         options: WorkerOptions,
         supervisor: &Supervisor,
     ) -> Result<Self, SpawnErr> {
@@ -74,8 +75,8 @@ impl Worker {
         let (requests, answering) = (worker.clone(), Arc::clone(&context));
         supervisor
             .adopt_task("worker.requests", move || {
-                let answers = (Arc::clone(&frames), Arc::clone(&orders));
-                answer_requests(Arc::clone(&answering), Some(requests.clone()), answers)
+                let (context, worker) = (Arc::clone(&answering), Some(requests.clone()));
+                answer_requests(context, worker, Arc::clone(&frames), Arc::clone(&orders))
             })
             .await?;
         if context.substrate.shared {

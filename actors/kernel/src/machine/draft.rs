@@ -314,7 +314,8 @@ impl<K: EntityKind> Machine<K> {
     pub(super) fn archived(
         &mut self,
         now: Timestamp,
-        (archive, positions): (Digest, Vec<Position>),
+        archive: Digest,
+        positions: Vec<Position>,
         state: SnapshotState,
         superseded: Vec<Digest>,
     ) -> Result<(), Stop> {

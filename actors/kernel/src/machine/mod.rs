@@ -391,7 +391,7 @@ impl<K: EntityKind> Machine<K> {
                 Some(EffectClass::Call | EffectClass::Run) | None => {}
             },
             In::Archived { archive, state, superseded, positions } => {
-                self.archived(now, (archive, positions), state, superseded)?;
+                self.archived(now, archive, positions, state, superseded)?;
             }
             In::Scrubbed => {
                 if matches!(self.busy, Busy::Scrubbing) {

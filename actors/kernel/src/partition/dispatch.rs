@@ -90,7 +90,7 @@ impl Partition {
     pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         match input {
             In::Delivered { entity, position, handle, redelivered, foremost } => {
-                self.delivered(entity, (position, foremost), handle, redelivered);
+                self.delivered(entity, position, foremost, handle, redelivered);
             }
             In::Scanned(entities) => {
                 for entity in entities {
@@ -159,7 +159,8 @@ impl Partition {
     fn delivered(
         &mut self,
         entity: EntityId,
-        (position, foremost): (Position, Option<Arrived>),
+        position: Position,
+        foremost: Option<Arrived>,
         handle: HandleId,
         redelivered: bool,
     ) {

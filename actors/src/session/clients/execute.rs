@@ -155,7 +155,8 @@ impl Sessions {
     pub async fn executed(
         &self,
         key: &SessionKey,
-        (request, plan): (&IdempotencyKey, &Plan),
+        request: &IdempotencyKey,
+        plan: &Plan,
     ) -> Result<Known, ExecuteError> {
         let execution = ExecutionId::of(key.entity());
         let waiting = self.substrate.inbox.pending(key.entity()).await?;
@@ -187,7 +188,7 @@ impl Sessions {
         // which one it is. Gateways may not read inboxes.
         let looks = async {
             loop {
-                match self.executed(key, (request, plan)).await? {
+                match self.executed(key, request, plan).await? {
                     Known::Stored(stored) => return Ok::<_, ExecuteError>(Some(stored)),
                     Known::Waits(1) => return Ok(None),
                     Known::Waits(_) | Known::Nothing => tokio::time::sleep(LOOK_AGAIN).await,

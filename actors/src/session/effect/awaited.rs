@@ -104,12 +104,12 @@ impl Waits {
 impl SessionRunner {
     /// A job was given away at `asked_at` or, after a crash, is given away again.
     pub(in crate::session) async fn awaits(&self, job: &Job, asked_at: Timestamp) {
-        if job.class != EffectClass::Once || !self.substrate.shared {
+        if job.class != EffectClass::Once || !self.parts.substrate.shared {
             return;
         }
         let awaited = Awaited::from(job);
         self.waits.add(awaited.clone());
-        if asked_at.plus(ASKED_BEFORE) < self.clock.now() {
+        if asked_at.plus(ASKED_BEFORE) < self.parts.clock.now() {
             self.look_after(awaited).await;
         }
     }
@@ -117,7 +117,7 @@ impl SessionRunner {
     /// Follows who is there, until the process ends; after each death, brings to an end what the
     /// dead one ran.
     pub async fn follow_runners(self) {
-        let mut peers = self.peers.clone();
+        let mut peers = self.parts.peers.clone();
         let dead_now = |members: &Members| (members.dead.clone(), members.heard_all);
         let mut known = peers.peek_seen(dead_now);
         while peers.changed().await.is_ok() {
@@ -144,7 +144,7 @@ impl SessionRunner {
             }
         };
         warn!(%job, session = %awaited.session, "the outcome of a tool call is unknown: {detail}");
-        let input = match awaited.result(ToolEnd::Uncertain { detail }, self.clock.now()) {
+        let input = match awaited.result(ToolEnd::Uncertain { detail }, self.parts.clock.now()) {
             Ok(input) => input,
             Err(failure) => {
                 warn!(%job, %failure, "the result of a job cannot be written");
@@ -152,7 +152,7 @@ impl SessionRunner {
             }
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.substrate.inbox.put(&input).await {
+        while let Err(failure) = self.parts.substrate.inbox.put(&input).await {
             if backoff.tries() >= TRIES {
                 warn!(%job, %failure, "cannot store the result of a job; its timer delivers it");
                 return;

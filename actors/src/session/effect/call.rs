@@ -95,7 +95,7 @@ impl<'a> Call<'a> {
             let body = FrameBody::Notice { name: "history_dropped".to_owned(), message };
             self.gathered.push(body);
         }
-        let model = match self.runner.models.resolve_model(&job.request.model) {
+        let model = match self.runner.parts.models.resolve_model(&job.request.model) {
             Ok(model) => model,
             Err(failure) => return End::Failed(failure),
         };
@@ -184,7 +184,7 @@ impl<'a> Call<'a> {
             frames.push(Frame { key: self.key, body });
             self.key.index = self.key.index.saturating_add(1);
         }
-        self.runner.hub.keep(self.entity, &frames);
+        self.runner.parts.hub.keep(self.entity, &frames);
         self.due = Instant::now() + FRAME_GAP;
         let sent = self.runner.publish(self.entity, self.trace.as_ref(), frames).await;
         if let Err(failure) = sent {

@@ -66,7 +66,7 @@ impl SessionRunner {
             return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
         };
         let Available { toolbox, .. } =
-            Available::having(&self.available, &job.tool, &cancelled).await;
+            Available::having(&self.parts.available, &job.tool, &cancelled).await;
         if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
             return ToolEnd::Known { outcome };
         }
@@ -83,7 +83,7 @@ impl SessionRunner {
         };
         match toolbox.end(run, cancelled).await {
             ToolEnd::Known { outcome } => {
-                let outcome = stored_outcome(&self.substrate, entity, outcome).await;
+                let outcome = stored_outcome(&self.parts.substrate, entity, outcome).await;
                 ToolEnd::Known { outcome }
             }
             uncertain @ ToolEnd::Uncertain { .. } => uncertain,
@@ -103,13 +103,13 @@ impl SessionRunner {
             earlier.flat_map(|(call, tools)| tools::frames(turn, *call, tools)).collect();
         frames.extend(tools::frames(turn, results.model_call, &results.tools));
         let first = frames.first().map(|frame| frame.key);
-        let frames = self.hub.keep_new(entity, frames);
+        let frames = self.parts.hub.keep_new(entity, frames);
         if frames.is_empty() {
             return;
         }
         if results.earlier.is_some() && frames.first().map(|frame| frame.key) == first {
             // Of other turns their first model call tells.
-            self.feed.tell(EventBody::TurnStarted { session: entity, turn });
+            self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn });
         }
         if let Err(failure) = self.publish(entity, trace, frames).await {
             debug!(%entity, %failure, "cannot publish frames");
@@ -124,7 +124,7 @@ impl SessionRunner {
         let id = TimerId::from(job.call);
         let fired = SessionInput::TimerFired { timer: id };
         let key = IdempotencyKey::of_timer(id);
-        let due = it.asked_at.plus(self.job_wait);
+        let due = it.asked_at.plus(self.parts.job_wait);
         let input = Input::new(Kind::SESSION, &job.session.to_string(), key, due, &fired);
         let timer = match input {
             Ok(input) => Timer { id, due, input },
@@ -139,7 +139,7 @@ impl SessionRunner {
             // At once, for neither needs the other, and both stores know what they have already: who
             // dies between them has a successor that gives the job again. The job first: a worker
             // begins it while the timer is stored.
-            match tokio::try_join!(self.put(job, again), self.substrate.timers.set(&timer)) {
+            match tokio::try_join!(self.put(job, again), self.parts.substrate.timers.set(&timer)) {
                 Ok(((), ())) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
@@ -154,7 +154,7 @@ impl SessionRunner {
     /// Puts a job; one that may have been put before, only if it neither waits nor has a result
     /// (JOB-8).
     async fn put(&self, job: &Job, again: bool) -> Result<(), StoreError> {
-        let Substrate { jobs, inbox, .. } = &self.substrate;
+        let Substrate { jobs, inbox, .. } = &self.parts.substrate;
         let mut next = Some(GiveStep::first(again));
         while let Some(step) = next {
             let found = match step {
@@ -207,7 +207,7 @@ impl SessionRunner {
     async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
         let job = it.job.id;
         let (position, state) = self.state_of(job).await?;
-        match settling(it, state, self.job_wait, |process| self.is_dead(process)) {
+        match settling(it, state, self.parts.job_wait, |process| self.is_dead(process)) {
             Settling::Wait { cancel } => {
                 if let Some(process) = cancel {
                     self.cancel_at(process, job).await;
@@ -238,8 +238,8 @@ impl SessionRunner {
     async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
         self.waits.remove(job);
         // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
-        self.substrate.timers.cancel(entity, TimerId::from(job)).await?;
-        let (position, state) = match self.substrate.bucket.get(&job_key(job)).await? {
+        self.parts.substrate.timers.cancel(entity, TimerId::from(job)).await?;
+        let (position, state) = match self.parts.substrate.bucket.get(&job_key(job)).await? {
             // A state that cannot be read is closed like any other: it would stay for ever.
             Some(entry) => (entry.position, JobState::from_bytes(&entry.value).ok()),
             None => (Position(0), None),
@@ -254,8 +254,10 @@ impl SessionRunner {
     /// Best effort: a run that does not hear of it goes on to its end, and nobody waits for it.
     async fn cancel_at(&self, process: ProcessId, job: JobId) {
         let Ok(bytes) = codec::encode(&NodeRequest::CancelJob { job }) else { return };
-        let subject = self.substrate.prefix.rpc(process);
-        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        let subject = self.parts.substrate.prefix.rpc(process);
+        if let Err(failure) =
+            self.parts.substrate.bus.publish(subject, None, Bytes::from(bytes)).await
+        {
             debug!(%job, %failure, "a job could not be cancelled");
         }
     }
@@ -264,7 +266,7 @@ impl SessionRunner {
         &self,
         job: JobId,
     ) -> Result<(Position, Option<JobState>), StoreError> {
-        let Some(entry) = self.substrate.bucket.get(&job_key(job)).await? else {
+        let Some(entry) = self.parts.substrate.bucket.get(&job_key(job)).await? else {
             return Ok((Position(0), None));
         };
         match JobState::from_bytes(&entry.value) {
@@ -286,11 +288,11 @@ impl SessionRunner {
             store: "bucket",
             detail: failure.to_string(),
         })?;
-        self.substrate.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
+        self.parts.substrate.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
     }
 
     pub(in crate::session) fn is_dead(&self, process: ProcessId) -> bool {
-        !self.substrate.shared || self.peers.peek(|peers| peers.holds_dead(process))
+        !self.parts.substrate.shared || self.parts.peers.peek(|peers| peers.holds_dead(process))
     }
 }
 
@@ -306,7 +308,7 @@ mod tests {
     };
     use tokio::sync::watch;
 
-    use super::super::run::ResolveModel;
+    use super::super::run::{ResolveModel, RunnerParts};
     use super::*;
     use crate::{
         agent::Agents,
@@ -336,18 +338,23 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let on = (Arc::clone(&substrate.bucket), LatchDoor::default());
-        let agents = Agents::spawn(Vec::new(), on, Supervisor::spawn().await.unwrap()).await;
+        let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let supervisor = Supervisor::spawn().await.unwrap();
+        let agents = Agents::spawn(Vec::new(), bucket, door, supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
-        let runner = SessionRunner::new(
+        let runner = SessionRunner::new(RunnerParts {
             substrate,
-            agents.unwrap(),
-            (Arc::new(NoModel), watch::channel(Available::default()).1, Duration::from_mins(1)),
-            watch::channel(Members::default()).1,
-            FrameHub::default(),
+            agents: agents.unwrap(),
+            hooks: Hooks::new(Vec::new(), None),
+            models: Arc::new(NoModel),
+            available: watch::channel(Available::default()).1,
+            job_wait: Duration::from_mins(1),
+            peers: watch::channel(Members::default()).1,
+            hub: FrameHub::default(),
             clock,
-            (Arc::new(|_, _| {}), feed, Hooks::new(Vec::new(), None)),
-        );
+            link: Arc::new(|_, _| {}),
+            feed,
+        });
         let mut run = Run::new(&[], Vec::new());
         run.says("go");
         run.replies(&[("far", "{\"at\":1}")]);
@@ -358,7 +365,7 @@ mod tests {
         let mut last = Position(0);
         for record in run.journal {
             let write = Write { bytes: record.bytes, rollup: false };
-            let answer = runner.substrate.journal.append(key().entity(), last, write).await;
+            let answer = runner.parts.substrate.journal.append(key().entity(), last, write).await;
             let AppendAnswer::Stored(at) = answer else { panic!("{answer:?}") };
             last = at;
         }
@@ -368,7 +375,7 @@ mod tests {
     }
 
     async fn waiting(runner: &SessionRunner) -> Vec<JobId> {
-        let jobs = runner.substrate.jobs.list().await.unwrap();
+        let jobs = runner.parts.substrate.jobs.list().await.unwrap();
         jobs.iter().map(|bytes| Job::from_bytes(bytes).unwrap().id).collect()
     }
 
@@ -387,11 +394,11 @@ mod tests {
             Kind::SESSION,
             &job.session.to_string(),
             IdempotencyKey::of_job(job.id),
-            runner.clock.now(),
+            runner.parts.clock.now(),
             &SessionInput::ToolResult(result),
         );
-        runner.substrate.inbox.put(&input.unwrap()).await.unwrap();
-        let mut consumer = runner.substrate.jobs.consume(&job.capability).await.unwrap();
+        runner.parts.substrate.inbox.put(&input.unwrap()).await.unwrap();
+        let mut consumer = runner.parts.substrate.jobs.consume(&job.capability).await.unwrap();
         consumer.next().await.unwrap().handle.ack().await.unwrap();
         while !waiting(&runner).await.is_empty() {
             tokio::task::yield_now().await;
@@ -407,7 +414,7 @@ mod tests {
         let (_dir, runner, job) = runner().await;
         let name = job_key(job.id);
         let garbage = Bytes::from_static(b"\xc1 is no state");
-        runner.substrate.bucket.put(&name, Position(0), garbage, None).await.unwrap();
+        runner.parts.substrate.bucket.put(&name, Position(0), garbage, None).await.unwrap();
         assert!(runner.state_of(job.id).await.is_err());
         runner.try_close(key().entity(), job.id).await.unwrap();
         assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));

@@ -77,12 +77,13 @@ impl SessionRunner {
         entity: EntityId,
         key: CallKey,
         job: JudgeJob,
-        (port, cancelled): (Port<Session>, CancellationToken),
+        port: Port<Session>,
+        cancelled: CancellationToken,
     ) {
         let (turn, call) = (job.turn, job.call);
         let span = info_span!("session.hooks", session = %entity, %turn, %call);
         if let Some(trace) = &job.trace {
-            (self.link)(&span, trace);
+            (self.parts.link)(&span, trace);
         }
         match self.judge(entity, job, cancelled).instrument(span).await {
             Some(outcome) => port.ended(key, outcome),
@@ -184,7 +185,7 @@ impl SessionRunner {
         if !subject.is_changed {
             return (None, trail);
         }
-        (Some(stored_outcome(&self.substrate, entity, subject.outcome).await), trail)
+        (Some(stored_outcome(&self.parts.substrate, entity, subject.outcome).await), trail)
     }
 
     /// Asks hooks behind the latch's door. What an operator stops gives no answer.
@@ -208,11 +209,11 @@ impl SessionRunner {
         subject: &mut impl Subject,
     ) -> Option<HookTrail> {
         let work = Work::Call { agent: about.agent.clone() };
-        let pass = self.agents.door().pass(work).await.ok()?;
+        let pass = self.parts.agents.door().pass(work).await.ok()?;
         tokio::select! {
             biased;
             _why = pass.stopped() => None,
-            trail = hook::judge(&self.hooks, about, hooks, subject) => Some(trail),
+            trail = hook::judge(&self.parts.hooks, about, hooks, subject) => Some(trail),
         }
     }
 }

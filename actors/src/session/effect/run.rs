@@ -70,61 +70,52 @@ impl ResolveModel for Models {
 /// Hangs a span under the trace that an input came with.
 pub type TraceLink = Arc<dyn Fn(&Span, &Traceparent) + Send + Sync>;
 
-/// Runs sessions' effects.
+/// What a session runner needs.
 #[derive(Clone)]
+pub struct RunnerParts {
+    /// Where sessions, their jobs and what they wait for are stored.
+    pub substrate: Substrate,
+    /// The agents that answer.
+    pub agents: Agents,
+    /// Where hooks are run.
+    pub hooks: Hooks,
+    /// The models that are called.
+    pub models: Arc<dyn ResolveModel>,
+    /// The tools that this process can run now.
+    pub available: watch::Receiver<Available>,
+    /// How long at most a tool call waits until a node takes it.
+    pub job_wait: Duration,
+    /// The other processes.
+    pub peers: watch::Receiver<Members>,
+    /// Keeps frames for clients that resume.
+    pub hub: FrameHub,
+    /// What deadlines are measured by.
+    pub clock: Arc<dyn Clock>,
+    /// Hangs spans under the traces of inputs.
+    pub link: TraceLink,
+    /// Where operators are told what happens.
+    pub feed: Feed,
+}
+
+/// Runs sessions' effects.
+#[derive(Clone, Debug)]
 pub struct SessionRunner {
-    pub(in crate::session) substrate: Substrate,
-    pub(in crate::session) agents: Agents,
-    pub(in crate::session) hooks: Hooks,
-    pub(in crate::session) models: Arc<dyn ResolveModel>,
-    pub(in crate::session) available: watch::Receiver<Available>,
-    pub(in crate::session) job_wait: Duration,
-    pub(in crate::session) peers: watch::Receiver<Members>,
-    pub(in crate::session) hub: FrameHub,
-    pub(in crate::session) clock: Arc<dyn Clock>,
-    pub(in crate::session) link: TraceLink,
-    pub(in crate::session) feed: Feed,
+    pub(in crate::session) parts: RunnerParts,
     pub(in crate::session) waits: Arc<Waits>,
 }
 
-impl fmt::Debug for SessionRunner {
+impl fmt::Debug for RunnerParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionRunner").finish_non_exhaustive()
+        f.debug_struct("RunnerParts").finish_non_exhaustive()
     }
 }
 
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// A runner on these doors. A tool call waits for `job_wait` at most until a node takes it.
-    pub fn new(
-        substrate: Substrate,
-        agents: Agents,
-        (models, available, job_wait): (
-            Arc<dyn ResolveModel>,
-            watch::Receiver<Available>,
-            Duration,
-        ),
-        peers: watch::Receiver<Members>,
-        hub: FrameHub,
-        clock: Arc<dyn Clock>,
-        (link, feed, hooks): (TraceLink, Feed, Hooks),
-    ) -> Self {
-        let waits = Arc::default();
-        Self {
-            substrate,
-            agents,
-            hooks,
-            models,
-            available,
-            job_wait,
-            peers,
-            hub,
-            clock,
-            link,
-            feed,
-            waits,
-        }
+    /// A runner that waits for no job yet.
+    pub fn new(parts: RunnerParts) -> Self {
+        Self { parts, waits: Arc::default() }
     }
 
     pub(in crate::session) async fn publish(
@@ -135,8 +126,8 @@ impl SessionRunner {
     ) -> Result<(), StoreError> {
         let bytes = codec::encode(&FrameBatch { frames })
             .map_err(|failure| StoreError::Refused { store: "bus", detail: failure.to_string() })?;
-        let subject = self.substrate.prefix.frames(entity);
-        self.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
+        let subject = self.parts.substrate.prefix.frames(entity);
+        self.parts.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
     }
 
     /// Makes a model call; `None` if it was given up without an outcome, because this process is
@@ -147,7 +138,7 @@ impl SessionRunner {
         job: CallJob,
         cancelled: CancellationToken,
     ) -> Option<Outcome> {
-        let providers = self.available.peek(|it| it.providers.clone());
+        let providers = self.parts.available.peek(|it| it.providers.clone());
         let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let mut call = Call::new(&self, entity, &job);
         let end = tokio::select! {
@@ -162,7 +153,8 @@ impl SessionRunner {
         call.flush().await;
         let Call { text, usage, tool_uses, .. } = call;
         let attempt = job.attempt;
-        let (content, refused) = stored_text(&self.substrate, entity, text, INLINE_BYTES).await;
+        let (content, refused) =
+            stored_text(&self.parts.substrate, entity, text, INLINE_BYTES).await;
         let end =
             refused.map_or(end, |why| End::Failed(ModelFailure::new(FailureClass::Lost, why)));
         Some(match end {
@@ -176,7 +168,7 @@ impl SessionRunner {
     /// Makes a call with a pass of the latch's door.
     async fn unless_stopped(&self, call: &mut Call<'_>, job: &CallJob) -> Option<End> {
         let work = Work::Call { agent: job.agent.clone() };
-        let pass = match self.agents.door().pass(work).await {
+        let pass = match self.parts.agents.door().pass(work).await {
             Ok(pass) => pass,
             Err(latch) => return Some(End::Failed(stopped(&latch))),
         };
@@ -211,7 +203,7 @@ impl SessionRunner {
             if admission.is_closed() {
                 return;
             }
-            if let Ok(handle) = self.agents.get(agent) {
+            if let Ok(handle) = self.parts.agents.get(agent) {
                 handle.admit(admission);
                 return;
             }
@@ -241,14 +233,14 @@ impl SessionRunner {
             tokio::time::sleep(wait).await;
         }
         let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
-        self.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
+        self.parts.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
         self.close(entity, &job.jobs).await;
         self.forget_approvals(entity, &job.approvals).await;
         if let Some(timer) = job.timer {
             self.forget_timer(entity, timer).await;
         }
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
-        self.hub.ended(entity, job.done.turn);
+        self.parts.hub.ended(entity, job.done.turn);
         if let Some(profile) = &job.profile {
             for (call, attempt, usage) in &job.calls {
                 let record = UsageRecord {
@@ -268,8 +260,10 @@ impl SessionRunner {
     /// `Settled` in the journal is the billing truth; this is for those who listen now.
     async fn record(&self, record: &UsageRecord) {
         let Ok(bytes) = codec::encode(record) else { return };
-        let subject = self.substrate.prefix.usage();
-        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        let subject = self.parts.substrate.prefix.usage();
+        if let Err(failure) =
+            self.parts.substrate.bus.publish(subject, None, Bytes::from(bytes)).await
+        {
             debug!(%failure, "cannot publish a usage record");
         }
     }
@@ -284,7 +278,7 @@ impl Runner<Session> for SessionRunner {
         port: &Port<Session>,
     ) -> Option<Grant> {
         let Effect::Call { agent, turn, call } = effect else { return None };
-        let found = self.agents.get(agent);
+        let found = self.parts.agents.get(agent);
         if let Some(grant) = found.as_ref().ok().and_then(AgentHandle::place) {
             return Some(grant);
         }
@@ -323,10 +317,10 @@ impl Runner<Session> for SessionRunner {
                 );
                 if job.call == CallId::derive(job.turn, 0) {
                     let turn = job.turn;
-                    self.feed.tell(EventBody::TurnStarted { session: entity, turn });
+                    self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn });
                 }
                 if let Some(trace) = &job.trace {
-                    (self.link)(&span, trace);
+                    (self.parts.link)(&span, trace);
                 }
                 let run = async move {
                     match runner.call(entity, job, cancelled).await {
@@ -337,16 +331,14 @@ impl Runner<Session> for SessionRunner {
                 };
                 Box::pin(run.instrument(span))
             }
-            SessionJob::Judge(job) => {
-                Box::pin(runner.judging(entity, key, *job, (port, cancelled)))
-            }
+            SessionJob::Judge(job) => Box::pin(runner.judging(entity, key, *job, port, cancelled)),
             SessionJob::Tool(job) => {
                 let span = info_span!(
                     "session.tool", session = %entity, turn = %job.turn, call = %job.call,
                     tool = %job.tool
                 );
                 if let Some(trace) = &job.trace {
-                    (self.link)(&span, trace);
+                    (self.parts.link)(&span, trace);
                 }
                 let run = async move {
                     let (end, trail) = runner.tool(entity, job, cancelled).await;
@@ -390,7 +382,7 @@ impl Runner<Session> for SessionRunner {
         entity: EntityId,
         dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
-        let sessions = Sessions::new(self.substrate.clone(), Arc::clone(&self.clock));
+        let sessions = Sessions::new(self.parts.substrate.clone(), Arc::clone(&self.parts.clock));
         let runner = self.clone();
         Box::pin(async move {
             // One out of service may have asked for some; what cannot be read asks for nothing.
@@ -411,11 +403,11 @@ impl Runner<Session> for SessionRunner {
     }
 
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
-        self.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+        self.parts.feed.tell(EventBody::Claimed { session: entity, from, epoch });
     }
 
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
-        self.hub.forget(entity);
+        self.parts.hub.forget(entity);
         let happened = match stop {
             Stop::Passivated
             | Stop::Released
@@ -432,7 +424,7 @@ impl Runner<Session> for SessionRunner {
             }),
         };
         if let Some(happened) = happened {
-            self.feed.tell(happened);
+            self.parts.feed.tell(happened);
         }
         let error = match stop {
             // Another process answers for what waits, now or once there is one that can.

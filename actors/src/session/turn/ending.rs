@@ -31,7 +31,7 @@ pub(in crate::session) fn after(
         let brought = tools::brought(profile, turn, step);
         return if brought.is_empty() { end(turn, over) } else { brought };
     }
-    match tools::next(session, profile, turn, (step, state.step_over())) {
+    match tools::next(session, profile, turn, step, state.step_over()) {
         Next::Record(events) => return events,
         Next::End(outcome) => return end(turn, outcome),
         Next::Nothing => {}

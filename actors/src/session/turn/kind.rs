@@ -349,7 +349,7 @@ impl EntityKind for Session {
         if !by.is_empty() {
             let judgement = turn.judgement(call, request.digest());
             let Some(judged) = judgement.filter(|_| events.is_empty()) else {
-                let job = judge_model_job(state, turn, call, (request, by), &grant.permit)?;
+                let job = judge_model_job(state, turn, call, request, by, &grant.permit)?;
                 return Some((events, Some(job)));
             };
             request = hooks::patched(request, &judged.patches);

@@ -332,7 +332,8 @@ pub(in crate::session) fn judge_model_job(
     state: &SessionState,
     turn: &Turn,
     call: CallId,
-    (request, hooks): (Assembled, Vec<HookSpec>),
+    request: Assembled,
+    hooks: Vec<HookSpec>,
     permit: &Arc<Permit>,
 ) -> Option<SessionJob> {
     Some(SessionJob::Judge(Box::new(JudgeJob {

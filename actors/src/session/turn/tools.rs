@@ -247,7 +247,8 @@ pub(in crate::session) fn next(
     session: &SessionKey,
     profile: &Profile,
     turn: &Turn,
-    (step, over): (&Step, Option<TimeLimit>),
+    step: &Step,
+    over: Option<TimeLimit>,
 ) -> Next {
     let brought = brought(profile, turn, step);
     if !brought.is_empty() {
@@ -318,7 +319,7 @@ fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> V
             continue;
         }
         let judged = judge(profile, step, index, tool)
-            .and_then(|spec| Ok((spec, permitted(session, profile, turn, (tool, spec))?)));
+            .and_then(|spec| Ok((spec, permitted(session, profile, turn, tool, spec)?)));
         match judged {
             Ok((spec, Permitted::Yes)) if open < most => {
                 open += 1;
@@ -350,7 +351,8 @@ fn permitted(
     session: &SessionKey,
     profile: &Profile,
     turn: &Turn,
-    (tool, spec): (&ToolCall, &ToolSpec),
+    tool: &ToolCall,
+    spec: &ToolSpec,
 ) -> Result<Permitted, ToolOutcome> {
     let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
     if let Some(approval) = &tool.approval {

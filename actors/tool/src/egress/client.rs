@@ -167,7 +167,7 @@ impl Egress {
         agent: Option<&AgentName>,
         request: Request,
     ) -> Result<Reply, EgressError> {
-        self.fetch_from((agent, None), request).await
+        self.fetch_from(agent, None, request).await
     }
 
     /// As [`Self::fetch`], to these hosts alone: it has to be among them and among the agent's,
@@ -178,12 +178,13 @@ impl Egress {
         hosts: &[HostPattern],
         request: Request,
     ) -> Result<Reply, EgressError> {
-        self.fetch_from((agent, Some(hosts)), request).await
+        self.fetch_from(agent, Some(hosts), request).await
     }
 
     async fn fetch_from(
         &self,
-        from: (Option<&AgentName>, Option<&[HostPattern]>),
+        agent: Option<&AgentName>,
+        within: Option<&[HostPattern]>,
         request: Request,
     ) -> Result<Reply, EgressError> {
         let target = Target::parse(&request.url)?;
@@ -192,12 +193,12 @@ impl Egress {
         }
         let after = self.0.options.total_timeout;
         let host = target.host.text();
-        let work = Work::Egress { agent: from.0.cloned() };
+        let work = Work::Egress { agent: agent.cloned() };
         let pass = self.1.enter(work).map_err(EgressError::Stopped)?;
         tokio::select! {
             biased;
             why = pass.stopped() => Err(EgressError::Stopped(why)),
-            reply = timeout(after, self.0.fetch(from, request, target)) => match reply {
+            reply = timeout(after, self.0.fetch(agent, within, request, target)) => match reply {
                 Ok(reply) => reply,
                 Err(_elapsed) => Err(EgressError::TimedOut { host, after }),
             },
@@ -216,13 +217,14 @@ impl fmt::Debug for Egress {
 impl Inner {
     async fn fetch(
         &self,
-        from: (Option<&AgentName>, Option<&[HostPattern]>),
+        agent: Option<&AgentName>,
+        within: Option<&[HostPattern]>,
         mut request: Request,
         mut target: Target,
     ) -> Result<Reply, EgressError> {
         let mut redirects = 0;
         loop {
-            let addresses = self.checked(from, &target, redirects).await?;
+            let addresses = self.checked(agent, within, &target, redirects).await?;
             let response = self.send(&request, &target, addresses).await?;
             let Some(location) = redirect_of(&response) else {
                 return self.reply(response, &request, target, redirects).await;
@@ -243,7 +245,8 @@ impl Inner {
     /// one that is not shows that somebody tries.
     async fn checked(
         &self,
-        (agent, within): (Option<&AgentName>, Option<&[HostPattern]>),
+        agent: Option<&AgentName>,
+        within: Option<&[HostPattern]>,
         target: &Target,
         redirects: u8,
     ) -> Result<Vec<IpAddr>, EgressError> {

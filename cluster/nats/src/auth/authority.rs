@@ -200,15 +200,14 @@ impl Authority {
     pub fn operator_jwt(&self, now: u64) -> Result<String, AuthorityError> {
         let id = self.operator.public_key();
         let nats = json!({ "system_account": self.system_id() });
-        let about = (id.as_str(), self.cluster());
-        Ok(jwt::sign(&self.operator, about, (now, None), "operator", nats)?)
+        Ok(jwt::sign(&self.operator, &id, self.cluster(), now, None, "operator", nats)?)
     }
 
     /// The account in which servers speak of themselves.
     pub fn system_jwt(&self, now: u64) -> Result<String, AuthorityError> {
         let nats = json!({ "limits": limits(false) });
         let id = self.system_id();
-        Ok(jwt::sign(&self.operator, (&id, "SYS"), (now, None), "account", nats)?)
+        Ok(jwt::sign(&self.operator, &id, "SYS", now, None, "account", nats)?)
     }
 
     /// The cluster's account: what each role may do, and who was revoked.
@@ -240,7 +239,7 @@ impl Authority {
         });
         let id = self.account_id();
         let signed = now.max(self.sealed.changed);
-        Ok(jwt::sign(&self.operator, (&id, self.cluster()), (signed, None), "account", nats)?)
+        Ok(jwt::sign(&self.operator, &id, self.cluster(), signed, None, "account", nats)?)
     }
 
     /// What was signed before `now` is of an older account from here on.
@@ -253,10 +252,11 @@ impl Authority {
         &mut self,
         role: BusRole,
         name: &str,
-        (now, ttl): (u64, u64),
+        now: u64,
+        ttl: u64,
     ) -> Result<Credential, AuthorityError> {
         let seed = seed_of(&KeyPair::new_user())?;
-        let credential = self.sign_user(role, name, &seed, (now, ttl))?;
+        let credential = self.sign_user(role, name, &seed, now, ttl)?;
         self.sealed.issued.push(Issued {
             user: credential.user().to_owned(),
             name: name.to_owned(),
@@ -273,13 +273,14 @@ impl Authority {
         &self,
         role: BusRole,
         of: Option<&Credential>,
-        (now, ttl): (u64, u64),
+        now: u64,
+        ttl: u64,
     ) -> Result<Credential, AuthorityError> {
         let seed = match of {
             Some(credential) => credential.seed().to_owned(),
             None => seed_of(&KeyPair::new_user())?,
         };
-        self.sign_user(role, role.as_str(), &seed, (now, ttl))
+        self.sign_user(role, role.as_str(), &seed, now, ttl)
     }
 
     fn sign_user(
@@ -287,7 +288,8 @@ impl Authority {
         role: BusRole,
         name: &str,
         seed: &str,
-        (now, ttl): (u64, u64),
+        now: u64,
+        ttl: u64,
     ) -> Result<Credential, AuthorityError> {
         let pair = KeyPair::from_seed(seed).map_err(|error| JwtError::Key(error.to_string()))?;
         let tags = json!([format!("{ROLE_TAG}{role}")]);
@@ -302,13 +304,13 @@ impl Authority {
             (key, json!({ "issuer_account": self.account_id(), "tags": tags }))
         };
         let end = Some(now.saturating_add(ttl));
-        let jwt = jwt::sign(key, (&pair.public_key(), name), (now, end), "user", nats)?;
+        let jwt = jwt::sign(key, &pair.public_key(), name, now, end, "user", nats)?;
         Ok(Credential::new(jwt, seed.to_owned())?)
     }
 
     /// A credential that may mirror and restore the streams that have mirrors, for `ttl` seconds. It is
     /// of no role: no node has anything of it.
-    pub fn keeper(&self, (now, ttl): (u64, u64)) -> Result<Credential, AuthorityError> {
+    pub fn keeper(&self, now: u64, ttl: u64) -> Result<Credential, AuthorityError> {
         let pair = KeyPair::new_user();
         let user = pair.public_key();
         let inbox = format!("{INBOX}.{user}.>");
@@ -327,20 +329,20 @@ impl Authority {
             "tags": [format!("{ROLE_TAG}{}", BusRole::Admin)],
         });
         let end = Some(now.saturating_add(ttl));
-        let jwt = jwt::sign(&self.account, (&user, "keeper"), (now, end), "user", nats)?;
+        let jwt = jwt::sign(&self.account, &user, "keeper", now, end, "user", nats)?;
         Ok(Credential::new(jwt, seed_of(&pair)?)?)
     }
 
     /// A credential in the system account that may tell the servers of accounts, for `ttl` seconds.
-    pub(super) fn speaker(&self, life: (u64, u64)) -> Result<Credential, AuthorityError> {
-        self.system_user("speaker", Some(super::control::CLAIMS_UPDATE), None, life)
+    pub(super) fn speaker(&self, now: u64, ttl: u64) -> Result<Credential, AuthorityError> {
+        self.system_user("speaker", Some(super::control::CLAIMS_UPDATE), None, now, ttl)
     }
 
     /// A credential in the system account that may hear whose connections end, for `ttl` seconds:
     /// what operators make for `cluster.sys_credentials` with tools of their own.
     #[cfg(feature = "test-util")]
-    pub fn listener(&self, life: (u64, u64)) -> Result<Credential, AuthorityError> {
-        self.system_user("listener", None, Some(crate::parting::DISCONNECTS), life)
+    pub fn listener(&self, now: u64, ttl: u64) -> Result<Credential, AuthorityError> {
+        self.system_user("listener", None, Some(crate::parting::DISCONNECTS), now, ttl)
     }
 
     fn system_user(
@@ -348,7 +350,8 @@ impl Authority {
         name: &str,
         publish: Option<&str>,
         subscribe: Option<&str>,
-        (now, ttl): (u64, u64),
+        now: u64,
+        ttl: u64,
     ) -> Result<Credential, AuthorityError> {
         let pair = KeyPair::new_user();
         let user = pair.public_key();
@@ -361,7 +364,7 @@ impl Authority {
             "tags": [format!("{ROLE_TAG}{}", BusRole::Admin)],
         });
         let end = Some(now.saturating_add(ttl));
-        let jwt = jwt::sign(&self.system, (&user, name), (now, end), "user", nats)?;
+        let jwt = jwt::sign(&self.system, &user, name, now, end, "user", nats)?;
         Ok(Credential::new(jwt, seed_of(&pair)?)?)
     }
 
@@ -445,7 +448,7 @@ mod tests {
     #[test]
     fn keys_are_kept_and_never_shown() {
         let mut authority = Authority::new("lab", &Prefix::default()).unwrap();
-        let credential = authority.issue(BusRole::Worker, "w1", (100, 60)).unwrap();
+        let credential = authority.issue(BusRole::Worker, "w1", 100, 60).unwrap();
         assert_eq!(credential.role(), Some(BusRole::Worker));
         assert_eq!((credential.name(), credential.expires()), ("w1", Some(160)));
         assert!(credential.is_expired(160) && !credential.is_expired(159));
@@ -464,8 +467,8 @@ mod tests {
     #[test]
     fn a_revocation_names_whom_it_meets() {
         let mut authority = Authority::new("lab", &Prefix::default()).unwrap();
-        let one = authority.issue(BusRole::Worker, "one", (100, 60)).unwrap();
-        authority.issue(BusRole::Gateway, "two", (100, 60)).unwrap();
+        let one = authority.issue(BusRole::Worker, "one", 100, 60).unwrap();
+        authority.issue(BusRole::Gateway, "two", 100, 60).unwrap();
         assert!(matches!(authority.revoke("three", 110), Err(AuthorityError::Unknown(_))));
         let met = authority.revoke(one.user(), 110).unwrap();
         assert_eq!(met.len(), 1);
@@ -479,7 +482,7 @@ mod tests {
     #[test]
     fn an_account_is_later_than_the_one_before_its_change() {
         let mut authority = Authority::new("lab", &Prefix::default()).unwrap();
-        authority.issue(BusRole::Worker, "one", (100, 60)).unwrap();
+        authority.issue(BusRole::Worker, "one", 100, 60).unwrap();
         let signed = |it: &Authority| jwt::read(&it.account_jwt(100).unwrap()).unwrap().iat;
         let mut times = vec![signed(&authority)];
         authority.revoke("one", 100).unwrap();

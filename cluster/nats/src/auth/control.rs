@@ -80,7 +80,7 @@ pub async fn push(
 ) -> Result<Pushed, PushError> {
     let account = authority.account_jwt(now)?;
     let options = NatsOptions {
-        credential: Some(authority.speaker((now, SPEAKER_TTL))?),
+        credential: Some(authority.speaker(now, SPEAKER_TTL)?),
         credentials: None,
         ..options.clone()
     };

@@ -45,8 +45,10 @@ pub enum JwtError {
 /// Signs `nats` of `kind` about the public key `subject`.
 pub(super) fn sign(
     key: &KeyPair,
-    (subject, name): (&str, &str),
-    (now, expires): (u64, Option<u64>),
+    subject: &str,
+    name: &str,
+    now: u64,
+    expires: Option<u64>,
     kind: &str,
     mut nats: Value,
 ) -> Result<String, JwtError> {
@@ -96,8 +98,7 @@ mod tests {
     #[test]
     fn what_was_signed_reads_and_what_was_changed_does_not() {
         let (key, user) = (KeyPair::new_account(), KeyPair::new_user().public_key());
-        let text =
-            sign(&key, (&user, "w"), (5, Some(9)), "user", json!({ "tags": ["a"] })).unwrap();
+        let text = sign(&key, &user, "w", 5, Some(9), "user", json!({ "tags": ["a"] })).unwrap();
         let claims = read(&text).unwrap();
         assert_eq!((claims.iat, claims.exp, claims.sub), (5, Some(9), user));
         assert_eq!(claims.nats, json!({ "tags": ["a"], "type": "user", "version": 2 }));

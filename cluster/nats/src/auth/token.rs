@@ -150,7 +150,7 @@ mod tests {
             prefix: Prefix::default(),
             cluster: "c".to_owned(),
             role: BusRole::Worker,
-            admission: authority.brief(BusRole::Admission, None, (1, 60)).unwrap(),
+            admission: authority.brief(BusRole::Admission, None, 1, 60).unwrap(),
             offer: Some("d".to_owned()),
         };
         let text = token.to_text().unwrap();

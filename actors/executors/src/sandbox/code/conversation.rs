@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, convert::Infallible, fmt, sync::Arc, time::Dura
 
 use bytes::Bytes;
 use clawnode_proto::{
-    AgentName, CallId, ToolName,
+    ToolName,
     tool::{ToolFailure, ToolOutcome},
 };
 use clawnode_tool::{CallBack, Caller, Nested, append::append};
@@ -87,14 +87,15 @@ struct Tail {
 impl Conversation {
     /// With a program that may take so long.
     pub(in crate::sandbox) fn new(
-        (back, call, agent): (CallBack, CallId, AgentName),
+        back: CallBack,
+        caller: Caller,
         talk: Talk,
         longest: Duration,
         cancelled: &CancellationToken,
     ) -> Self {
         Self {
             back: Arc::new(back),
-            caller: Caller { call, agent },
+            caller,
             talk,
             lines: Lines::default(),
             heard: 0,
@@ -386,7 +387,7 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use clawnode_cluster::SystemClock;
-    use clawnode_proto::{job::Callbacks, policy::Policy};
+    use clawnode_proto::{CallId, job::Callbacks, policy::Policy};
 
     use super::*;
     use crate::{Basics, sandbox::talk};
@@ -399,9 +400,9 @@ mod tests {
         let tools = toolbox.specs().map(|it| (it.name.clone(), it.digest().unwrap())).collect();
         let callbacks = Callbacks { tools, policy: Policy::default(), at_once: 8 };
         let back = CallBack::new(toolbox, [].into(), Some(callbacks));
-        let who = (back, CallId::from_u128(1), "main".parse().unwrap());
+        let caller = Caller { call: CallId::from_u128(1), agent: "main".parse().unwrap() };
         let (talk, wires) = talk::talk();
-        (Conversation::new(who, talk, longest, &CancellationToken::new()), wires)
+        (Conversation::new(back, caller, talk, longest, &CancellationToken::new()), wires)
     }
 
     const CALL: &[u8] =

@@ -57,7 +57,7 @@ impl Docker {
         let ran = tokio::select! {
             began = self.0.have(policy, command) => match began {
                 Ok((lease, exec)) => {
-                    self.0.follow((lease, &exec), (policy, command), wires, cancelled).await
+                    self.0.follow(lease, &exec, policy, command, wires, cancelled).await
                 }
                 Err(error) => Err(error),
             },
@@ -187,8 +187,10 @@ impl Inner {
     /// Follows a command to its end.
     async fn follow(
         self: &Arc<Self>,
-        (lease, exec): (Lease, &str),
-        (policy, command): (&Policy, &Command),
+        lease: Lease,
+        exec: &str,
+        policy: &Policy,
+        command: &Command,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {

@@ -201,7 +201,7 @@ impl Processes {
             user: User::nobody(),
         };
         let never = CancellationToken::new();
-        let ran = match self.run_within(around, (&policy, &command), None, &never).await {
+        let ran = match self.run_within(around, &policy, &command, None, &never).await {
             Ok(ran) => ran,
             // What puts the second wall up cannot even be started.
             Err(error @ SandboxError::Io { .. }) if around.is_some() => {
@@ -231,19 +231,20 @@ impl Processes {
             Isolation::Bubblewrap => self.second.of_command()?,
             Isolation::None => None,
         };
-        self.run_within(around, (policy, command), wires, cancelled).await
+        self.run_within(around, policy, command, wires, cancelled).await
     }
 
     async fn run_within(
         &self,
         around: Around<'_>,
-        (policy, command): (&Policy, &Command),
+        policy: &Policy,
+        command: &Command,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {
         let deadline = Instant::now() + command.timeout;
         let outlet = self.outlet(policy, command);
-        let mut running = self.start(around, (policy, command), outlet.as_ref())?;
+        let mut running = self.start(around, policy, command, outlet.as_ref())?;
         let (stdout, stderr, stdin) =
             (running.child.stdout.take(), running.child.stderr.take(), running.child.stdin.take());
         let (Some(mut stdout), Some(mut stderr)) = (stdout, stderr) else {
@@ -253,7 +254,7 @@ impl Processes {
             });
         };
         let (mut ears, told) = Ears::new(wires, &command.sink);
-        let mut feeding = Box::pin(feed(stdin, (running.go, &command.stdin), told));
+        let mut feeding = Box::pin(feed(stdin, running.go, &command.stdin, told));
         let mut is_fed = false;
         let mut listening = Listening::new();
         let end = loop {
@@ -306,7 +307,8 @@ impl Processes {
     fn start(
         &self,
         around: Around<'_>,
-        (policy, command): (&Policy, &Command),
+        policy: &Policy,
+        command: &Command,
         outlet: Option<&Outlet>,
     ) -> Result<Running, SandboxError> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
@@ -314,8 +316,8 @@ impl Processes {
         let mut program = OsString::from(PRLIMIT);
         if is_isolated {
             let walls = around.map(|(steps, shut)| {
-                let inside = (WORKSPACE, outlet);
-                let wall = |strength| Wall::new(strength, &self.options.paths, policy, inside);
+                let paths = &self.options.paths;
+                let wall = |strength| Wall::new(strength, paths, policy, WORKSPACE, outlet);
                 let filter = shut.filter;
                 #[cfg(feature = "test-util")]
                 let filter = filter && self.planted != Planted::NoFilter;

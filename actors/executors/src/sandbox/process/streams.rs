@@ -24,7 +24,8 @@ pub(super) struct Listening {
 /// Hands a command what it reads; one that does not want it is no error. `go` is for who starts it.
 pub(super) async fn feed(
     stdin: Option<ChildStdin>,
-    (go, first): (&[u8], &[u8]),
+    go: &[u8],
+    first: &[u8],
     mut told: Option<mpsc::Receiver<Bytes>>,
 ) {
     let Some(mut stdin) = stdin else { return };

@@ -106,7 +106,8 @@ impl Wall {
         strength: Strength,
         shown: &[PathBuf],
         policy: &Policy,
-        (workspace, outlet): (&str, Option<&Outlet>),
+        workspace: &str,
+        outlet: Option<&Outlet>,
     ) -> Self {
         let mut read = shown.to_vec();
         read.push(PROCESSES.into());
@@ -193,7 +194,7 @@ mod tests {
             workspace,
             user: User::nobody(),
         };
-        Wall::new(Strength::FULL, &["/usr".into()], &policy, ("/workspace", outlet))
+        Wall::new(Strength::FULL, &["/usr".into()], &policy, "/workspace", outlet)
     }
 
     fn paths(paths: &[PathBuf]) -> Vec<&str> {
