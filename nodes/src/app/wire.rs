@@ -83,13 +83,12 @@ impl Opened {
         let config = &loaded.config;
         let mcp = McpServers::open(&loaded, &base).await?;
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
-        let agents = panic::agents(agents, &base, config.cluster.lost_after).await;
-        let agents = agents.map_err(unspawned)?;
+        let agents =
+            panic::agents(agents, &base, config.cluster.lost_after).await.map_err(unspawned)?;
         let routes = Arc::new(RwLock::new(answering.routes));
         let models = CurrentModels::new(answering.models);
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
-        let hub = FrameHub::default();
-        let (plugins, hooks) = (answering.plugins, answering.hooks);
+        let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
         let runner = SessionRunner::new(RunnerParts {
@@ -124,8 +123,7 @@ impl Opened {
             Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &standing, reloaded).await?;
-        let shutdown = CancellationToken::new();
-        let heartbeat = Arc::clone(&saying);
+        let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&saying));
         let (supervisor, stopping) = (base.supervisor.clone(), shutdown.clone());
         let operations = Operations::new(feed, heartbeat, supervisor, agents.clone(), stopping);
         Ok(Wired {
