@@ -1,19 +1,25 @@
-//! The parts of a running node that are neither gateway nor actor: what it stands on, who answers,
-//! and how both look from the gateway.
+//! The parts of a running node that are neither gateway nor actor.
 //!
-//! `base` is what the parts of a node share, `ground` opens the substrate, `models` turns settings into providers and agents, `backend` is
-//! the gateway's door to sessions, `answers` its handler for each method, `delete` deletes a session, `execute` runs plans, `archive` is the one to what is kept of jobs, `offline` the same door where no node runs, `backup` keeps and
-//! brings back a data directory, `import` and `transfer` move one into a cluster, `reload` follows the configuration's files, `standing` says whether
-//! this process takes work, `greet` tells the others and hears which versions they speak, `orders`
-//! carries an operator's word to one node, `panic` stops things on all of them, `serving` sets up the gateway, `scan` places the worker
-//! among the others and looks after the inputs of processes that died, `mcp` has the MCP servers of
-//! this node, `load` says how busy the process is, `tools` has what agents may be given and what runs
-//! here, `failpoint` (tests only) kills the process at a named point, `effects` (tests only) are tools
-//! whose runs are counted.
+//! | module | what it does |
+//! |---|---|
+//! | `ground` | opens the storage backend |
+//! | `base` | what all parts of a node share |
+//! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
+//! | `serving` | sets up the gateway |
+//! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
+//! | `delete`, `execute`, `archive`, `policy`, `scheduler`, `wanted` | longer answers |
+//! | `greet`, `standing`, `load` | heartbeats: what this process is, does, and how busy it is |
+//! | `scan` | places the worker, and looks after the inputs of processes that died |
+//! | `reload` | follows the configuration's files |
+//! | `sweep`, `usage` | delete sessions of single requests; count model calls |
+//! | `orders`, `panic` | carry an operator's word to one node; stop things on all of them |
+//! | `offline`, `backup`, `import`, `transfer` | data without a running node |
+//! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
-//! For those who operate the cluster, put together in `operate`: `overview` answers them, `events` remembers what happened,
-//! `observe` tells what happens to nodes, `tree` what runs, `looked` which sessions are out of
-//! service, `views` makes documents of heartbeats and ranks.
+//! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
+//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `looked` which
+//! sessions are out of service, `health` how executors and providers fare, and `views` makes documents
+//! of heartbeats and ranks.
 
 mod answers;
 pub mod archive;
