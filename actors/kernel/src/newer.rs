@@ -41,7 +41,7 @@ impl Grammar for Future {
     }
 }
 
-/// The record with which the last writer of `entity` adds this event; none if nobody has written.
+/// The record with which the last writer of `entity` adds this event; `None` before the first claim.
 pub fn record(entity: EntityId, core: &Core, event: &impl Grammar) -> Option<Bytes> {
     let (tail, incarnation, n) = (core.tail, core.incarnation?, core.tail.n.next());
     let head = Head {
